@@ -26,7 +26,7 @@ check: $(VENV)/.dev-ready
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest tests/architecture
 
-# Do the tests notice when a rule is broken? MODULE=core/batching.py or a folder; FLAGS='--diff main'.
+# Do the tests notice when a rule is broken? MODULE=core/batching/batcher.py or a folder; FLAGS='--diff main'.
 mutants: $(VENV)/.dev-ready
 	@$(BIN)/python -m tools.mutants $(MODULE) $(FLAGS)
 

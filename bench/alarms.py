@@ -20,12 +20,12 @@ from penstock.clock import ManualClock
 from penstock.control.alarms import rows
 from penstock.control.alarms.driver import AlarmsDriver
 from penstock.control.alarms.records import AlarmRecord
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms.spec import AlarmFired, AlarmSpec, MetricQuery, MetricStat
-from penstock.metrics.series import MetricKey
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
+from penstock.metrics.series.series import MetricKey
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
 
 T0 = 1_700_000_040  # a full minute
 NEVER = "metrics that never arrive"

@@ -43,7 +43,7 @@ from bench.open_loop import BackgroundLoad, open_loop
 from bench.overhead import ARTIFACT, QUERIES, check_answers
 from bench.processes import penstock_process, wait_answer
 from bench.report import finish, spread, versions
-from penstock.artifacts import detect
+from penstock.artifacts.detection import detect
 
 LOAD = 0.4
 RATE_MIN = 50.0

@@ -17,7 +17,7 @@ from bench.deployment import deploy
 from bench.generation_load import completion, streamed
 from bench.paced import paced_artifact
 from bench.processes import penstock_up
-from penstock.core.deployment import PREFIX_AWARE, ROUND_ROBIN
+from penstock.core.deployment.deployment import PREFIX_AWARE, ROUND_ROBIN
 from penstock.sim.outcome import percentile
 from penstock.sim.scenario import Scenario
 from penstock.sim.workload import Workload

@@ -26,21 +26,22 @@ from penstock.api.openai.model_name import ModelScan
 from penstock.api.openai.request import READ_AT_ONCE_BYTES, model_of
 from penstock.api.runtime.request import read as read_rare_headers
 from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
-from penstock.artifacts import model_yaml, pbtxt
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import TensorSpec
+from penstock.artifacts.triton import pbtxt
 from penstock.clock import ManualClock, SystemClock
 from penstock.config import LimitConfig
-from penstock.core.grants import Grant
+from penstock.core.request.grants import Grant
 from penstock.errors import PenstockError
-from penstock.gateway.call import Call, status_line
-from penstock.gateway.http import HttpConnection
-from penstock.gateway.listener import HttpListener
+from penstock.gateway.http.call import Call, status_line
+from penstock.gateway.http.connection import HttpConnection
+from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
 from penstock.instance.codecs.base import CodecModel
 from penstock.instance.codecs.select import decode_tensors
-from penstock.metrics.expression import LENGTH_MAX, parse_expression
-from penstock.metrics.search import parse_search
-from penstock.metrics.statistic_names import parse_statistic
+from penstock.metrics.math.expression import LENGTH_MAX, parse_expression
+from penstock.metrics.math.search import parse_search
+from penstock.metrics.series.statistic_names import parse_statistic
 from penstock.wire.aws import eventstream, json_rpc, query, sigv4, validate, values
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import BODY_BYTES_MAX, HttpRequest

@@ -45,7 +45,7 @@ from bench.open_loop import Figures, open_loop
 from bench.overhead import ARTIFACT, QUERIES, check_answers
 from bench.processes import penstock_up, running, wait_answer
 from bench.report import ROOT, finish, spread, versions
-from penstock.artifacts import detect
+from penstock.artifacts.detection import detect
 
 LEVEL_MS = 10.0
 LOAD = 0.6

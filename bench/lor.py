@@ -27,7 +27,7 @@ from typing import Any
 from bench.generation_routing import first_tokens_s, p99_s
 from bench.machine import MachineStalls, OthersLoad, foreground
 from bench.report import ROOT, finish, versions
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     PREFIX_AWARE,
     RANDOM,

@@ -35,7 +35,7 @@ from bench.machine import OthersLoad, foreground
 from bench.open_loop import Figures, open_loop
 from bench.processes import penstock_up, post, wait_answer
 from bench.report import ROOT, finish, spread, versions
-from penstock.artifacts import detect
+from penstock.artifacts.detection import detect
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino import OpenVinoRuntime
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from penstock.core.generation_steps import GenerationSpec
+from penstock.core.batching.generation_steps import GenerationSpec
 
 
 @contextlib.contextmanager

@@ -26,8 +26,8 @@ from bench.machine import OthersLoad, foreground
 from bench.open_loop import Figures, open_loop
 from bench.processes import penstock_up
 from bench.report import finish, spread, versions
-from penstock.core.admission import AdmissionSpec
-from penstock.core.batching import BatchSpec
+from penstock.core.batching.batcher import BatchSpec
+from penstock.core.request.admission import AdmissionSpec
 from penstock.sim.outcome import percentile
 from penstock.sim.scenario import Scenario, VariantScenario
 from penstock.sim.service import ServiceSpec

@@ -39,7 +39,7 @@ from bench.processes import JSON_HEADERS, wait_answer
 from bench.regions_fronts import Front, haproxies, haproxy_version, started
 from bench.regions_network import Host, available, hosts
 from bench.report import finish, versions
-from penstock.core.generation_steps import GenerationSpec
+from penstock.core.batching.generation_steps import GenerationSpec
 
 WAYS_MS = {"eu": 5.0, "us": 40.0, "ap": 80.0}
 #: 16 at once, each 16 tokens of 11 ms: some 90 answers a second.

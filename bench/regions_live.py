@@ -51,8 +51,8 @@ from bench.regions_network import available
 from bench.regions_twin import PROMISE_S, at_rate, best_of_all
 from bench.regions_ways import told
 from bench.report import finish, versions
-from penstock.sim.regions_policy import Policy, with_rate
-from penstock.sim.regions_scenario import RegionsScenario
+from penstock.sim.regions.regions_policy import Policy, with_rate
+from penstock.sim.regions.regions_scenario import RegionsScenario
 
 #: A fiftieth of the promise: load that leaves later is another load.
 LATE_S_MAX = 0.02

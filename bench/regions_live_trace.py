@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from bench.generation_load import completion
 from bench.regions_ways import SCENARIO
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     PREFIX_AWARE,
     ROUND_ROBIN,
 )
-from penstock.core.push_room import CopyLoad, slots_of
-from penstock.sim.regions_policy import InTurn, Policy, Pushing
-from penstock.sim.regions_scenario import Demand, RegionScenario, RegionsScenario
+from penstock.core.traffic.push_room import CopyLoad, slots_of
+from penstock.sim.regions.regions_policy import InTurn, Policy, Pushing
+from penstock.sim.regions.regions_scenario import Demand, RegionScenario, RegionsScenario
 from penstock.sim.workload import Arrival
 
 BYTES_PER_TOKEN = 4  #: of prompts, to a paced engine
@@ -60,7 +60,7 @@ def scenario_of(length_s: float) -> RegionsScenario:
 def settings_of(scenario: RegionsScenario) -> dict[str, list[Policy]]:
     """Of each way those that can be had live; the twin says which is its best."""
     sequences = scenario.generation.sequences_max
-    # As a region tells it (core/push_room.py), and by its news alone: the end of a streamed answer
+    # As a region tells it (core/traffic/push_room.py), and by its news alone: the end of a streamed answer
     # tells nothing of the room.
     pushing = Pushing(
         slots=slots_of(CopyLoad(0, 1_000_000, sequences, 0.0, generates=True)),

@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from penstock.core.deployment import LEAST_OUTSTANDING_REQUESTS, PREFIX_AWARE, ROUND_ROBIN
-from penstock.core.generation_steps import GenerationSpec
-from penstock.sim.regions_policy import Balanced, InTurn, Policy, Pushing
-from penstock.sim.regions_scenario import RegionScenario, RegionsScenario
+from penstock.core.batching.generation_steps import GenerationSpec
+from penstock.core.deployment.deployment import (
+    LEAST_OUTSTANDING_REQUESTS,
+    PREFIX_AWARE,
+    ROUND_ROBIN,
+)
+from penstock.sim.regions.regions_policy import Balanced, InTurn, Policy, Pushing
+from penstock.sim.regions.regions_scenario import RegionScenario, RegionsScenario
 
 #: Twelve copies as in scenarios/assistant_prefix.toml, bought in proportion to the users, which is
 #: best for region_local. Peaks as those of America, Europe and East Asia lie apart.

@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from bench.report import finish
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     RANDOM,
     CopyRoute,
@@ -45,7 +45,7 @@ from penstock.core.deployment import (
     VariantRoutes,
     VariantSpec,
 )
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.endpoint_state import (
     IN_SERVICE,
     READY,
     RUNNING,
@@ -55,7 +55,7 @@ from penstock.core.endpoint_state import (
     InstanceObserved,
     PublishRoutes,
 )
-from penstock.core.reconcile import decide as reconcile
+from penstock.core.endpoint.reconcile import decide as reconcile
 from penstock.core.routing.copies import CopyState, Routed
 from penstock.core.routing.endpoint import EndpointRouter
 from penstock.sim.outcome import percentile

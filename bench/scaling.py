@@ -33,7 +33,7 @@ from bench.machine import OthersLoad, foreground
 from bench.paced import paced_artifact
 from bench.processes import penstock_up
 from bench.report import finish, versions
-from penstock.core.generation_steps import GenerationSpec
+from penstock.core.batching.generation_steps import GenerationSpec
 from penstock.sim.outcome import percentile
 
 KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none", "region_name": "us-east-1"}

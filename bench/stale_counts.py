@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.report import finish
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     RANDOM,
     CopyRoute,

@@ -19,9 +19,9 @@ from penstock.api.sagemaker import security_members
 from penstock.cli import main as cli
 from penstock.cli.settings import PREFIX, walk
 from penstock.config import ServerConfig
-from penstock.core.room import MachineCapacity
+from penstock.core.machine.room import MachineCapacity
 from penstock.fleet.catalogue import MACHINE_TYPE, InstanceCatalogue
-from penstock.metrics import reference as metrics_reference
+from penstock.metrics.page import reference as metrics_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "penstock"

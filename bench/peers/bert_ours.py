@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from bert_loop import serve
 
-from penstock.artifacts import detect
+from penstock.artifacts.detection import detect
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino import OpenVinoRuntime
 

@@ -21,7 +21,7 @@ import t5_prepare
 import torch
 import transformers
 
-from penstock.artifacts.description import (
+from penstock.artifacts.description.description import (
     Batching,
     Generation,
     ModelDescription,
@@ -30,12 +30,12 @@ from penstock.artifacts.description import (
 )
 from penstock.clock import SystemClock
 from penstock.compile.contract import Options
-from penstock.compile.encoder_graph import encoder_graph
-from penstock.compile.encoder_plan import plan_encoder
-from penstock.compile.lowering import lower_exported
-from penstock.compile.seq2seq import load_source
+from penstock.compile.encoder.encoder_graph import encoder_graph
+from penstock.compile.encoder.encoder_plan import plan_encoder
+from penstock.compile.graphs.lowering import lower_exported
+from penstock.compile.seq2seq.seq2seq import load_source
+from penstock.compile.seq2seq.torch_seq2seq import as_programs, write_programs
 from penstock.compile.targets import TARGETS
-from penstock.compile.torch_seq2seq import as_programs, write_programs
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pytorch.runtime import TorchRuntime
 from penstock.runtimes.pytorch.seq2seq import TorchSeq2SeqModel

@@ -22,8 +22,8 @@ import openvino as ov
 import torch
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
-from penstock.compile import seq2seq_t5
-from penstock.compile.seq2seq_graph import Builder
+from penstock.compile.seq2seq import seq2seq_t5
+from penstock.compile.seq2seq.seq2seq_graph import Builder
 
 PARTS = {"encoder": True, "decoder": False}  #: whether positions look both ways
 TABLE = "table"

@@ -12,7 +12,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from penstock.artifacts import model_yaml
+from penstock.artifacts.description import model_yaml
 from penstock.clock import SystemClock
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 import transformers
 
-from penstock.compile import seq2seq, seq2seq_graph, seq2seq_t5
-from penstock.compile.seq2seq import PRECISIONS, Wanted, compile_seq2seq
+from penstock.compile.seq2seq import seq2seq, seq2seq_graph, seq2seq_t5
+from penstock.compile.seq2seq.seq2seq import PRECISIONS, Wanted, compile_seq2seq
 
 SHAPES = {
     "small": {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8},

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts.description import EngineOptions
+from penstock.artifacts.description.description import EngineOptions
 from penstock.runtimes.generation import engine_process
 from penstock.runtimes.generation.base import EngineRequest, Sampling
 

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 from tokens import PAD
 from transformers import T5ForConditionalGeneration
 
-from penstock.artifacts import model_yaml
-from penstock.compile.seq2seq_parity import generate
+from penstock.artifacts.description import model_yaml
+from penstock.compile.seq2seq.seq2seq_parity import generate
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest

@@ -26,7 +26,7 @@ from pairs import Corpus, Pair
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast, T5ForConditionalGeneration
 
-from penstock.artifacts import model_yaml
+from penstock.artifacts.description import model_yaml
 
 TARGET = "cpu-int8"
 #: Names of the ways to answer, in metrics.json.

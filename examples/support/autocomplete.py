@@ -19,10 +19,15 @@ from replies import Reply
 from tokenizers import Tokenizer as TokenizerFile
 from tokenizers import models, normalizers, pre_tokenizers
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import Batching, Generation, ModelDescription, Tokenizer
-from penstock.compile import seq2seq_t5
-from penstock.compile.seq2seq_graph import Builder
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import (
+    Batching,
+    Generation,
+    ModelDescription,
+    Tokenizer,
+)
+from penstock.compile.seq2seq import seq2seq_t5
+from penstock.compile.seq2seq.seq2seq_graph import Builder
 
 PAD, END, UNKNOWN = 0, 1, 2
 WIDTH = 256

@@ -18,8 +18,8 @@ import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import (
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import (
     Batching,
     Embedding,
     ModelDescription,

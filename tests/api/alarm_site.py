@@ -16,10 +16,10 @@ from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS
 from penstock.clock import ManualClock
 from penstock.control.alarms.driver import AlarmsDriver
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms.spec import AlarmFired
-from penstock.metrics.store import MetricStore
+from penstock.metrics.series.store import MetricStore
 from penstock.wire.aws.http import HttpRequest, HttpResponse
 from penstock.wire.aws.models import CLOUDWATCH
 

@@ -24,12 +24,12 @@ from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
 from penstock.api.runtime.door import RuntimeDoor
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ListenConfig
-from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.http.server import GatewayServer
 from penstock.gateway.request_id import RequestIds
-from penstock.gateway.server import GatewayServer
 from penstock.gateway.timers import LoopTimers
 from penstock.gateway.traffic_loads import TrafficLoads
-from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.counts.registry import MetricRegistry
 
 MODEL: dict[str, object] = {
     "runtime": "onnxruntime",

@@ -22,12 +22,12 @@ from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIO
 from penstock.clock import ManualClock
 from penstock.config import ScalingConfig, ServerConfig
 from penstock.control.alarms.driver import AlarmsDriver
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
-from penstock.core.endpoint_state import UPDATING
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.store import MetricStore
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.deployment.endpoint_state import UPDATING
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.series.store import MetricStore
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH
 

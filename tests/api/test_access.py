@@ -15,9 +15,9 @@ from penstock.api.access import Authenticator, check_binding, key_of
 from penstock.api.aws import AwsFrontDoor
 from penstock.clock import ManualClock
 from penstock.config import ListenConfig
-from penstock.core.grants import Grant
+from penstock.core.request.grants import Grant
 from penstock.errors import CallerError
-from penstock.gateway.listener import Denied
+from penstock.gateway.http.listener import Denied
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.sigv4 import seconds_of

@@ -19,8 +19,8 @@ from penstock.api.oip.http import translate as oip_error
 from penstock.api.openai.errors import translate as openai_error
 from penstock.api.runtime.errors import RuntimeErrors
 from penstock.clock import ManualClock
-from penstock.core.grants import Grant
-from penstock.gateway.listener import Denied
+from penstock.core.request.grants import Grant
+from penstock.gateway.http.listener import Denied
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.sigv4 import seconds_of

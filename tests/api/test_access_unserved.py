@@ -14,16 +14,16 @@ import pytest
 from penstock.api.admin.app import AdminServices
 from penstock.api.app import build_app
 from penstock.api.aws import AwsFrontDoor
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import SystemClock
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.control.target_model_record import TargetModelRecord
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.control.target_models import TargetModels
-from penstock.metrics.pages import MetricPages
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.store import MetricStore
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.page.pages import MetricPages
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.series.store import MetricStore
 
 
 def asked(state_dir: Path, method: str, target: str) -> tuple[int, dict[str, Any], str]:

@@ -13,9 +13,9 @@ import pytest
 from tests.api.scaling_site import T0, VARIANT, ScalingSite
 
 from penstock.control.scaling import calls
-from penstock.control.store import Store
-from penstock.metrics.series import metric_key
-from penstock.metrics.statistics import StatisticSet
+from penstock.control.store.store import Store
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.statistics import StatisticSet
 
 CONCURRENCY = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
 INVOCATIONS = "SageMakerVariantInvocationsPerInstance"

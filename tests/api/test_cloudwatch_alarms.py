@@ -17,7 +17,7 @@ from tests.api.alarm_site import ACCOUNT, T0, AlarmSite
 from penstock.api.cloudwatch.alarms import put_metric_alarm
 from penstock.api.cloudwatch.alarms.tags import TAG_COUNT_MAX
 from penstock.control.alarms import rows
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 
 POLICY = (
     f"arn:aws:autoscaling:eu-central-1:{ACCOUNT}:scalingPolicy:1:"

@@ -13,11 +13,11 @@ import pytest
 from penstock.api.cloudwatch import get_metric_data
 from penstock.api.cloudwatch.operations import OPERATIONS
 from penstock.clock import ManualClock
-from penstock.metrics.evaluate import Evaluator
-from penstock.metrics.series import metric_key
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore, StoreLimits
-from penstock.metrics.time_series import TimeSeries
+from penstock.metrics.math.evaluate import Evaluator
+from penstock.metrics.math.time_series import TimeSeries
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore, StoreLimits
 from penstock.wire.aws.errors import AwsError, fault_of
 from penstock.wire.aws.models import CLOUDWATCH, service_model
 

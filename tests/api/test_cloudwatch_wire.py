@@ -16,7 +16,7 @@ from botocore.config import Config
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS
 from penstock.clock import ManualClock
-from penstock.metrics.store import MetricStore
+from penstock.metrics.series.store import MetricStore
 from penstock.wire.aws.http import HttpRequest, HttpResponse
 from penstock.wire.aws.models import CLOUDWATCH
 

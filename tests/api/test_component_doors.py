@@ -13,7 +13,7 @@ from tests.api.test_oip_grpc import call, raw, status_of
 from tests.api.test_oip_http import ask
 from tests.gateway.gateway_fakes import post, run, until
 
-from penstock.core.deployment import CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.wire import frames
 from penstock.wire.oip_messages import ModelInferRequest
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.api.copy_usage import CopyUsage
-from penstock.control.views import CopyView, InstanceView
-from penstock.metrics.copy_metrics import component_metrics
-from penstock.metrics.instances import CopySample, InstanceSample
-from penstock.metrics.publishing import publishing_of
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.series import metric_key
-from penstock.metrics.store import MetricStore
+from penstock.control.reconcile.views import CopyView, InstanceView
+from penstock.metrics.counts.copy_metrics import component_metrics
+from penstock.metrics.counts.publishing import publishing_of
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.instances import CopySample, InstanceSample
 
 T0 = 1_700_000_400
 V = {"EndpointName": "shop", "VariantName": "all"}

@@ -17,12 +17,12 @@ from penstock.api.composition.gateways import Gateways
 from penstock.api.observation import Observation
 from penstock.clock import ManualClock
 from penstock.config import ServerConfig
-from penstock.control.views import InstanceView
-from penstock.core.deployment import EndpointRoutes
+from penstock.control.reconcile.views import InstanceView
+from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.jobs.transform.usage import JobUsage
 from penstock.metrics import item_failures
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.store import MetricStore
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.series.store import MetricStore
 
 CLOCK = ManualClock(monotonic_s=100.0, wall_s=1_700_000_000.0)
 NAMES = ("a-bad", "witness")

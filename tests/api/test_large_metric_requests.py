@@ -14,9 +14,9 @@ from tests.api.test_cloudwatch_operations import DAY_S, T0, Context
 from penstock.api.cloudwatch import get_metric_data as module
 from penstock.api.cloudwatch import large
 from penstock.api.cloudwatch.operations import OPERATIONS
-from penstock.metrics.reading import read_statistic
-from penstock.metrics.series import metric_key
-from penstock.metrics.statistics import StatisticSet
+from penstock.metrics.series.reading import read_statistic
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.statistics import StatisticSet
 from penstock.wire.aws.errors import AwsError
 
 METRICS = 200

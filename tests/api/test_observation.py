@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.api.observation import engines, held, memory_percent
-from penstock.control.instance_status import cpu_percent, cpu_seconds
-from penstock.control.views import CopyView, InstanceView
+from penstock.control.instances.instance_status import cpu_percent, cpu_seconds
+from penstock.control.reconcile.views import CopyView, InstanceView
 from penstock.fleet.base import InstanceType
-from penstock.metrics.cost import InstanceHeld
+from penstock.metrics.utilization.cost import InstanceHeld
 
 VIEW = InstanceView(
     instance_id="i-1",

@@ -11,7 +11,7 @@ from tests.api.door_site import DoorSite, door_site
 from tests.gateway.gateway_fakes import fail_with, run, silent, until
 
 from penstock.api.oip.protobuf_scan import InferNames, infer_names, stream_answer, stream_error
-from penstock.core.grants import Grant
+from penstock.core.request.grants import Grant
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.wire import frames
 from penstock.wire.oip_messages import (

@@ -20,8 +20,8 @@ from penstock.api.oip.grpc_reading import (
     RECEIVED_AT_ONCE_OF_ONE,
     MessageReader,
 )
-from penstock.core.body_budget import BodyBudget
-from penstock.core.grants import Grant
+from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.grants import Grant
 from penstock.errors import CallerError, NotNowError
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.oip_messages import SERVICE, ModelInferRequest

@@ -12,8 +12,8 @@ from tests.api.test_oip_grpc import call, raw, status_of
 from tests.api.test_oip_http import ask
 from tests.gateway.gateway_fakes import post, routes, run
 
-from penstock.core.deployment import EndpointRoutes
-from penstock.core.grants import Grant
+from penstock.core.deployment.deployment import EndpointRoutes
+from penstock.core.request.grants import Grant
 from penstock.wire import frames
 from penstock.wire.oip_messages import ModelInferRequest
 

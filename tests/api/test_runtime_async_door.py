@@ -19,11 +19,11 @@ from tests.api.door_site import door_site
 from tests.gateway.gateway_fakes import post, run
 
 from penstock.api.runtime.asynchronous import AsyncDoor, InputRule, locations
-from penstock.artifacts.named_places import NamedPlaces
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.named_places import NamedPlaces
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import ManualClock
 from penstock.config import ControlConfig, ListenConfig, ServerConfig
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     AsyncSpec,
     CopyRoute,
     DeploymentSpec,

@@ -9,10 +9,15 @@ import orjson
 from tests.api.door_site import DoorSite, door_site
 from tests.gateway.gateway_fakes import RawClient, post, routes, run, silent, until
 
-from penstock.core.deployment import PREFIX_AWARE, CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.deployment.deployment import (
+    PREFIX_AWARE,
+    CopyRoute,
+    EndpointRoutes,
+    VariantRoutes,
+)
 from penstock.core.routing.sessions import LOST
 from penstock.errors import NotNowError, PenstockError
-from penstock.gateway import refusals
+from penstock.gateway.dispatch import refusals
 from penstock.wire import frames
 
 PLAIN, STREAM = "/endpoints/echo/invocations", "/endpoints/echo/invocations-response-stream"

@@ -11,8 +11,8 @@ import pytest
 from tests.api.test_sagemaker_operations import VARIANT, Plane, error, in_service
 
 from penstock.api.sagemaker.context import SagemakerContext
-from penstock.control.store import Store
-from penstock.core.deployment import AsyncSpec
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import AsyncSpec
 from penstock.errors import CallerError, PenstockError
 
 TOPIC = "arn:aws:sns:us-east-1:123456789012:told"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tests.api.test_sagemaker_operations import ARN, Plane, error, in_service
 
-from penstock.control.store import Store
-from penstock.core.endpoint_state import SetComponent
+from penstock.control.store.store import Store
+from penstock.core.deployment.endpoint_state import SetComponent
 
 ROLE = "arn:aws:iam::123456789012:role/any"
 VARIANT = {"VariantName": "blue", "InstanceType": "ml.local.medium", "InitialInstanceCount": 1}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.api.sagemaker.deployments import model_source
-from penstock.control.entries import CopyEntry, InstanceEntry
-from penstock.control.load_request import load_request
-from penstock.core.wish import ComponentWish
+from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.control.instances.load_request import load_request
+from penstock.core.deployment.wish import ComponentWish
 from penstock.fleet.base import InstanceType
 
 

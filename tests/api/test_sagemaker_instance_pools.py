@@ -13,8 +13,8 @@ from tests.api.test_sagemaker_operations import (  # noqa: F401  (a fixture)
     plane,
 )
 
-from penstock.control.store import Store
-from penstock.core.deployment import PoolSpec
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import PoolSpec
 
 SMALL, LARGE = "ml.local.small", "ml.c7i.large"
 POOLS = [

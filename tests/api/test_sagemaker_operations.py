@@ -19,8 +19,8 @@ from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.sagemaker.context import SagemakerContext
 from penstock.api.sagemaker.operations import OPERATIONS
 from penstock.clock import ManualClock
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.models import SAGEMAKER
 

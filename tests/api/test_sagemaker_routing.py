@@ -8,7 +8,7 @@ import pytest
 
 from penstock.api.sagemaker.deployments import check_variant, deployment
 from penstock.api.sagemaker.routing_config import routing_config
-from penstock.core.deployment import VariantSpec
+from penstock.core.deployment.deployment import VariantSpec
 from penstock.wire.aws.errors import AwsError
 
 PREFIX = {"PrefixLength": 4096, "ConcurrencyThreshold": 16}

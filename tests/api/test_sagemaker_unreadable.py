@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import update
 from tests.api.test_sagemaker_operations import Plane, in_service, plane  # noqa: F401
 
-from penstock.control import rows
-from penstock.control.records import COMPONENT, ENDPOINT, ENDPOINT_CONFIG, MODEL
-from penstock.control.store import Store
+from penstock.control.store import rows
+from penstock.control.store.records import COMPONENT, ENDPOINT, ENDPOINT_CONFIG, MODEL
+from penstock.control.store.store import Store
 
 KINDS = {
     MODEL: ("Model", "ModelName"),

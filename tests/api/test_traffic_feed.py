@@ -14,9 +14,9 @@ from tests.gateway.gateway_fakes import post, run
 
 from penstock.api.admin.traffic import READERS_MAX, TrafficFeed, changed
 from penstock.clock import ManualClock
-from penstock.metrics.recent import RecentRequests
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.store import MetricStore
+from penstock.metrics.counts.recent import RecentRequests
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.series.store import MetricStore
 
 T0 = 1_700_000_000.0
 

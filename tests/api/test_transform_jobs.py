@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.api.test_sagemaker_operations import ARN, Plane, error
 
-from penstock.core.deployment import ModelSource
+from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.spec import (
     MIB,
     DataProcessing,

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from penstock.artifacts.budget import Budget
+from penstock.artifacts.files.budget import Budget
 from penstock.errors import PenstockError
 
 

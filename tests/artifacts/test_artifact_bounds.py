@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 from artifact_files import error_of
 
-from penstock.artifacts.budget import DISK_RESERVE_BYTES, Budget, disk_errors
-from penstock.artifacts.listing import Listing, SourceFile
-from penstock.artifacts.paths import is_clutter, safe_path, shown
-from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
+from penstock.artifacts.files.budget import DISK_RESERVE_BYTES, Budget, disk_errors
+from penstock.artifacts.files.listing import Listing, SourceFile
+from penstock.artifacts.files.paths import is_clutter, safe_path, shown
+from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource, shown_uri
 from penstock.clock import ManualClock
 from penstock.config import ServerConfig
 from penstock.errors import CallerError, NotNowError

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from tests.fakes import model_files
 
-from penstock.artifacts.builds import (
+from penstock.artifacts.cache.cache import ArtifactCache
+from penstock.artifacts.description.builds import (
     FILE_NAME,
     build_of,
     chosen_build,
     read_builds,
     write_builds,
 )
-from penstock.artifacts.cache import ArtifactCache
-from penstock.artifacts.detect import detect
+from penstock.artifacts.detection.detect import detect
 from penstock.artifacts.prepare import prepare
-from penstock.artifacts.source import ArtifactSource
-from penstock.core.builds import Build
+from penstock.artifacts.sources.source import ArtifactSource
+from penstock.core.models.builds import Build
 from penstock.errors import CallerError
 
 BUILDS = (

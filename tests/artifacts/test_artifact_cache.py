@@ -14,9 +14,9 @@ import pytest
 from artifact_files import budget, error_of, write
 from tests.faults.crash_disk import FailingDisk
 
-from penstock.artifacts import cache_contents
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.cache import cache_contents
+from penstock.artifacts.cache.cache import ArtifactCache
+from penstock.artifacts.files.budget import Budget
 from penstock.clock import ManualClock
 from penstock.errors import NotNowError
 
@@ -184,9 +184,9 @@ def test_waiting_for_a_source_ends_when_nobody_wants_it_any_more(tmp_path: Path)
 _WORKER = """
 import json, sys
 from pathlib import Path
-from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.prepare import obtain
-from penstock.artifacts.source import ArtifactSettings, ArtifactSource
+from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 root, uri = sys.argv[1:]
 sys.stdin.readline()  # both start at once
 digests = []

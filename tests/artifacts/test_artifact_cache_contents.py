@@ -11,7 +11,7 @@ import pytest
 from artifact_files import write
 
 from penstock import durable_files
-from penstock.artifacts import cache_contents
+from penstock.artifacts.cache import cache_contents
 
 ONE, TWO = hashlib.sha256(b"one").hexdigest(), hashlib.sha256(b"seven b").hexdigest()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from penstock.artifacts.description import (
+from penstock.artifacts.description.description import (
     Embedding,
     EngineOptions,
     Generation,

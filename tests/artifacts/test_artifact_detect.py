@@ -9,10 +9,15 @@ import pytest
 from artifact_files import IR_XML, error_of, onnx_bytes, write
 from onnx import TensorProto
 
-from penstock.artifacts.description import Batching, Embedding, ModelDescription, Tokenizer
-from penstock.artifacts.detect import detect
-from penstock.artifacts.images import image_hint
-from penstock.artifacts.onnx_header import OnnxTensor, read_header
+from penstock.artifacts.description.description import (
+    Batching,
+    Embedding,
+    ModelDescription,
+    Tokenizer,
+)
+from penstock.artifacts.detection.detect import detect
+from penstock.artifacts.detection.images import image_hint
+from penstock.artifacts.files.onnx_header import OnnxTensor, read_header
 
 IR = {"model.xml": IR_XML, "model.bin": bytes(16)}
 EVERYTHING = {

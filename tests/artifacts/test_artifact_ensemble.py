@@ -9,16 +9,16 @@ from artifact_files import error_of, onnx_bytes, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.artifacts.description import (
+from penstock.artifacts.description.description import (
     Batching,
     EnsembleStep,
     ModelDescription,
     ModelInside,
     TensorSpec,
 )
-from penstock.artifacts.detect import detect
-from penstock.artifacts.triton import parse_config
-from penstock.artifacts.triton_ensemble import ModelTensors, check_steps, in_order
+from penstock.artifacts.detection.detect import detect
+from penstock.artifacts.triton.config import parse_config
+from penstock.artifacts.triton.ensemble import ModelTensors, check_steps, in_order
 from penstock.errors import CallerError
 
 #: As Triton's documentation has it, but for the sizes.

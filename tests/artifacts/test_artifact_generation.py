@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import EngineOptions
-from penstock.artifacts.detect import detect
-from penstock.artifacts.generation_layout import (
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import EngineOptions
+from penstock.artifacts.description.generation_options import options_of
+from penstock.artifacts.detection.detect import detect
+from penstock.artifacts.detection.generation_layout import (
     is_language_model,
     language_model,
     served_as_weights,
 )
-from penstock.artifacts.generation_options import options_of
 from penstock.errors import CallerError
 
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}

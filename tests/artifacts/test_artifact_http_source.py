@@ -11,7 +11,7 @@ import urllib3
 from artifact_files import budget, error_of
 from object_server import ObjectServer, object_server
 
-from penstock.artifacts import http_source, object_store
+from penstock.artifacts.sources import http_source, object_store
 from penstock.errors import CallerError, NotNowError, PenstockError
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from artifact_files import budget, error_of, write
 
-from penstock.artifacts import fetch, local_files
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.listing import CHUNK_BYTES, Listing, SourceFile
-from penstock.artifacts.local_files import RACY_S, list_local
+from penstock.artifacts.files.budget import Budget
+from penstock.artifacts.files.listing import CHUNK_BYTES, Listing, SourceFile
+from penstock.artifacts.sources import fetch, local_files
+from penstock.artifacts.sources.local_files import RACY_S, list_local
 from penstock.clock import ManualClock, SystemClock
 from penstock.errors import CallerError, NotNowError, PenstockError
 

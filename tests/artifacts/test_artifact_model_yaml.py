@@ -7,7 +7,7 @@ from artifact_files import error_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.artifacts.description import (
+from penstock.artifacts.description.description import (
     Batching,
     Embedding,
     Generation,
@@ -16,7 +16,7 @@ from penstock.artifacts.description import (
     TensorSpec,
     Tokenizer,
 )
-from penstock.artifacts.model_yaml import dump, parse
+from penstock.artifacts.description.model_yaml import dump, parse
 from penstock.errors import CallerError
 
 FULL = """

@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 from artifact_files import error_of
 
-from penstock.artifacts import yaml_keys, yaml_tree
-from penstock.artifacts.description import Embedding, EngineOptions, Generation, Tokenizer
-from penstock.artifacts.model_yaml import dump, parse
-from penstock.artifacts.yaml_keys import Keys
+from penstock.artifacts.description import yaml_keys, yaml_tree
+from penstock.artifacts.description.description import (
+    Embedding,
+    EngineOptions,
+    Generation,
+    Tokenizer,
+)
+from penstock.artifacts.description.model_yaml import dump, parse
+from penstock.artifacts.description.yaml_keys import Keys
 
 BASE = "schema: 1\nruntime: openvino\n"
 WRITER = "schema: 1\nruntime: seq2seq\ntokenizer: {}\n"

@@ -11,8 +11,8 @@ import obstore.exceptions
 import pytest
 from artifact_files import budget, error_of
 
-from penstock.artifacts import object_store
-from penstock.artifacts.listing import Listing
+from penstock.artifacts.files.listing import Listing
+from penstock.artifacts.sources import object_store
 from penstock.clock import ManualClock
 from penstock.errors import CallerError, NotNowError, PenstockError
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.artifacts.description import EngineOptions, Pace
-from penstock.artifacts.detect import detect
-from penstock.artifacts.model_yaml import dump, parse
+from penstock.artifacts.description.description import EngineOptions, Pace
+from penstock.artifacts.description.model_yaml import dump, parse
+from penstock.artifacts.detection.detect import detect
 from penstock.errors import CallerError
 
 PACED = "schema: 1\nruntime: paced\n"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.environments import python_of
 
-from penstock.artifacts.pbtxt import Identifier, Message, parse
+from penstock.artifacts.triton.pbtxt import Identifier, Message, parse
 from penstock.errors import CallerError
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.fetch import local_place, look
-from penstock.artifacts.local_files import open_unchanged
-from penstock.artifacts.places import Fence, file_mode, make_folders
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.files.budget import Budget
+from penstock.artifacts.sources.fetch import local_place, look
+from penstock.artifacts.sources.local_files import open_unchanged
+from penstock.artifacts.sources.places import Fence, file_mode, make_folders
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError, PenstockError
 

@@ -20,10 +20,10 @@ import pytest
 from artifact_files import IR_XML, budget, error_of, member, onnx_bytes, tar_bytes, tar_gz, write
 from object_server import ObjectServer, object_server
 
-from penstock.artifacts import fetch, http_source
-from penstock.artifacts.cache import ArtifactCache, CacheEntry
+from penstock.artifacts.cache.cache import ArtifactCache, CacheEntry
 from penstock.artifacts.prepare import obtain, prepare
-from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
+from penstock.artifacts.sources import fetch, http_source
+from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource, shown_uri
 from penstock.clock import ManualClock
 from penstock.config import ControlConfig, ServerConfig
 from penstock.errors import CallerError, NotNowError
@@ -260,7 +260,7 @@ def test_a_full_disk_is_named_before_the_first_byte(
     class Full:
         free = 1000
 
-    monkeypatch.setattr("penstock.artifacts.budget.shutil.disk_usage", lambda _: Full)
+    monkeypatch.setattr("penstock.artifacts.files.budget.shutil.disk_usage", lambda _: Full)
     error = failure(source, cache)
     assert error.code == "artifact-disk-full"
     assert str(cache.root) in error.message
@@ -277,7 +277,7 @@ def test_a_disk_that_fills_up_on_the_way_is_named(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         return real_open(path, flags, *args, **kwargs)
 
-    monkeypatch.setattr("penstock.artifacts.fetch.os.open", full)
+    monkeypatch.setattr("penstock.artifacts.sources.fetch.os.open", full)
     error = failure(source, cache)
     assert error.code == "artifact-disk-full"
 
@@ -418,7 +418,7 @@ def test_what_the_far_end_writes_beside_an_artifact_is_not_passed_on(
     server: ObjectServer, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch, uri: str
 ) -> None:
     """Else who may name a URL reads, through the error, what only the server can ask for."""
-    monkeypatch.setattr("penstock.artifacts.object_store.RETRIES_MAX", 0)
+    monkeypatch.setattr("penstock.artifacts.sources.object_store.RETRIES_MAX", 0)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AK")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SK")
     server.error_body = b"<Error><Message>internal: the secret</Message></Error>"
@@ -528,7 +528,7 @@ def test_what_is_asked_is_the_address_of_the_connection_before_a_word_is_sent(
 def test_an_answer_that_ends_early_is_not_a_model(
     server: ObjectServer, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.artifacts.object_store.RETRIES_MAX", 0)
+    monkeypatch.setattr("penstock.artifacts.sources.object_store.RETRIES_MAX", 0)
     server.objects["/m.onnx"] = onnx_bytes()
     server.cut_at = 20
     error = failure(ArtifactSource(uri=f"{server.url}/m.onnx"), cache)
@@ -546,7 +546,7 @@ def test_an_answer_without_a_size_is_refused(server: ObjectServer, cache: Artifa
 def test_a_host_that_does_not_answer(
     cache: ArtifactCache, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.artifacts.object_store.RETRIES_MAX", 0)
+    monkeypatch.setattr("penstock.artifacts.sources.object_store.RETRIES_MAX", 0)
     error = failure(ArtifactSource(uri="http://127.0.0.1:1/m.onnx"), cache)
     assert (error.code, isinstance(error, NotNowError)) == ("artifact-unreachable", True)
 
@@ -554,7 +554,7 @@ def test_a_host_that_does_not_answer(
 def test_a_private_certificate_authority(
     tmp_path: Path, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.artifacts.object_store.RETRIES_MAX", 0)
+    monkeypatch.setattr("penstock.artifacts.sources.object_store.RETRIES_MAX", 0)
     monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
     tls, bundle = private_authority.make(tmp_path)
     with object_server(tls) as server:
@@ -571,7 +571,7 @@ def test_a_source_that_cannot_be_reached_is_what_it_last_was(
     server: ObjectServer, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that comes up again without its object store serves what it served before."""
-    monkeypatch.setattr("penstock.artifacts.object_store.RETRIES_MAX", 0)
+    monkeypatch.setattr("penstock.artifacts.sources.object_store.RETRIES_MAX", 0)
     server.objects["/m.onnx"] = onnx_bytes()
     source = ArtifactSource(uri=f"{server.url}/m.onnx")
     first = prepare(source, cache)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.fakes import model_files, pt2_files
 
-from penstock.artifacts.detect import detect
+from penstock.artifacts.detection.detect import detect
 from penstock.errors import CallerError
 
 GENERATION = """\

@@ -14,9 +14,9 @@ import pytest
 from artifact_files import error_of
 from tests.fakes import pt2_files
 
-from penstock.artifacts import detect_pt2_rules
-from penstock.artifacts.detect_pt2 import PACKAGE, PROGRAM, check_pt2, kind_of
-from penstock.artifacts.detect_pt2_rules import MODEL, check_program
+from penstock.artifacts.detection import detect_pt2_rules
+from penstock.artifacts.detection.detect_pt2 import PACKAGE, PROGRAM, check_pt2, kind_of
+from penstock.artifacts.detection.detect_pt2_rules import MODEL, check_program
 from penstock.errors import CallerError
 
 
@@ -326,9 +326,13 @@ def test_parts_that_grow_when_they_are_read_are_refused(
 ) -> None:
     zipped(tmp_path / "m", "a/models/model.json", content=b" " * 100_000 + b"{}")
     size = (tmp_path / "m").stat().st_size
-    monkeypatch.setattr("penstock.artifacts.detect_pt2._GROWTH_FREE_BYTES", 100_002 - 4 * size)
+    monkeypatch.setattr(
+        "penstock.artifacts.detection.detect_pt2._GROWTH_FREE_BYTES", 100_002 - 4 * size
+    )
     assert check_pt2(tmp_path, "m", trusted=False) == PROGRAM
-    monkeypatch.setattr("penstock.artifacts.detect_pt2._GROWTH_FREE_BYTES", 100_001 - 4 * size)
+    monkeypatch.setattr(
+        "penstock.artifacts.detection.detect_pt2._GROWTH_FREE_BYTES", 100_001 - 4 * size
+    )
     assert error_of(lambda: check_pt2(tmp_path, "m", trusted=False)).code == DAMAGED
 
 
@@ -336,7 +340,7 @@ def test_parts_that_grow_when_they_are_read_are_refused(
 def test_an_archive_has_a_bounded_number_of_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, whole: bool
 ) -> None:
-    monkeypatch.setattr("penstock.artifacts.detect_pt2._NAMES_MAX", most)
+    monkeypatch.setattr("penstock.artifacts.detection.detect_pt2._NAMES_MAX", most)
     zipped(tmp_path / "m", "a/models/model.json", content=b"{}")
     if whole:
         assert check_pt2(tmp_path, "m", trusted=False) == PROGRAM

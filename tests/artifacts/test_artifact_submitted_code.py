@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from artifact_files import error_of, member, tar_gz, write
 
-from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.artifacts.prepare import prepare
-from penstock.artifacts.source import ArtifactSettings, ArtifactSource
+from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 from penstock.clock import ManualClock
 
 IMAGE = "1.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"

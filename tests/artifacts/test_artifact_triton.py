@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from artifact_files import IR_XML, error_of, onnx_bytes, write
 
-from penstock.artifacts.description import Batching, ModelDescription, TensorSpec
-from penstock.artifacts.detect import detect
-from penstock.artifacts.triton import TritonConfig, parse_config
+from penstock.artifacts.description.description import Batching, ModelDescription, TensorSpec
+from penstock.artifacts.detection.detect import detect
+from penstock.artifacts.triton.config import TritonConfig, parse_config
 
 FULL = """
 # A classifier, as a team would write it.

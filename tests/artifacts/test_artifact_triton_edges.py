@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from artifact_files import IR_XML, error_of, onnx_bytes, write
 
-from penstock.artifacts.detect import detect
-from penstock.artifacts.pbtxt import TEXT_BYTES_MAX, Identifier, parse
-from penstock.artifacts.pbtxt_fields import Fields
-from penstock.artifacts.triton import parse_config
-from penstock.artifacts.triton_repository import find_model_folder
+from penstock.artifacts.detection.detect import detect
+from penstock.artifacts.triton.config import parse_config
+from penstock.artifacts.triton.pbtxt import TEXT_BYTES_MAX, Identifier, parse
+from penstock.artifacts.triton.pbtxt_fields import Fields
+from penstock.artifacts.triton.triton_repository import find_model_folder
 
 
 def dynamic(text: str) -> str:

@@ -18,9 +18,9 @@ from artifact_files import budget, error_of, member, tar_bytes, tar_gz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.artifacts.archive_readers import archive_kind
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.unpack import UnpackLimits, unpack
+from penstock.artifacts.archive.readers import archive_kind
+from penstock.artifacts.archive.unpack import UnpackLimits, unpack
+from penstock.artifacts.files.budget import Budget
 from penstock.errors import CallerError, NotNowError
 
 LIMITS = UnpackLimits(members_max=50, ratio_max=200)
@@ -318,7 +318,7 @@ def test_an_archive_unpacks_to_as_much_as_its_ratio_allows_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio_free: int, ratio_max: float
 ) -> None:
     """Two files, one of them left out, of 5,000 bytes together."""
-    monkeypatch.setattr("penstock.artifacts.unpack.RATIO_FREE_BYTES", ratio_free)
+    monkeypatch.setattr("penstock.artifacts.archive.unpack.RATIO_FREE_BYTES", ratio_free)
     limits = UnpackLimits(ratio_max=ratio_max)
     archive = tmp_path / "m.tar"
     archive.write_bytes(tar_bytes([member("a", bytes(3000)), member("._b", bytes(2000))]))

@@ -13,10 +13,10 @@ import pytest
 from artifact_files import IR_XML, error_of, member, onnx_bytes, tar_bytes, tar_gz, write
 from object_server import ObjectServer, object_server
 
-from penstock.artifacts import fetch
-from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.model_prefix import ModelPrefix
-from penstock.artifacts.source import ArtifactSettings, ArtifactSource
+from penstock.artifacts.sources import fetch
+from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 from penstock.clock import ManualClock
 from penstock.errors import CallerError, NotNowError
 
@@ -269,7 +269,7 @@ def test_stamps_and_the_index_read_no_content(server: ObjectServer) -> None:
 def test_the_last_version_is_served_while_its_bucket_is_out_of_reach(
     server: ObjectServer, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.artifacts.object_store.RETRIES_MAX", 0)
+    monkeypatch.setattr("penstock.artifacts.sources.object_store.RETRIES_MAX", 0)
     server.objects["/bucket/models/m.tar.gz"] = archive()
     prefix = bucket(server)
     first = prefix.fetch("m.tar.gz", cache)

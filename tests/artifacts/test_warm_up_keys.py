@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.artifacts.description import WarmUp, WarmUpTensor
-from penstock.artifacts.model_yaml import dump, parse
-from penstock.artifacts.triton import parse_config
+from penstock.artifacts.description.description import WarmUp, WarmUpTensor
+from penstock.artifacts.description.model_yaml import dump, parse
+from penstock.artifacts.triton.config import parse_config
 from penstock.errors import CallerError
 
 HEAD = "schema: 1\nruntime: openvino\nfile: model.onnx\n"

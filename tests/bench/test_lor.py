@@ -10,7 +10,7 @@ from bench.generation_routing import requests_of, routing_of
 from bench.lor import BYTES_PER_TOKEN, RATES_RPS, STRATEGIES, search, variation
 from bench.report import ROOT
 
-from penstock.core.deployment import PREFIX_AWARE, ROUND_ROBIN
+from penstock.core.deployment.deployment import PREFIX_AWARE, ROUND_ROBIN
 from penstock.sim.gateway import TwinGateway
 from penstock.sim.outcome import Outcome
 from penstock.sim.record import Recorder

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.applying import carry_out, look
-from penstock.core.apply_plan import Action, EndpointSeen, EndpointWish, Plan, Step
+from penstock.cli.endpoints.applying import carry_out, look
+from penstock.core.apply.plan import Action, EndpointSeen, EndpointWish, Plan, Step
 from penstock.errors import CallerError, ModelError
 from penstock.packaging.wishes import Deployment
 

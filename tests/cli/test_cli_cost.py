@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cli import cost as command
 from penstock.cli import main
+from penstock.cli.cost import cost as command
 
 #: To a browser, and to the library that draws tables.
 HOSTILE = "<script>alert(1)</script>[/b]"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.deploy import artifact_uri, create_or_update, wait_in_service
+from penstock.cli.endpoints.deploy import artifact_uri, create_or_update, wait_in_service
 from penstock.errors import CallerError, ModelError
 
 

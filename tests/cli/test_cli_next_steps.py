@@ -7,7 +7,7 @@ import re
 import pytest
 
 from penstock.api.platform import Addresses
-from penstock.cli import next_steps
+from penstock.cli.endpoints import next_steps
 
 TEXT_MODEL = {"task": "text-classification", "inputs": []}
 TENSOR_MODEL = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli import scaling
+from penstock.cli.endpoints import scaling
 from penstock.cli.main import app
 from penstock.errors import CallerError
 

@@ -9,7 +9,8 @@ import pytest
 from tests.cli.job_server import JobServer, serving
 from typer.testing import CliRunner, Result
 
-from penstock.cli import main, schedule, transform_follow
+from penstock.cli import main, transform_follow
+from penstock.cli.jobs import schedule
 from penstock.errors import NotNowError
 
 RUN = {"job": "j", "reason": "run-now", "message": "", "state": "starting"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cli import model_lookup
-from penstock.cli.status import list_components, list_endpoints
+from penstock.cli.endpoints import model_lookup
+from penstock.cli.endpoints.status import list_components, list_endpoints
 from penstock.errors import CallerError
 
 LISTS = {

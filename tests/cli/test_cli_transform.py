@@ -16,8 +16,8 @@ from tests.cli.job_server import JobServer, progress, serving
 from typer.testing import CliRunner, Result
 
 from penstock.cli import main, transform_follow
+from penstock.cli.jobs.transform_job import JobAsked, members_of
 from penstock.cli.transform_follow import Progress, duration
-from penstock.cli.transform_job import JobAsked, members_of
 from penstock.errors import CallerError, ModelError
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.fakes.model_files import affine
 
-from penstock.artifacts import model_yaml
-from penstock.cli import tune as command
+from penstock.artifacts.description import model_yaml
+from penstock.cli.artifacts import tune as command
 from penstock.errors import CallerError
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.artifacts.description import Head, ModelDescription
+from penstock.artifacts.description.description import Head, ModelDescription
 from penstock.compile.contract import Parity, Tolerance
 from penstock.compile.libraries import need
-from penstock.compile.parity import compare
+from penstock.compile.proof.parity import compare
 from penstock.errors import CallerError
 
 TIGHT = Tolerance(difference_max=0.01, difference_mean=0.005, agreement_min=1.0)

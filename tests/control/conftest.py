@@ -9,7 +9,7 @@ import pytest
 from tests.control import databases
 from tests.postgres_server import PostgresServer
 
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from pathlib import Path
 from sqlalchemy import insert, update
 
 from penstock.config import ControlConfig
-from penstock.control.leader.table import Term, leader
-from penstock.control.store import Store
+from penstock.control.database.leader_table import Term, leader
+from penstock.control.store.store import Store
 
 
 class _Used:

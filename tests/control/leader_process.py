@@ -16,13 +16,13 @@ import sys
 import time
 from pathlib import Path
 
+from penstock.control.database.leader_table import Term
 from penstock.control.leader.leadership import Leadership
-from penstock.control.leader.table import Term
-from penstock.control.records import AlreadyExists, EndpointBusy, NotFound
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
-from penstock.core.election import ElectionSpec
+from penstock.control.store.records import AlreadyExists, EndpointBusy, NotFound
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.servers.election import ElectionSpec
 from penstock.errors import NotNowError
 
 #: As always, only faster.

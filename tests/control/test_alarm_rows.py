@@ -16,7 +16,7 @@ from penstock.control.alarms.records import (
     AlarmRecord,
     HistoryQuery,
 )
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.core.alarms.spec import AlarmSpec, MetricQuery, MetricStat
 
 POLICY = "arn:aws:autoscaling:eu-1:000000000000:scalingPolicy:1:resource/sagemaker/x:policyName/p"

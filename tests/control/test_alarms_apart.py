@@ -10,13 +10,13 @@ import pytest
 from sqlalchemy import update
 from tests.control.test_alarms_driver import Site, alarm, played
 
-from penstock.control import schema
 from penstock.control.alarms import rows
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.explain import explained
 from penstock.control.alarms.records import AlarmRecord
 from penstock.control.alarms.spec_json import encode_spec
-from penstock.control.store import Store
+from penstock.control.database import schema
+from penstock.control.store.store import Store
 from penstock.core.alarms.spec import MetricQuery
 from penstock.metrics import item_failures
 

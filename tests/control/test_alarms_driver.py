@@ -17,13 +17,13 @@ from penstock.control.alarms import history, rows
 from penstock.control.alarms.driver import AlarmsDriver
 from penstock.control.alarms.explain import explained
 from penstock.control.alarms.records import AlarmActions, AlarmRecord, HistoryQuery
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms.spec import AlarmFired, AlarmSpec, MetricQuery, MetricStat
 from penstock.errors import CallerError, NotNowError
-from penstock.metrics.series import MetricKey
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
+from penstock.metrics.series.series import MetricKey
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
 
 pytestmark = pytest.mark.usefixtures("on_each_database")
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from penstock.artifacts import server_files
-from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.artifacts.prepare import obtain
-from penstock.artifacts.source import ArtifactSettings, ArtifactSource
+from penstock.artifacts.sources import server_files
+from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 from penstock.control.artifact_door import ArtifactDoor
 from penstock.errors import CallerError, NotNowError
 from penstock.fleet.identity import contexts, names
@@ -151,7 +151,7 @@ def test_a_name_leads_out_of_no_artifact(tmp_path: Path) -> None:
 
 
 def asked_of(site: Site, asked: dict[str, str]) -> Any:
-    from penstock.artifacts.budget import Budget
+    from penstock.artifacts.files.budget import Budget
 
     budget = Budget("test", bytes_max=2**20, seconds_max=20.0)
     return server_files._asked(site.at, asked, budget, keep=False)

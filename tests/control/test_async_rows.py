@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from penstock.control.store import Store
-from penstock.core.deployment import AsyncSpec, DeploymentSpec, ModelSource, VariantSpec
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import AsyncSpec, DeploymentSpec, ModelSource, VariantSpec
 from penstock.core.jobs.asynchronous_actions import Accepted
 from penstock.jobs.asynchronous import rows
 from penstock.jobs.asynchronous.rows import (

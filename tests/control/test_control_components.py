@@ -1,4 +1,4 @@
-"""`control/components.py` on SQLite and PostgreSQL: inference components as they are recorded."""
+"""`control/store/components.py` on SQLite and PostgreSQL: inference components as they are recorded."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from penstock.control import components, schema
-from penstock.control.components import ComponentChange, NewComponent
-from penstock.control.records import (
+from penstock.control.database import schema
+from penstock.control.store import components
+from penstock.control.store.components import ComponentChange, NewComponent
+from penstock.control.store.records import (
     AlreadyExists,
     BaseUnfit,
     ComponentBusy,
@@ -21,11 +22,16 @@ from penstock.control.records import (
     UnknownVariant,
     UnreadableRecord,
 )
-from penstock.control.store import Store
-from penstock.core.components.spec import ComponentDesired, ComponentRevision
-from penstock.core.deployment import DeploymentSpec, ManagedScaling, ModelSource, VariantSpec
-from penstock.core.endpoint_state import SetComponent
-from penstock.core.wish import BINPACK, CopyNeed
+from penstock.control.store.store import Store
+from penstock.core.deployment.component_spec import ComponentDesired, ComponentRevision
+from penstock.core.deployment.deployment import (
+    DeploymentSpec,
+    ManagedScaling,
+    ModelSource,
+    VariantSpec,
+)
+from penstock.core.deployment.endpoint_state import SetComponent
+from penstock.core.deployment.wish import BINPACK, CopyNeed
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:"
 

@@ -18,19 +18,19 @@ from tests.fakes import model_files
 from tests.instance.instance_harness import FrameClient
 
 from penstock.clock import SystemClock
-from penstock.control.entries import CopyEntry, InstanceEntry, placed
-from penstock.control.ledger import EndpointLedger
-from penstock.control.operation_settings import OperationSettings
-from penstock.control.operations import Operations
-from penstock.control.room import Room
-from penstock.control.store_thread import StoreThread
-from penstock.control.target_model_record import TargetModelRecord
-from penstock.control.views import instance_view
-from penstock.core.deployment import ModelSource
-from penstock.core.endpoint_state import IN_SERVICE, EndpointDesired, SlotFailure
-from penstock.core.memory_need import MemoryNeed
-from penstock.core.room import MachineCapacity
-from penstock.core.wish import ComponentWish, CopyNeed
+from penstock.control.instances.entries import CopyEntry, InstanceEntry, placed
+from penstock.control.instances.ledger import EndpointLedger
+from penstock.control.instances.operation_settings import OperationSettings
+from penstock.control.instances.operations import Operations
+from penstock.control.instances.room import Room
+from penstock.control.reconcile.views import instance_view
+from penstock.control.store.store_thread import StoreThread
+from penstock.control.store.target_model_record import TargetModelRecord
+from penstock.core.deployment.deployment import ModelSource
+from penstock.core.deployment.endpoint_state import IN_SERVICE, EndpointDesired, SlotFailure
+from penstock.core.deployment.wish import ComponentWish, CopyNeed
+from penstock.core.machine.room import MachineCapacity
+from penstock.core.models.memory_need import MemoryNeed
 from penstock.fleet.base import InstanceType
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 from penstock.wire import frames

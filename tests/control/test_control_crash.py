@@ -9,14 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-from penstock.control.records import ListQuery
-from penstock.control.store import Store
+from penstock.control.store.records import ListQuery
+from penstock.control.store.store import Store
 
 WRITER = """
 import sys
 from pathlib import Path
-from penstock.control.store import Store
-from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
 
 store = Store(Path(sys.argv[1]))
 variant = VariantSpec(name="v", model=ModelSource(model_name="m"), instance_type="ml.x.y",

@@ -10,7 +10,7 @@ import pytest
 from tests.control.test_control_plane import Server, gone, poll, run, running
 from tests.control.test_control_room import create, model, told
 
-from penstock.core.deployment import DeploymentSpec
+from penstock.core.deployment.deployment import DeploymentSpec
 
 JOB = "transform-job/nightly"
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from tests.control.test_control_plane import Server, deployment, poll, run, running
 
-from penstock.control.hosted import HostedSeen
-from penstock.control.store import Store
+from penstock.control.reconcile.hosted import HostedSeen
+from penstock.control.store.store import Store
 from penstock.errors import NotNowError
 from penstock.fleet import local
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.clock import SystemClock
 from penstock.control.housekeeping import (
     EMPTY_S_MIN,

@@ -1,4 +1,4 @@
-"""`control/instance_client.py`: calls and events over one connection, and how each can go wrong."""
+"""`control/instances/instance_client.py`: calls and events over one connection, and how each can go wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.control.instance_client import InstanceClient
+from penstock.control.instances.instance_client import InstanceClient
 from penstock.errors import CallerError, InternalError, NotNowError
 from penstock.wire import frames
 

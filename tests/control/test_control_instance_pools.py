@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.control.test_control_plane import MACHINE, Server, deployment, poll, run, running
 
-from penstock.control.store import Store
-from penstock.core.deployment import DeploymentSpec, ModelSource, PoolSpec
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, PoolSpec
 from penstock.errors import NotNowError
 from penstock.fleet.base import InstanceHandle, InstanceSpec
 

@@ -1,4 +1,4 @@
-"""`control/keys.py`: secrets are shown once, kept safe, and checked from memory."""
+"""`control/access/keys.py`: secrets are shown once, kept safe, and checked from memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from penstock.control import schema
-from penstock.control.keys import AccessKeys, KeyRing, NewKey
-from penstock.control.store import Store
-from penstock.core.grants import Grant
+from penstock.control.access.keys import AccessKeys, KeyRing, NewKey
+from penstock.control.database import schema
+from penstock.control.store.store import Store
+from penstock.core.request.grants import Grant
 from penstock.errors import CallerError
 
 

@@ -1,4 +1,4 @@
-"""`control/ledger.py` of an endpoint with inference components: attempts, counts, waiting."""
+"""`control/instances/ledger.py` of an endpoint with inference components: attempts, counts, waiting."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from dataclasses import replace
 
 from tests.core.components.component_words import chat
 
-from penstock.control.entries import CopyEntry, InstanceEntry
-from penstock.control.ledger import EndpointLedger, Slot
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.components.spec import copies_wish
-from penstock.core.deployment import DeploymentSpec, ModelSource, PoolSpec, VariantSpec
-from penstock.core.endpoint_state import IN_SERVICE, LOADING, READY, RUNNING, EndpointDesired
+from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.control.instances.ledger import EndpointLedger, Slot
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.component_spec import copies_wish
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, PoolSpec, VariantSpec
+from penstock.core.deployment.endpoint_state import (
+    IN_SERVICE,
+    LOADING,
+    READY,
+    RUNNING,
+    EndpointDesired,
+)
 from penstock.fleet.base import InstanceType
 
 KIND = InstanceType(name="ml.local.small", cores=1.0, memory_bytes=2**30)

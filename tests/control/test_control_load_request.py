@@ -1,4 +1,4 @@
-"""`control/load_request.py`: what an instance is told of a copy, and what it makes of it."""
+"""`control/instances/load_request.py`: what an instance is told of a copy, and what it makes of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.control.entries import CopyEntry, InstanceEntry
-from penstock.control.load_request import load_request
-from penstock.core.deployment import ModelSource
-from penstock.core.wish import WHOLE_INSTANCE, ComponentWish, CopyNeed
+from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.control.instances.load_request import load_request
+from penstock.core.deployment.deployment import ModelSource
+from penstock.core.deployment.wish import WHOLE_INSTANCE, ComponentWish, CopyNeed
 from penstock.fleet.base import InstanceType
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.settings import InstanceSettings

@@ -20,14 +20,19 @@ import pytest
 from tests.control import databases
 
 from penstock.config import ListenConfig, ServerConfig
-from penstock.control.keys import AccessKeys
+from penstock.control.access.keys import AccessKeys
 from penstock.control.plane import ControlPlane
-from penstock.control.records import EndpointRecord, NotFound
 from penstock.control.state_dir import make_state_dir
-from penstock.control.store import Store
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.deployment import DeploymentSpec, EndpointRoutes, ModelSource, VariantSpec
-from penstock.core.room import MachineCapacity
+from penstock.control.store.records import EndpointRecord, NotFound
+from penstock.control.store.store import Store
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.deployment import (
+    DeploymentSpec,
+    EndpointRoutes,
+    ModelSource,
+    VariantSpec,
+)
+from penstock.core.machine.room import MachineCapacity
 from penstock.errors import CallerError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 

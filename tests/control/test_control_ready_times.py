@@ -8,8 +8,8 @@ from tests.control.test_control_copies import running as one_instance
 from tests.control.test_control_plane import gone, run, running
 from tests.fakes import model_files
 
-from penstock.control.ready_times_file import ReadyTimesFile
-from penstock.core.ready_times import ReadyTimes, TimeToReady
+from penstock.control.reconcile.ready_times_file import ReadyTimesFile
+from penstock.core.endpoint.ready_times import ReadyTimes, TimeToReady
 
 
 def test_the_first_copy_counts_its_instance_and_the_next_one_does_not(tmp_path: Path) -> None:

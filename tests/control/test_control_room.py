@@ -1,6 +1,6 @@
 """Who gets the machine's memory: real child processes, on a machine that is only told of.
 
-The fake instances say what their models need and take; `core/room.py` has the rules.
+The fake instances say what their models need and take; `core/machine/room.py` has the rules.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tests.control.test_control_plane import (
 )
 
 from penstock.config import ControlConfig
-from penstock.control.store import Store
-from penstock.core.deployment import DeploymentSpec
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import DeploymentSpec
 
 GIB = 2**30
 KIND = "ml.m5.xlarge"  #: 16 GiB by name, on a machine of 8 GiB

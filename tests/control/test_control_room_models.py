@@ -15,12 +15,12 @@ from tests.control.test_control_plane import Server, deployment, poll, run
 from tests.fakes import model_files
 from tests.instance.instance_harness import FrameClient
 
-from penstock.control.entries import placed
+from penstock.control.instances.entries import placed
 from penstock.control.plane import ControlPlane
-from penstock.control.store import Store
-from penstock.core.deployment import DeploymentSpec
-from penstock.core.memory_need import with_headroom
-from penstock.core.room import MachineCapacity
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import DeploymentSpec
+from penstock.core.machine.room import MachineCapacity
+from penstock.core.models.memory_need import with_headroom
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 
 MIB = 2**20

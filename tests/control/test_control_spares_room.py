@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.control.room import Room
-from penstock.core.room import NO_ROOM, PLACED, MachineCapacity
+from penstock.control.instances.room import Room
+from penstock.core.machine.room import NO_ROOM, PLACED, MachineCapacity
 from penstock.fleet.base import InstanceType, SpareSeen
 
 GIB = 2**30

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from penstock.control.entries import CopyEntry, InstanceEntry
-from penstock.control.ledger import EndpointLedger
-from penstock.control.starts import ready_in_s
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.deployment import ModelSource
-from penstock.core.endpoint_state import LOADING, LOST, READY, RUNNING, STARTING, EndpointDesired
-from penstock.core.wish import ComponentWish
+from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.control.instances.ledger import EndpointLedger
+from penstock.control.instances.starts import ready_in_s
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.deployment import ModelSource
+from penstock.core.deployment.endpoint_state import (
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+    STARTING,
+    EndpointDesired,
+)
+from penstock.core.deployment.wish import ComponentWish
 from penstock.fleet.base import InstanceType
 
 KIND = InstanceType(name="ml.local.small", cores=1.0, memory_bytes=1 << 30)

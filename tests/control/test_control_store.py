@@ -1,4 +1,4 @@
-"""`control/store.py` on SQLite and PostgreSQL: what is recorded, refused, listed and kept."""
+"""`control/store/store.py` on SQLite and PostgreSQL: what is recorded, refused, listed and kept."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, update
 
-from penstock.control import schema
-from penstock.control.records import (
+from penstock.control.database import schema
+from penstock.control.store.records import (
     AlreadyExists,
     EndpointBusy,
     InvalidToken,
@@ -20,8 +20,8 @@ from penstock.control.records import (
     UnknownVariant,
     UnreadableRecord,
 )
-from penstock.control.store import Store
-from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
 from penstock.errors import CallerError, NotNowError
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:"

@@ -1,4 +1,4 @@
-"""`control/store_thread.py`: the store for asynchronous code, one call at a time."""
+"""`control/store/store_thread.py`: the store for asynchronous code, one call at a time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.control import databases
 
-from penstock.control.records import ListQuery
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.records import ListQuery
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.errors import CallerError, NotNowError
 
 pytestmark = pytest.mark.usefixtures("on_each_database")

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import update
 from tests.control.test_control_plane import Server, alive, poll, run, running
 
-from penstock.control import schema
-from penstock.control.records import ListQuery
-from penstock.control.store import Store
+from penstock.control.database import schema
+from penstock.control.store.records import ListQuery
+from penstock.control.store.store import Store
 from penstock.metrics import item_failures
 
 pytestmark = pytest.mark.usefixtures("on_each_database")

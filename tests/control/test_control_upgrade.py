@@ -21,12 +21,12 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect
 
 import penstock.jobs.offline  # noqa: F401 - the tables of offline work
-from penstock.control import migrate
-from penstock.control.keys import AccessKeys
-from penstock.control.records import ListQuery
-from penstock.control.schema import SCHEMA_VERSION, metadata
-from penstock.control.store import Store
-from penstock.core.grants import Grant
+from penstock.control.access.keys import AccessKeys
+from penstock.control.database import migrate
+from penstock.control.database.schema import SCHEMA_VERSION, metadata
+from penstock.control.store.records import ListQuery
+from penstock.control.store.store import Store
+from penstock.core.request.grants import Grant
 from penstock.errors import CallerError
 
 OLD = Path(__file__).with_name("schema_1.sql")

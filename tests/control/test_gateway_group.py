@@ -21,7 +21,7 @@ from penstock.control.gateways import group as group_module
 from penstock.control.gateways.group import GatewayGroup
 from penstock.control.gateways.member import Member
 from penstock.control.gateways.waiting import WaitingSums
-from penstock.core.deployment import EndpointRoutes
+from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.errors import NotNowError, PenstockError
 from penstock.metrics.item_failures import apart
 

@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from penstock.control.database.leader_table import Term, following
 from penstock.control.leader.leadership import Leadership
-from penstock.control.leader.table import Term, following
-from penstock.control.records import ListQuery
-from penstock.control.store import Store
-from penstock.core.election import ElectionSpec
+from penstock.control.store.records import ListQuery
+from penstock.control.store.store import Store
+from penstock.core.servers.election import ElectionSpec
 from penstock.errors import NotNowError
 
 SPEC = ElectionSpec(beat_s=0.05, look_s=0.05, released_s=0.25, silent_s=0.6)

@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import func, select
 from tests.control import databases
 
+from penstock.control.database.schema import metric_series
 from penstock.control.metric_history import MetricHistory
-from penstock.control.schema import metric_series
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.metrics.series import MetricKey, MetricName
-from penstock.metrics.snapshot import Snapshot
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.metrics.series.series import MetricKey, MetricName
+from penstock.metrics.series.snapshot import Snapshot
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
 
 pytestmark = pytest.mark.usefixtures("on_each_database")
 

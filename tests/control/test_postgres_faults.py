@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from tests.postgres_server import PostgresServer
 
-from penstock.control import database
+from penstock.control.database import connection as database
 from penstock.control.leader.leadership import Leadership
-from penstock.control.records import ListQuery
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.core.election import ElectionSpec
+from penstock.control.store.records import ListQuery
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.core.servers.election import ElectionSpec
 from penstock.errors import NotNowError
 
 

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import update
 from tests.api.scaling_site import VARIANT, ScalingSite
 
-from penstock.control import schema
+from penstock.control.database import schema
 from penstock.control.scaling import loading
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.core.scaling.machine import TargetScaler
 from penstock.metrics import item_failures
 

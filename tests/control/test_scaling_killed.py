@@ -11,8 +11,8 @@ from pathlib import Path
 
 from penstock.control.scaling import calls, loading
 from penstock.control.scaling.resources import Variants
-from penstock.control.store import Store
-from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
 from penstock.core.scaling.resource import VARIANT
 
 RESOURCE = "endpoint/chat/variant/all"
@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from penstock.control.scaling import writing
 from penstock.control.scaling.resources import Variants
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.core.scaling.actions import SetCapacity
 from penstock.core.scaling.resource import VARIANT
 

@@ -21,9 +21,9 @@ from penstock.control.scaling.records import (
 )
 from penstock.control.scaling.resources import Components, Variants
 from penstock.control.scaling.writing import Resources
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.core.alarms.spec import AlarmSpec, MetricQuery, MetricStat
-from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
 from penstock.core.scaling.actions import RunSchedule, SetCapacity, TellNotScaled
 from penstock.core.scaling.activity import NotScaled
 from penstock.core.scaling.cooldown import Scaled

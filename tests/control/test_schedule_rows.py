@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.jobs.schedules import book, rows
 from penstock.jobs.schedules.records import (
     COMPLETED,

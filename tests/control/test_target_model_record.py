@@ -11,11 +11,11 @@ import pytest
 from tests.control import databases
 
 from penstock.clock import SystemClock
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.control.target_model_notes import CRASHES_MAX, CrashRecord
-from penstock.control.target_model_record import TargetModelRecord, take_notes
-from penstock.core.deployment import DeploymentSpec
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.control.store.target_model_notes import CRASHES_MAX, CrashRecord
+from penstock.control.store.target_model_record import TargetModelRecord, take_notes
+from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.instance.models.work_note import WorkNote
 from penstock.wire.work_note import NotedModel
 

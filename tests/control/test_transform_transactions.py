@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.control.records import AlreadyExists, ListQuery, NotFound
-from penstock.control.store import Store
-from penstock.core.deployment import ModelSource
+from penstock.control.store.records import AlreadyExists, ListQuery, NotFound
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.spec import (
     DataProcessing,
     InputObject,

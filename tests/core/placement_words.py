@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.deployment import ModelSource
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.deployment import ModelSource
+from penstock.core.deployment.endpoint_state import (
     LOST,
     READY,
     RUNNING,
@@ -14,13 +14,13 @@ from penstock.core.endpoint_state import (
     LoadCopy,
     SlotFailure,
 )
-from penstock.core.placement import PlacementDecision, decide
-from penstock.core.wish import (
+from penstock.core.deployment.wish import (
     SPREAD,
     ComponentWish,
     CopyNeed,
     VariantWish,
 )
+from penstock.core.endpoint.placement import PlacementDecision, decide
 
 GIB = 2**30
 SPEC = ReconcileSpec()

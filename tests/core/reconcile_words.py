@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     CopyRoute,
     DeploymentSpec,
     EndpointRoutes,
@@ -12,7 +12,7 @@ from penstock.core.deployment import (
     VariantRoutes,
     VariantSpec,
 )
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.endpoint_state import (
     GONE,
     LOST,
     READY,

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.admission import (
+from penstock.core.deployment.deployment import EndpointRoutes, VariantRoutes
+from penstock.core.request.admission import (
     Admission,
     AdmissionSpec,
     Refusal,
     admission_spec,
     rows_together,
 )
-from penstock.core.deployment import EndpointRoutes, VariantRoutes
 from penstock.errors import CallerError
 
 SECOND = 1_000_000

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.apply_plan import (
+from penstock.core.apply.plan import (
     Action,
     Content,
     EndpointSeen,

@@ -1,4 +1,4 @@
-"""`core/attempts.py`: when a slot is tried again."""
+"""`core/deployment/attempts.py`: when a slot is tried again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import islice
 
 from tests.core.reconcile_words import failure
 
-from penstock.core.attempts import (
+from penstock.core.deployment.attempts import (
     FreeSlot,
     ReconcileSpec,
     backoff_s,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.batching import Batcher, BatchSpec, Expire, Refuse, RunBatch
+from penstock.core.batching.batcher import Batcher, BatchSpec, Expire, Refuse, RunBatch
 from penstock.errors import CallerError
 
 

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.core.batching import Action, Batcher, BatchSpec, Expire, Refuse, RunBatch
+from penstock.core.batching.batcher import Action, Batcher, BatchSpec, Expire, Refuse, RunBatch
 
 BUCKETS = (16, 32, 64)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.body_budget import SLOW_S, BodyBudget, UnfinishedBodies, peer_name
+from penstock.core.request.body_budget import SLOW_S, BodyBudget, UnfinishedBodies, peer_name
 
 
 def test_what_does_not_fit_takes_nothing() -> None:

@@ -1,4 +1,4 @@
-"""`core/capacity.py` as literal timelines: which instances a variant should have."""
+"""`core/endpoint/capacity.py` as literal timelines: which instances a variant should have."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import Seen, failure, observed, seen
 
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.capacity import CapacityDecision, decide, take_away
-from penstock.core.deployment import ModelSource
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.deployment import ModelSource
+from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
     ENDING,
@@ -27,7 +26,8 @@ from penstock.core.endpoint_state import (
     StartInstance,
     StopInstance,
 )
-from penstock.core.wish import ComponentWish, CopyNeed, VariantWish
+from penstock.core.deployment.wish import ComponentWish, CopyNeed, VariantWish
+from penstock.core.endpoint.capacity import CapacityDecision, decide, take_away
 
 SPEC = ReconcileSpec()
 SHARES = CopyNeed(memory_bytes=1)

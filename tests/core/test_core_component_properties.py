@@ -1,4 +1,4 @@
-"""Properties of `core/reconcile.py` with inference components: it comes to rest where it was told.
+"""Properties of `core/endpoint/reconcile.py` with inference components: it comes to rest where it was told.
 
 A small world carries the actions out as the control plane does, while Hypothesis asks for other
 counts, other specifications and deletions, lets loads fail and instances die, and ends the server.
@@ -11,9 +11,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.attempts import ReconcileSpec, failure_count
-from penstock.core.components.spec import ComponentDesired, ComponentRevision, component_of
-from penstock.core.deployment import (
+from penstock.core.deployment.attempts import ReconcileSpec, failure_count
+from penstock.core.deployment.component_spec import (
+    ComponentDesired,
+    ComponentRevision,
+    component_of,
+)
+from penstock.core.deployment.deployment import (
     CONSOLIDATION,
     IDLE_RELEASE,
     DeploymentSpec,
@@ -22,7 +26,7 @@ from penstock.core.deployment import (
     ModelSource,
     VariantSpec,
 )
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,
     DRAINED,
@@ -54,8 +58,8 @@ from penstock.core.endpoint_state import (
     StopInstance,
     UnloadCopy,
 )
-from penstock.core.reconcile import decide
-from penstock.core.wish import BINPACK, SPREAD, CopyNeed
+from penstock.core.deployment.wish import BINPACK, SPREAD, CopyNeed
+from penstock.core.endpoint.reconcile import decide
 
 SPEC = ReconcileSpec()
 GIB = 2**30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.cost_compared import (
+from penstock.core.cost.compared import (
     AS_CALLED,
     FRACTIONS,
     ONE_EACH,
@@ -15,7 +15,7 @@ from penstock.core.cost_compared import (
     compared,
     of_usage,
 )
-from penstock.core.cost_usage import InstanceUsage, ModelUsage
+from penstock.core.cost.usage import InstanceUsage, ModelUsage
 from penstock.errors import CallerError
 
 SHARED = TypeOffer(name="large", memory_bytes=1000, price_per_hour=1.0)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.cost_report import Cost, divided, report, tenants_by
-from penstock.core.cost_usage import InstanceUsage, ModelUsage
+from penstock.core.cost.report import Cost, divided, report, tenants_by
+from penstock.core.cost.usage import InstanceUsage, ModelUsage
 from penstock.errors import CallerError
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.deployment import ModelSource, VariantRoutes, VariantSpec
+from penstock.core.deployment.deployment import ModelSource, VariantRoutes, VariantSpec
 
 
 def test_a_variant_has_weight_1_an_hour_to_download_and_ten_minutes_to_start() -> None:

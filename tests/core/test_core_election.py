@@ -1,10 +1,10 @@
-"""`core/election.py`: when a server that follows waits, tries the lock, or evicts the leader."""
+"""`core/servers/election.py`: when a server that follows waits, tries the lock, or evicts the leader."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.core.election import (
+from penstock.core.servers.election import (
     EVICT,
     LOCK,
     WAIT,

@@ -1,4 +1,4 @@
-"""`core/endings.py`: what takes too long, and how what is taken away ends."""
+"""`core/endpoint/endings.py`: what takes too long, and how what is taken away ends."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from tests.core.reconcile_words import Seen, observed, seen
 
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.endings import Expired, expire, retire_copy, retire_instance
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
     ENDING,
@@ -26,7 +25,8 @@ from penstock.core.endpoint_state import (
     StopInstance,
     UnloadCopy,
 )
-from penstock.core.wish import CopyNeed
+from penstock.core.deployment.wish import CopyNeed
+from penstock.core.endpoint.endings import Expired, expire, retire_copy, retire_instance
 
 SPEC = ReconcileSpec()
 SHARES = CopyNeed(memory_bytes=1)

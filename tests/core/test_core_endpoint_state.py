@@ -1,9 +1,9 @@
-"""`core/endpoint_state.py` and `core/wish.py`: what a value says where nothing was said."""
+"""`core/deployment/endpoint_state.py` and `core/deployment/wish.py`: what a value says where nothing was said."""
 
 from __future__ import annotations
 
-from penstock.core.deployment import ModelSource
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.deployment import ModelSource
+from penstock.core.deployment.endpoint_state import (
     READY,
     RUNNING,
     CopyObserved,
@@ -14,7 +14,7 @@ from penstock.core.endpoint_state import (
     StopInstance,
     UnloadCopy,
 )
-from penstock.core.wish import SPREAD, WHOLE_INSTANCE, ComponentWish
+from penstock.core.deployment.wish import SPREAD, WHOLE_INSTANCE, ComponentWish
 
 
 def test_an_instance_of_which_nothing_is_known_has_nothing() -> None:

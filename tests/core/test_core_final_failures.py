@@ -1,4 +1,4 @@
-"""`core/final_failures.py`: which failure ends a rollout, or a new count."""
+"""`core/endpoint/final_failures.py`: which failure ends a rollout, or a new count."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import deployment, failure, observed, seen
 
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.endpoint_state import (
     GONE,
     LOADING,
     READY,
     EndpointObserved,
     SlotFailure,
 )
-from penstock.core.final_failures import of_count, of_rollout
+from penstock.core.endpoint.final_failures import of_count, of_rollout
 
 SPEC = ReconcileSpec()
 

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from typing import NamedTuple
 
-from penstock.core.generation_steps import EngineModel, GenerationSpec
+from penstock.core.batching.generation_steps import EngineModel, GenerationSpec
 
 SPEC = GenerationSpec(
     sequences_max=2,

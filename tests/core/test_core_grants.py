@@ -1,4 +1,4 @@
-"""`core/grants.py`: the table of scopes, row by row."""
+"""`core/request/grants.py`: the table of scopes, row by row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import pytest
 
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
 from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
-from penstock.core.grants import ADMIN, INVOKE, NEEDS, OPERATE, SCOPES, Grant, allowed, needed
+from penstock.core.request.grants import (
+    ADMIN,
+    INVOKE,
+    NEEDS,
+    OPERATE,
+    SCOPES,
+    Grant,
+    allowed,
+    needed,
+)
 from penstock.errors import CallerError
 
 

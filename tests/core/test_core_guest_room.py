@@ -1,4 +1,4 @@
-"""`core/guest_room.py` and what `core/room.py` makes of it: a guest has what others leave."""
+"""`core/machine/guest_room.py` and what `core/machine/room.py` makes of it: a guest has what others leave."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.guest_room import least_stops
-from penstock.core.room import InstanceNeed, MachineCapacity, PlacedInstance, RoomDecision, decide
+from penstock.core.machine.guest_room import least_stops
+from penstock.core.machine.room import (
+    InstanceNeed,
+    MachineCapacity,
+    PlacedInstance,
+    RoomDecision,
+    decide,
+)
 
 GIB = 2**30
 MACHINE = MachineCapacity(cores=2.0, memory_bytes=8 * GIB, accelerators=1)

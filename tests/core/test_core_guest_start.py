@@ -1,8 +1,8 @@
-"""`core/guest_start.py`: a guest is given up by what it has done, whatever the time."""
+"""`core/machine/guest_start.py`: a guest is given up by what it has done, whatever the time."""
 
 from __future__ import annotations
 
-from penstock.core.guest_start import STILL, TIMEOUT, GuestStart, GuestStartSpec
+from penstock.core.machine.guest_start import STILL, TIMEOUT, GuestStart, GuestStartSpec
 
 SPEC = GuestStartSpec()
 

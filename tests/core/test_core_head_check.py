@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.head_check import HeadCheck, authority_of, origin_form
-from penstock.core.host_gate import HostGate
+from penstock.core.request.head_check import HeadCheck, authority_of, origin_form
+from penstock.core.request.host_gate import HostGate
 
 
 def code(error: object) -> str | None:

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from penstock.core.deployment import ModelSource
-from penstock.core.holding import (
+from penstock.core.deployment.deployment import ModelSource
+from penstock.core.request.holding import (
     HOLD,
     REFUSE,
     HoldSpec,

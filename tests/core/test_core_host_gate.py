@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.host_gate import HostGate, gate_for, is_host, normal_origin, split_authority
+from penstock.core.request.host_gate import (
+    HostGate,
+    gate_for,
+    is_host,
+    normal_origin,
+    split_authority,
+)
 
 
 def code(error: object) -> str | None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.hot_shapes import HotShapes, Shape
+from penstock.core.batching.hot_shapes import HotShapes, Shape
 
 A: Shape = ((1, 8),)
 B: Shape = ((2, 8),)

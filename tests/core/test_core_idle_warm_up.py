@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from penstock.core.idle_warm_up import IdleWarmUp, IdleWarmUpSpec, Shape, WarmUpRun
+from penstock.core.models.idle_warm_up import IdleWarmUp, IdleWarmUpSpec, Shape, WarmUpRun
 
 SPEC = IdleWarmUpSpec(quiet_s=0.5, run_s_max=0.1, free_share_min=0.25)
 

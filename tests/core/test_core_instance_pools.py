@@ -1,4 +1,4 @@
-"""`core/instance_pools.py` as literal timelines, and what `capacity` makes of it."""
+"""`core/endpoint/instance_pools.py` as literal timelines, and what `capacity` makes of it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import Seen, observed, seen
 
-from penstock.core import capacity
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.deployment import DeploymentSpec, ModelSource, PoolSpec, VariantSpec
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, PoolSpec, VariantSpec
+from penstock.core.deployment.endpoint_state import (
     CREATING,
     IN_SERVICE,
     LOADING,
@@ -23,7 +22,9 @@ from penstock.core.endpoint_state import (
     SlotFailure,
     StartInstance,
 )
-from penstock.core.instance_pools import (
+from penstock.core.deployment.wish import ComponentWish, VariantWish, wished
+from penstock.core.endpoint import capacity
+from penstock.core.endpoint.instance_pools import (
     ALL_POOLS_SHORT,
     PoolChoice,
     choose,
@@ -31,9 +32,8 @@ from penstock.core.instance_pools import (
     rank,
     shortage_of,
 )
-from penstock.core.reconcile import decide
-from penstock.core.room import NO_ROOM, PLACED, WAIT, RoomDecision
-from penstock.core.wish import ComponentWish, VariantWish, wished
+from penstock.core.endpoint.reconcile import decide
+from penstock.core.machine.room import NO_ROOM, PLACED, WAIT, RoomDecision
 
 SPEC = ReconcileSpec()
 BIG, SMALL = "ml.big", "ml.small"

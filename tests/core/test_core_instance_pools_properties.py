@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.test_core_reconcile_properties import COUNTS, EVENTS, SPEC, World
 
-from penstock.core.deployment import DeploymentSpec, PoolSpec
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.deployment import DeploymentSpec, PoolSpec
+from penstock.core.deployment.endpoint_state import (
     FAILED,
     IN_SERVICE,
     STOPPING,
@@ -26,7 +26,7 @@ from penstock.core.endpoint_state import (
     SlotFailure,
     StartInstance,
 )
-from penstock.core.instance_pools import shortage_of
+from penstock.core.endpoint.instance_pools import shortage_of
 
 TYPES = ("ml.big", "ml.middle", "ml.small")
 

@@ -1,4 +1,4 @@
-"""`core/instance_room.py` as literal timelines: what is free, who waits, who is refused."""
+"""`core/endpoint/instance_room.py` as literal timelines: what is free, who waits, who is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.core.placement_words import (
 )
 from tests.core.reconcile_words import failure
 
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
     ENDING,
@@ -24,13 +24,13 @@ from penstock.core.endpoint_state import (
     CopyObserved,
     RefuseCopy,
 )
-from penstock.core.instance_room import InstanceRoom
-from penstock.core.placement import PlacementDecision
-from penstock.core.wish import (
+from penstock.core.deployment.wish import (
     PLACEMENT_STRATEGIES,
     WHOLE_INSTANCE,
     CopyNeed,
 )
+from penstock.core.endpoint.instance_room import InstanceRoom
+from penstock.core.endpoint.placement import PlacementDecision
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`core/managed_instances.py` as literal timelines: how many instances the copies need."""
+"""`core/endpoint/managed_instances.py` as literal timelines: how many instances the copies need."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tests.core.placement_words import component, copy, instance, instances, need
 
-from penstock.core.deployment import CONSOLIDATION, ManagedScaling
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.deployment import CONSOLIDATION, ManagedScaling
+from penstock.core.deployment.endpoint_state import (
     DRAINING,
     LOADING,
     STARTING,
@@ -15,8 +15,8 @@ from penstock.core.endpoint_state import (
     EndpointObserved,
     InstanceObserved,
 )
-from penstock.core.managed_instances import ManagedDecision, decide
-from penstock.core.wish import BINPACK, ComponentWish, VariantWish
+from penstock.core.deployment.wish import BINPACK, ComponentWish, VariantWish
+from penstock.core.endpoint.managed_instances import ManagedDecision, decide
 
 MANAGED = ManagedScaling(instances_min=0, instances_max=4, cooldown_s=60.0)
 PACKS = replace(MANAGED, strategy=CONSOLIDATION, step_max=1)

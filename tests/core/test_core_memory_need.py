@@ -1,10 +1,10 @@
-"""`core/memory_need.py`: what a model needs, before and after it has run on this machine."""
+"""`core/models/memory_need.py`: what a model needs, before and after it has run on this machine."""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock.core.memory_need import (
+from penstock.core.models.memory_need import (
     START_BYTES,
     MemoryNeed,
     MemorySeen,

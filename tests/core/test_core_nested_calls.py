@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.nested_calls import NestedCalls, Ruling, when_returned
-from penstock.core.retry import FRESH
+from penstock.core.request.nested_calls import NestedCalls, Ruling, when_returned
+from penstock.core.request.retry import FRESH
 
 ITSELF = Ruling(False, "calls-itself", 0)
 EXHAUSTED = Ruling(False, "lanes-exhausted", 0)

@@ -1,4 +1,4 @@
-"""`core/packing.py`: places for several copies at once, against every arrangement there is."""
+"""`core/endpoint/packing.py`: places for several copies at once, against every arrangement there is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.placement_words import need
 
-from penstock.core.packing import ITEMS_MAX, assign, rooms_needed
-from penstock.core.wish import CopyNeed
+from penstock.core.deployment.wish import CopyNeed
+from penstock.core.endpoint.packing import ITEMS_MAX, assign, rooms_needed
 
 #: Few different sizes, so that much is alike and much is tight.
 NEEDS = st.builds(

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.pipeline import Pipeline
-from penstock.core.pipeline_actions import (
+from penstock.core.pipeline.actions import (
     Action,
     Done,
     Emit,
@@ -24,7 +23,8 @@ from penstock.core.pipeline_actions import (
     Start,
     Stop,
 )
-from penstock.core.pipeline_spec import Anchor, Event, PipelineSpec, StepSpec
+from penstock.core.pipeline.pipeline import Pipeline
+from penstock.core.pipeline.spec import Anchor, Event, PipelineSpec, StepSpec
 from penstock.errors import CallerError
 
 SORRY = Event("notice", "cards are not there")

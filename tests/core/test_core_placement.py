@@ -1,4 +1,4 @@
-"""`core/placement.py` as literal timelines: which copies go onto which instance."""
+"""`core/endpoint/placement.py` as literal timelines: which copies go onto which instance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.core.placement_words import (
 )
 from tests.core.reconcile_words import failure
 
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
     ENDING,
@@ -27,12 +27,12 @@ from penstock.core.endpoint_state import (
     DrainCopy,
     UnloadCopy,
 )
-from penstock.core.placement import PlacementDecision
-from penstock.core.wish import (
+from penstock.core.deployment.wish import (
     BINPACK,
     PLACEMENT_STRATEGIES,
     WHOLE_INSTANCE,
 )
+from penstock.core.endpoint.placement import PlacementDecision
 
 
 def test_a_single_model_has_a_copy_on_each_instance_as_they_come() -> None:

@@ -1,4 +1,4 @@
-"""Properties of `core/placement.py`: nothing is promised twice, and what can be placed is placed.
+"""Properties of `core/endpoint/placement.py`: nothing is promised twice, and what can be placed is placed.
 
 Copies that are loaded stay where they are; the question is where those go that are missing.
 """
@@ -21,9 +21,9 @@ from tests.core.placement_words import (
 )
 from tests.core.reconcile_words import failure
 
-from penstock.core.endpoint_state import CopyObserved, InstanceObserved, LoadCopy
-from penstock.core.placement import PlacementDecision
-from penstock.core.wish import BINPACK, SPREAD, ComponentWish, CopyNeed
+from penstock.core.deployment.endpoint_state import CopyObserved, InstanceObserved, LoadCopy
+from penstock.core.deployment.wish import BINPACK, SPREAD, ComponentWish, CopyNeed
+from penstock.core.endpoint.placement import PlacementDecision
 
 NEEDS = st.builds(
     need, gib=st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0]), cores=st.sampled_from([0.0, 1.0, 2.0]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.push_room import CopyLoad, overfull, room_of, slots_of
+from penstock.core.traffic.push_room import CopyLoad, overfull, room_of, slots_of
 
 
 def copy(outstanding: int = 0, *, most: int = 1000, at_once: int = 8, rps: float = 0.0) -> CopyLoad:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.ready_times import (
+from penstock.core.endpoint.ready_times import (
     COMPONENTS_MAX,
     PARTS,
     SAMPLES_MAX,

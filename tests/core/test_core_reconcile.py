@@ -1,4 +1,4 @@
-"""`core/reconcile.py` as literal timelines: what is wished and seen, and what follows."""
+"""`core/endpoint/reconcile.py` as literal timelines: what is wished and seen, and what follows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import deployment, failure, observed, routes, seen
 
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,
     DRAINED,
@@ -35,7 +35,7 @@ from penstock.core.endpoint_state import (
     StopInstance,
     WithdrawRoutes,
 )
-from penstock.core.reconcile import ReconcileDecision, decide
+from penstock.core.endpoint.reconcile import ReconcileDecision, decide
 
 CREATE = EndpointDesired(endpoint="shop", status=CREATING, target=deployment())
 SERVE = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment())

@@ -1,6 +1,6 @@
-"""`core/reconcile.py` where copies share instances: timelines of a variant with two components.
+"""`core/endpoint/reconcile.py` where copies share instances: timelines of a variant with two components.
 
-The wish stands in the place of the one that `core/wish.py` makes of a variant with a model: two
+The wish stands in the place of the one that `core/deployment/wish.py` makes of a variant with a model: two
 instances, as many copies of the variant's model as its count says, one of another. With inference
 components, and their life: `test_core_reconcile_inference_components.py`.
 """
@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import Seen, deployment, observed, routes, seen
 
-from penstock.core import wish as wishes
-from penstock.core.deployment import VariantSpec
-from penstock.core.endpoint_state import (
+from penstock.core.deployment import wish as wishes
+from penstock.core.deployment.deployment import VariantSpec
+from penstock.core.deployment.endpoint_state import (
     CREATING,
     DRAINED,
     IN_SERVICE,
@@ -31,8 +31,8 @@ from penstock.core.endpoint_state import (
     StartInstance,
     UnloadCopy,
 )
-from penstock.core.reconcile import ReconcileDecision, decide
-from penstock.core.wish import ComponentWish, CopyNeed, VariantWish
+from penstock.core.deployment.wish import ComponentWish, CopyNeed, VariantWish
+from penstock.core.endpoint.reconcile import ReconcileDecision, decide
 
 SHARES = CopyNeed(cores=1.0)
 

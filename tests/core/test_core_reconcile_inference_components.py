@@ -1,4 +1,4 @@
-"""`core/reconcile.py` of an endpoint that takes inference components: whole lists of actions.
+"""`core/endpoint/reconcile.py` of an endpoint that takes inference components: whole lists of actions.
 
 One variant `blue` without a model; `chat` and `rank` are components on it.
 """
@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from tests.core.components.component_words import NEED, chat, copy, failed, revision
 
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.components.spec import ComponentDesired
-from penstock.core.deployment import (
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.component_spec import ComponentDesired
+from penstock.core.deployment.deployment import (
     CONSOLIDATION,
     CopyRoute,
     DeploymentSpec,
@@ -20,7 +20,7 @@ from penstock.core.deployment import (
     VariantRoutes,
     VariantSpec,
 )
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,
     DRAINED,
@@ -49,8 +49,8 @@ from penstock.core.endpoint_state import (
     UnloadCopy,
     WithdrawRoutes,
 )
-from penstock.core.reconcile import decide
-from penstock.core.wish import BINPACK, CopyNeed
+from penstock.core.deployment.wish import BINPACK, CopyNeed
+from penstock.core.endpoint.reconcile import decide
 
 MANAGED = ManagedScaling(instances_min=0, instances_max=3, cooldown_s=60.0)
 

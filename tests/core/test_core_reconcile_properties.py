@@ -1,4 +1,4 @@
-"""Properties of `core/reconcile.py`: whatever fails in between, it converges and harms nobody.
+"""Properties of `core/endpoint/reconcile.py`: whatever fails in between, it converges and harms nobody.
 
 A small world carries the actions out as the control plane's driver does, with the weather chosen by
 Hypothesis: starts and loads that succeed, fail or hang, deaths, updates, new counts, deletions.
@@ -11,9 +11,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.attempts import ReconcileSpec, failure_count
-from penstock.core.deployment import DeploymentSpec, EndpointRoutes, ModelSource, VariantSpec
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.attempts import ReconcileSpec, failure_count
+from penstock.core.deployment.deployment import (
+    DeploymentSpec,
+    EndpointRoutes,
+    ModelSource,
+    VariantSpec,
+)
+from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,
     DRAINED,
@@ -43,7 +48,7 @@ from penstock.core.endpoint_state import (
     StopInstance,
     WithdrawRoutes,
 )
-from penstock.core.reconcile import decide
+from penstock.core.endpoint.reconcile import decide
 
 SPEC = ReconcileSpec()
 LEAVING = (DRAINING, DRAINED)

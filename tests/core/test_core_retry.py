@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.retry import (
+from penstock.core.request.retry import (
     FRESH,
     HELD_MAX,
     Past,

@@ -1,4 +1,4 @@
-"""`core/room.py`: memory and accelerators are never promised twice."""
+"""`core/machine/room.py`: memory and accelerators are never promised twice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.room import (
+from penstock.core.machine.room import (
     ESTIMATED,
     MEASURED,
     SPARE_BYTES,

@@ -1,4 +1,4 @@
-"""`core/routes.py` as literal timelines: what gateways are told."""
+"""`core/endpoint/routes.py` as literal timelines: what gateways are told."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tests.core.reconcile_words import deployment, observed, routes, seen
 
-from penstock.core.deployment import EndpointRoutes
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.deployment import EndpointRoutes
+from penstock.core.deployment.endpoint_state import (
     DRAINING,
     LOADING,
     LOST,
@@ -16,7 +16,7 @@ from penstock.core.endpoint_state import (
     PublishRoutes,
     WithdrawRoutes,
 )
-from penstock.core.routes import decide, withdraw
+from penstock.core.endpoint.routes import decide, withdraw
 
 
 def copy(number: int, name: str, phase: str = READY) -> CopyObserved:

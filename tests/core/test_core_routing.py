@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     RANDOM,
     ROUND_ROBIN,

@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from penstock.core.deployment import PREFIX_AWARE, CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.deployment.deployment import (
+    PREFIX_AWARE,
+    CopyRoute,
+    EndpointRoutes,
+    VariantRoutes,
+)
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 
 REQUIRED = NoRoute("component-required", None)

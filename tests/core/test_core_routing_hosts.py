@@ -6,7 +6,7 @@ import random
 
 from test_core_routing_models import hosts, picked, told, went
 
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     CopyRoute,
     EndpointRoutes,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     CopyRoute,
     EndpointRoutes,

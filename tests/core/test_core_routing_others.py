@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     PREFIX_AWARE,
     CopyRoute,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     PREFIX_AWARE,
     RANDOM,
     CopyRoute,

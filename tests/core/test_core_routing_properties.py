@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     ROUTING_STRATEGIES,
     CopyRoute,
     EndpointRoutes,

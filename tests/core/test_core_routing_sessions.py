@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from penstock.core.deployment import CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.core.routing.sessions import Sessions
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from penstock.core.batching import BatchSpec
-from penstock.core.run_times import RunTimes
+from penstock.core.batching.batcher import BatchSpec
+from penstock.core.batching.run_times import RunTimes
 
 
 def measured(*runs: tuple[int, int, float], **spec: object) -> RunTimes:

@@ -6,7 +6,7 @@ long; the level is 10 s, of which 9 s are the batcher's.
 
 from __future__ import annotations
 
-from penstock.core.batching import Batcher, BatchSpec, RunBatch
+from penstock.core.batching.batcher import Batcher, BatchSpec, RunBatch
 
 RUNS = ((1, 0, 1.5), (2, 0, 2.0), (4, 0, 3.0), (8, 0, 5.0), (16, 0, 9.0))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.stepping import Drop, Move, Prefill, Step, Stepper, StepSpec
+from penstock.core.batching.stepping import Drop, Move, Prefill, Step, Stepper, StepSpec
 from penstock.errors import CallerError
 
 

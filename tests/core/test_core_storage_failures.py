@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from penstock.core.storage_failures import (
+from penstock.core.request.storage_failures import (
     errno_passes,
     is_storage,
     status_passes,

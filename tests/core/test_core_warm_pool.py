@@ -1,8 +1,8 @@
-"""`core/warm_pool.py`: spare instance processes, one at a time, and not for ever."""
+"""`core/machine/warm_pool.py`: spare instance processes, one at a time, and not for ever."""
 
 from __future__ import annotations
 
-from penstock.core.warm_pool import SparesDecision, SparesObserved, decide
+from penstock.core.machine.warm_pool import SparesDecision, SparesObserved, decide
 
 
 def seen(

@@ -1,4 +1,4 @@
-"""`core/wish.py`: what a variant should have, and which of its counts were raised."""
+"""`core/deployment/wish.py`: what a variant should have, and which of its counts were raised."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import deployment
 
-from penstock.core.wish import SPREAD, ComponentWish, CopyNeed, VariantWish, raised, wished
+from penstock.core.deployment.wish import (
+    SPREAD,
+    ComponentWish,
+    CopyNeed,
+    VariantWish,
+    raised,
+    wished,
+)
 
 
 def test_a_model_behind_a_variant_is_one_component_with_an_instance_for_each_copy() -> None:

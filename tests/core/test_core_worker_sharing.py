@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.worker_sharing import (
+from penstock.core.residency.worker_sharing import (
     Action,
     EndWorker,
     FailModel,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.gateway_count import gateways_for
+from penstock.core.servers.gateway_count import gateways_for
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.instruction_sets import (
+from penstock.core.models.instruction_sets import (
     InstructionSet,
     Int8Recipe,
     instruction_set,

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.jobs.concurrency import bodies_at_once
 from penstock.core.jobs.invocations import Step, Tries, when_failed, when_returned_to_job
-from penstock.core.retry import Past
+from penstock.core.request.retry import Past
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
 FRESH = Tries()

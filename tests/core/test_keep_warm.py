@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from penstock.core.keep_warm import Keep, KeepWarm, Release, Schedule, parse
+from penstock.core.residency.keep_warm import Keep, KeepWarm, Release, Schedule, parse
 from penstock.errors import CallerError
 
 UTC = dt.UTC

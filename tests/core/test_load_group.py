@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.load_group import LoadGroup
+from penstock.core.models.load_group import LoadGroup
 
 
 def group(before: int = 1000) -> LoadGroup:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.most_called import MostCalled
+from penstock.core.models.most_called import MostCalled
 from penstock.errors import CallerError
 
 

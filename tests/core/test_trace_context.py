@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import trace_context
-from penstock.core.trace_context import STATE_CHARS_MAX, TraceContext
+from penstock.core.request import trace_context
+from penstock.core.request.trace_context import STATE_CHARS_MAX, TraceContext
 
 TRACE = 0x4BF92F3577B34DA6A3CE929D0E0E4736
 SPAN = 0x00F067AA0BA902B7

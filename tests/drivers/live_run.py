@@ -19,18 +19,18 @@ from typing import Any
 import orjson
 
 from penstock.config import LimitConfig
-from penstock.core.admission import Admission, Refusal
-from penstock.core.batching import Action, RunBatch
-from penstock.core.generation_steps import EngineModel
-from penstock.core.retry import blamed
+from penstock.core.batching.batcher import Action, RunBatch
+from penstock.core.batching.generation_steps import EngineModel
+from penstock.core.request.admission import Admission, Refusal
+from penstock.core.request.retry import blamed
 from penstock.core.routing import EndpointRouter, NoRoute, Routed
 from penstock.errors import ModelError, PenstockError
-from penstock.gateway.deadlines import Deadlines
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import ANSWERED, SENT, STREAMING, Invocation
-from penstock.gateway.link import LinkEvents
-from penstock.gateway.outliers import OutlierWatch
-from penstock.gateway.retries import Retries
+from penstock.gateway.dispatch.deadlines import Deadlines
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import ANSWERED, SENT, STREAMING, Invocation
+from penstock.gateway.dispatch.link import LinkEvents
+from penstock.gateway.dispatch.outliers import OutlierWatch
+from penstock.gateway.dispatch.retries import Retries
 from penstock.instance.codecs.base import Decoded
 from penstock.instance.copy import Copy
 from penstock.instance.engines.batches import Batches

@@ -1,7 +1,7 @@
 """Several copies on one instance, each placed, loaded, drained and lost on its own.
 
 All is real: control plane, gateway, fleet, instance and worker processes. Only the wish is made
-here, where `core/wish.py` makes it out of a deployment, so that requests need name no component:
+here, where `core/deployment/wish.py` makes it out of a deployment, so that requests need name no component:
 two copies of the variant's model and one of another share an instance.
 """
 
@@ -25,10 +25,10 @@ from tests.fakes import model_files
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ServerConfig
 from penstock.control.plane import ControlPlane
-from penstock.control.store import Store
-from penstock.core import wish as wishes
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.deployment import (
+from penstock.control.store.store import Store
+from penstock.core.deployment import wish as wishes
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.deployment import (
     CopyRoute,
     DeploymentSpec,
     EndpointRoutes,
@@ -36,13 +36,13 @@ from penstock.core.deployment import (
     VariantRoutes,
     VariantSpec,
 )
-from penstock.core.room import MachineCapacity
-from penstock.core.wish import ComponentWish, CopyNeed, VariantWish
+from penstock.core.deployment.wish import ComponentWish, CopyNeed, VariantWish
+from penstock.core.machine.room import MachineCapacity
 from penstock.errors import PenstockError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
-from penstock.gateway.awaited import AwaitedReply
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Invocation
+from penstock.gateway.dispatch.awaited import AwaitedReply
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Invocation
 from penstock.gateway.timers import LoopTimers
 from penstock.wire import frames
 

@@ -20,25 +20,25 @@ from tests.fakes import model_files
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ServerConfig
-from penstock.control.components import ComponentChange, NewComponent
 from penstock.control.plane import ControlPlane
-from penstock.control.store import Store
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.components.spec import ComponentRevision
-from penstock.core.deployment import (
+from penstock.control.store.components import ComponentChange, NewComponent
+from penstock.control.store.store import Store
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.component_spec import ComponentRevision
+from penstock.core.deployment.deployment import (
     CONSOLIDATION,
     DeploymentSpec,
     ManagedScaling,
     ModelSource,
     VariantSpec,
 )
-from penstock.core.room import MachineCapacity
-from penstock.core.wish import BINPACK, CopyNeed
+from penstock.core.deployment.wish import BINPACK, CopyNeed
+from penstock.core.machine.room import MachineCapacity
 from penstock.errors import PenstockError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
-from penstock.gateway.awaited import AwaitedReply
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Affinity, Invocation
+from penstock.gateway.dispatch.awaited import AwaitedReply
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.timers import LoopTimers
 from penstock.wire import frames
 

@@ -16,11 +16,11 @@ import pytest
 from tests.system.harness import EXAMPLES
 from tokenizers import Tokenizer
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.cache.cache import ArtifactCache
+from penstock.artifacts.description import model_yaml
 from penstock.artifacts.model_prefix import ModelPrefix
-from penstock.artifacts.source import ArtifactSettings
-from penstock.compile.seq2seq_parity import generate
+from penstock.artifacts.sources.source import ArtifactSettings
+from penstock.compile.seq2seq.seq2seq_parity import generate
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.graph_key import graph_key
 from penstock.runtimes.loader import load_tensor_runtime

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tests.fakes.model_files import weights
 
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import Payload, PayloadReply, Returned, Tensors
 from penstock.runtimes.generation.base import EngineStatistics, Sampling

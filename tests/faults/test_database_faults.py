@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.errors import PenstockError
 
 #: Writes models until the file size limit is met, lifts the limit, and writes again. The kernel
@@ -24,7 +24,7 @@ from penstock.errors import PenstockError
 LIMITED = """
 import json, resource, signal, sys
 from pathlib import Path
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.errors import PenstockError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -54,7 +54,7 @@ print(json.dumps(told))
 FEW_DESCRIPTORS = """
 import json, os, resource, sys
 from pathlib import Path
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.errors import PenstockError
 
 Store(Path(sys.argv[1]) / "warm").close()

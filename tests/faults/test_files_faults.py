@@ -15,18 +15,18 @@ from pathlib import Path
 
 from tests.faults.crash_disk import ERRORS, FaultyDisk, crash_states
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.cache import ArtifactCache
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.cache.cache import ArtifactCache
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import ModelDescription
 from penstock.clock import ManualClock
-from penstock.control.keys import AccessKeys
+from penstock.control.access.keys import AccessKeys
 from penstock.control.lock import StateDirLock
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.errors import PenstockError
-from penstock.metrics.series import MetricKey
-from penstock.metrics.snapshot import Snapshot, load
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
+from penstock.metrics.series.series import MetricKey
+from penstock.metrics.series.snapshot import Snapshot, load
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
 from penstock.tune import written
 from penstock.tune.settings import Setting
 

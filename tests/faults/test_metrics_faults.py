@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.core.room import MachineCapacity
+from penstock.core.machine.room import MachineCapacity
 from penstock.metrics import driver
+from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.driver import MetricsDriver, VariantObserved
-from penstock.metrics.energy import EnergyMeter
-from penstock.metrics.instances import InstanceSample
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.series import MetricKey
-from penstock.metrics.snapshot import Snapshot, load
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
+from penstock.metrics.series.series import MetricKey
+from penstock.metrics.series.snapshot import Snapshot, load
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.energy import EnergyMeter
+from penstock.metrics.utilization.instances import InstanceSample
 
 
 class WithoutDescriptors:

@@ -9,7 +9,7 @@ from tests.faults.crash_disk import FaultyDisk, crash_states
 from tests.faults.test_files_faults import with_each_fault
 from tests.packaging.models import echo_packages
 
-from penstock.core.apply_plan import Content
+from penstock.core.apply.plan import Content
 from penstock.packaging import manifest
 from penstock.packaging.archive import digest_in, file_sha256
 from penstock.packaging.build import build

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from penstock.control.instance_client import InstanceClient
+from penstock.control.instances.instance_client import InstanceClient
 from penstock.fleet.base import InstanceType
 from penstock.fleet.identity import contexts, names
 from penstock.fleet.identity.authority import Authority

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.room import MachineCapacity
+from penstock.core.machine.room import MachineCapacity
 from penstock.errors import CallerError
 from penstock.fleet.base import InstanceType
 from penstock.fleet.catalogue import InstanceCatalogue

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.fleet.local_site import Run, alive, children_of, fleet_of, poll, spec_of
 
-from penstock.core.guest_start import GuestStartSpec
+from penstock.core.machine.guest_start import GuestStartSpec
 from penstock.errors import NotNowError
 from penstock.fleet import local
 from penstock.fleet.base import InstanceExit

@@ -15,15 +15,15 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from penstock.control.instance_client import InstanceClient
-from penstock.core.retry import FRESH
+from penstock.control.instances.instance_client import InstanceClient
+from penstock.core.request.retry import FRESH
 from penstock.errors import CallerError, NotNowError
 from penstock.fleet.identity import contexts, greeting, names
 from penstock.fleet.identity.authority import Authority, key_and_request
 from penstock.fleet.identity.dial import Tls
 from penstock.fleet.identity.pem import Identity
-from penstock.gateway.invocation import Invocation
-from penstock.gateway.link import FrameLink
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.link import FrameLink
 from penstock.instance.server import InstanceServer
 from penstock.instance.settings import InstanceSettings
 from penstock.wire import frames

@@ -13,15 +13,15 @@ import uvloop
 
 from penstock.clock import ManualClock
 from penstock.config import LimitConfig
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     CopyRoute,
     EndpointRoutes,
     VariantRoutes,
 )
 from penstock.errors import PenstockError
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import SENT, Invocation
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import SENT, Invocation
 from penstock.gateway.request_id import RequestIds
 from penstock.wire import frames
 

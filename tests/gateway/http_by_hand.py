@@ -14,11 +14,11 @@ from tests.gateway.http_site import ScriptedDoor
 
 from penstock.clock import ManualClock
 from penstock.config import LimitConfig
-from penstock.core.body_budget import BodyBudget
-from penstock.core.host_gate import HostGate
-from penstock.gateway.call import Call, Door
-from penstock.gateway.http import HttpConnection
-from penstock.gateway.listener import HttpListener
+from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.host_gate import HostGate
+from penstock.gateway.http.call import Call, Door
+from penstock.gateway.http.connection import HttpConnection
+from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
 
 

@@ -11,14 +11,14 @@ from tests.gateway.gateway_fakes import PREFIX, RawClient
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
-from penstock.core.body_budget import BodyBudget
-from penstock.core.host_gate import HostGate
+from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.host_gate import HostGate
 from penstock.errors import CallerError, PenstockError
-from penstock.gateway.asgi import AsgiDoor
-from penstock.gateway.call import Call, status_line
-from penstock.gateway.listener import HttpListener
+from penstock.gateway.http.asgi import AsgiDoor
+from penstock.gateway.http.call import Call, status_line
+from penstock.gateway.http.listener import HttpListener
+from penstock.gateway.http.shared_port import SharedPort
 from penstock.gateway.request_id import RequestIds
-from penstock.gateway.shared_port import SharedPort
 from penstock.wire.aws.errors import AwsError
 
 POST = b"POST /hot/x HTTP/1.1\r\nHost: x\r\n"

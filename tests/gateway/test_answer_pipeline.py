@@ -10,14 +10,14 @@ from tests.gateway.gateway_fakes import post
 from tests.gateway.http_by_hand import ByHand
 from tests.gateway.virtual_network import run_virtual
 
-from penstock.gateway import pipeline
-from penstock.gateway.call import status_line
-from penstock.gateway.pipeline import (
+from penstock.gateway.http import answer_pipeline as pipeline
+from penstock.gateway.http.answer_pipeline import (
     PENDING_PIECES_MAX,
     PIPELINE_MAX,
     TURN_BYTES_MAX,
     UNREAD_BYTES_STALLED,
 )
+from penstock.gateway.http.call import status_line
 
 OK = status_line(200)
 LATER = post("/hot/later")

@@ -12,8 +12,8 @@ from tests.gateway.http_by_hand import ByHand
 from tests.gateway.virtual_network import run_virtual
 
 from penstock.errors import CallerError, InternalError, PenstockError
-from penstock.gateway.asgi import AsgiApp, AsgiDoor
-from penstock.gateway.call import Call, status_line
+from penstock.gateway.http.asgi import AsgiApp, AsgiDoor
+from penstock.gateway.http.call import Call, status_line
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"A", b"b")]}
 Send = Callable[[Any], Awaitable[None]]

@@ -10,9 +10,9 @@ from tests.gateway.gateway_fakes import Bench, reply, routes
 from tests.gateway.virtual_network import Instance, Network, run_virtual
 
 from penstock.errors import ModelError, NotNowError
-from penstock.gateway import awaited
-from penstock.gateway.awaited import AwaitedReply
-from penstock.gateway.invocation import Invocation
+from penstock.gateway.dispatch import awaited
+from penstock.gateway.dispatch.awaited import AwaitedReply
+from penstock.gateway.dispatch.invocation import Invocation
 from penstock.wire import frames
 
 

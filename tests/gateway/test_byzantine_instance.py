@@ -32,13 +32,13 @@ from penstock.api.openai.door import OpenAiDoor
 from penstock.api.runtime.door import INTEREST as RUNTIME_INTEREST
 from penstock.api.runtime.door import RuntimeDoor
 from penstock.errors import PenstockError
-from penstock.gateway.asgi import AsgiDoor
-from penstock.gateway.awaited import AwaitedReply
-from penstock.gateway.http import HttpConnection
-from penstock.gateway.invocation import Invocation, Responder
-from penstock.gateway.listener import HttpListener
-from penstock.gateway.streaming import StreamSeen
-from penstock.metrics.registry import MetricRegistry
+from penstock.gateway.dispatch.awaited import AwaitedReply
+from penstock.gateway.dispatch.invocation import Invocation, Responder
+from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.http.asgi import AsgiDoor
+from penstock.gateway.http.connection import HttpConnection
+from penstock.gateway.http.listener import HttpListener
+from penstock.metrics.counts.registry import MetricRegistry
 
 REQUEST_TIMEOUT_S: Final = 8.0
 STREAM_TIMEOUT_S: Final = 14.0

@@ -8,7 +8,7 @@ import socket
 import pytest
 from tests.gateway.gateway_fakes import run, until
 
-from penstock.core.deployment import CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.errors import CallerError, NotNowError
 from penstock.gateway.channel import messages
 from penstock.gateway.channel.channel import Channel, open_channel

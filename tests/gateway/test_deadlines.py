@@ -7,8 +7,8 @@ from typing import Any
 from tests.gateway.gateway_fakes import ManualTimers, Recording
 
 from penstock.clock import ManualClock
-from penstock.gateway.deadlines import Deadlines
-from penstock.gateway.invocation import ANSWERED, SENT, Invocation
+from penstock.gateway.dispatch.deadlines import Deadlines
+from penstock.gateway.dispatch.invocation import ANSWERED, SENT, Invocation
 
 
 class Book:

@@ -6,8 +6,8 @@ import dataclasses
 
 from tests.gateway.gateway_fakes import Bench, Recording, routes
 
-from penstock.gateway.invocation import Invocation
-from penstock.gateway.streaming import StreamSeen
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.streaming import StreamSeen
 
 
 def asynchronous(bench: Bench, timeout_s: float, *, door: str = "async") -> Recording:

@@ -10,11 +10,11 @@ import pytest
 from tests.gateway.gateway_fakes import PREFIX, Bench, Recording, reply, routes
 from tests.gateway.test_retries import lose, two_variants
 
-from penstock.core.deployment import EndpointRoutes
+from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.errors import ModelError, NotNowError
-from penstock.gateway import dispatcher as module
-from penstock.gateway.invocation import Invocation
-from penstock.gateway.streaming import StreamSeen
+from penstock.gateway.dispatch import dispatcher as module
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.streaming import StreamSeen
 from penstock.wire import frames
 
 

@@ -8,8 +8,8 @@ import dataclasses
 import pytest
 from tests.gateway.gateway_fakes import Bench, MemoryLink, routes
 
-from penstock.core.deployment import LEAST_OUTSTANDING_REQUESTS, PREFIX_AWARE
-from penstock.gateway.invocation import Invocation
+from penstock.core.deployment.deployment import LEAST_OUTSTANDING_REQUESTS, PREFIX_AWARE
+from penstock.gateway.dispatch.invocation import Invocation
 
 
 def sent(bench: Bench, copy: int) -> list[Invocation]:

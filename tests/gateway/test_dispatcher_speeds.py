@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.gateway.gateway_fakes import Bench, reply, routes
 
-from penstock.core.deployment import EndpointRoutes
+from penstock.core.deployment.deployment import EndpointRoutes
 
 TAKES_S = {1: 0.01, 2: 0.04}
 

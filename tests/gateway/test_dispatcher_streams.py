@@ -9,8 +9,8 @@ import pytest
 from tests.gateway.gateway_fakes import Bench, MemoryLink, reply, routes
 
 from penstock.errors import NotNowError
-from penstock.gateway.invocation import Invocation
-from penstock.gateway.streaming import StreamSeen
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.streaming import StreamSeen
 from penstock.wire import frames
 
 GENERATION = {"tokens_in": 5, "tokens_out": 11, "queue_s": 0.1, "first_token_s": 0.25}

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.core.deployment import RANDOM, CopyRoute, EndpointRoutes, VariantRoutes
-from penstock.gateway.endpoint_table import Endpoint, EndpointTable
+from penstock.core.deployment.deployment import RANDOM, CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.gateway.dispatch.endpoint_table import Endpoint, EndpointTable
 
 TEXT, PLAIN = {"task": "text-generation"}, {"task": "text-classification"}
 

@@ -9,10 +9,10 @@ import pytest
 from tests.gateway.gateway_fakes import Recording
 from tests.gateway.virtual_network import VirtualLoop, run_virtual
 
-from penstock.core.retry import FRESH, WORKER_DIED
+from penstock.core.request.retry import FRESH, WORKER_DIED
 from penstock.errors import NotNowError
-from penstock.gateway.invocation import Invocation
-from penstock.gateway.link import (
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.link import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_RESUME,
     COPY_BYTES_MAX,

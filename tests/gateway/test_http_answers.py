@@ -8,7 +8,7 @@ from tests.gateway.http_by_hand import ByHand
 from tests.gateway.virtual_network import run_virtual
 
 from penstock.errors import CallerError, NotNowError
-from penstock.gateway.call import JOIN_BYTES_MAX, Call, status_line
+from penstock.gateway.http.call import JOIN_BYTES_MAX, Call, status_line
 
 OK = status_line(200)
 COMMON = (

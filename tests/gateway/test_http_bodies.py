@@ -8,8 +8,8 @@ import pytest
 from tests.gateway.gateway_fakes import RawClient, post, run, until
 from tests.gateway.http_site import POST, Gatekeeper, Site, application, site
 
-from penstock.core import body_budget
-from penstock.gateway.call import status_line
+from penstock.core.request import body_budget
+from penstock.gateway.http.call import status_line
 
 MANY = 1_000_000
 

@@ -14,9 +14,9 @@ from tests.gateway.http_site import POST, Gatekeeper, Site, application, site
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
 from penstock.errors import CallerError
-from penstock.gateway.asgi import AsgiDoor
-from penstock.gateway.call import status_line
-from penstock.gateway.listener import HttpListener
+from penstock.gateway.http.asgi import AsgiDoor
+from penstock.gateway.http.call import status_line
+from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
 
 

@@ -18,10 +18,10 @@ from tests.gateway.http_site import ScriptedDoor
 
 from penstock.clock import ManualClock
 from penstock.config import LimitConfig
-from penstock.core.body_budget import UnfinishedBodies
-from penstock.core.head_check import FIELDS_MAX
-from penstock.gateway.http import HttpConnection
-from penstock.gateway.listener import HttpListener
+from penstock.core.request.body_budget import UnfinishedBodies
+from penstock.core.request.head_check import FIELDS_MAX
+from penstock.gateway.http.connection import HttpConnection
+from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
 
 READ_BYTES = 65_536

@@ -7,11 +7,11 @@ from tests.gateway.gateway_fakes import post
 from tests.gateway.http_by_hand import ByHand
 from tests.gateway.http_site import Gatekeeper
 
-from penstock.core.body_budget import BodyBudget
-from penstock.core.head_check import FIELDS_MAX
-from penstock.gateway import http
-from penstock.gateway.call import status_line
-from penstock.gateway.listener import TURNED_AWAY_MAX
+from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.head_check import FIELDS_MAX
+from penstock.gateway.http import connection as http
+from penstock.gateway.http.call import status_line
+from penstock.gateway.http.listener import TURNED_AWAY_MAX
 
 OK = status_line(200)
 LATER = post("/hot/later")

@@ -6,7 +6,7 @@ import pytest
 from tests.gateway.gateway_fakes import post, run
 from tests.gateway.http_site import POST, Gatekeeper, site
 
-from penstock.core.host_gate import HostGate
+from penstock.core.request.host_gate import HostGate
 
 LENGTH = b"Content-Length: 0\r\n\r\n"
 

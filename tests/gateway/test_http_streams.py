@@ -7,8 +7,8 @@ from typing import Any
 from tests.gateway.gateway_fakes import RawClient, post, run, until
 from tests.gateway.test_http_connection import Site, site
 
-from penstock.gateway import pipeline
-from penstock.gateway.call import Call, status_line
+from penstock.gateway.http import answer_pipeline as pipeline
+from penstock.gateway.http.call import Call, status_line
 
 HEAD = status_line(200) + b"content-type: text/event-stream\r\n"
 
@@ -179,7 +179,7 @@ def test_no_stream_keeps_more_than_a_bound_for_a_client_that_does_not_read() -> 
 def test_all_clients_together_may_not_leave_more_than_a_bound_unread(monkeypatch: Any) -> None:
     async def main() -> None:
         async with site() as served:
-            monkeypatch.setattr("penstock.gateway.listener.UNREAD_BYTES_MAX", 5_000_000)
+            monkeypatch.setattr("penstock.gateway.http.listener.UNREAD_BYTES_MAX", 5_000_000)
             clients = [await served.client(limit=2**16) for _ in range(3)]
             for size, client in zip((9, 1, 2), clients, strict=True):
                 call = await begun(served, client)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.gateway.gateway_fakes import Recording
 
-from penstock.gateway.invocation import NEW, UNBOUND, Affinity, Invocation
+from penstock.gateway.dispatch.invocation import NEW, UNBOUND, Affinity, Invocation
 
 
 def test_what_a_door_leaves_out_is_the_usual_request() -> None:

@@ -12,7 +12,7 @@ from tests.artifacts import private_authority
 from tests.gateway.gateway_fakes import RawClient, post, run, until
 from tests.gateway.http_site import site
 
-from penstock.gateway.shared_port import SharedPort
+from penstock.gateway.http.shared_port import SharedPort
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from tests.gateway.http_site import ScriptedDoor, site
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
-from penstock.core.body_budget import BodyBudget
-from penstock.core.host_gate import HostGate
-from penstock.gateway.asgi import AsgiDoor
-from penstock.gateway.call import Call
-from penstock.gateway.http import HttpConnection
-from penstock.gateway.known_heads import (
+from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.host_gate import HostGate
+from penstock.gateway.http.asgi import AsgiDoor
+from penstock.gateway.http.call import Call
+from penstock.gateway.http.connection import HttpConnection
+from penstock.gateway.http.known_heads import (
     CELLS,
     HEAD_BYTES_MAX,
     HEADS_MAX,
@@ -26,7 +26,7 @@ from penstock.gateway.known_heads import (
     KnownHead,
     KnownHeads,
 )
-from penstock.gateway.listener import HttpListener
+from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
 
 PLAIN_GET = b"GET /hot/x HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -12,9 +12,9 @@ from tests.gateway.gateway_fakes import FakeInstance, Recording, routes, run, si
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
 from penstock.errors import NotNowError
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Invocation
-from penstock.gateway.link import BUFFER_BYTES_MAX
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.link import BUFFER_BYTES_MAX
 from penstock.gateway.timers import LoopTimers
 from penstock.wire import frames
 

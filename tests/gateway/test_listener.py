@@ -14,15 +14,15 @@ from tests.gateway.http_site import Gatekeeper
 from tests.gateway.virtual_network import VirtualLoop, run_virtual
 
 from penstock.config import LimitConfig
-from penstock.core import body_budget
-from penstock.core.body_budget import BodyBudget
+from penstock.core.request import body_budget
+from penstock.core.request.body_budget import BodyBudget
 from penstock.errors import CallerError, InternalError
-from penstock.gateway import listener as listener_module
-from penstock.gateway.asgi import AsgiDoor
-from penstock.gateway.call import Call, status_line
-from penstock.gateway.holding import HoldingPipeline
-from penstock.gateway.http import HttpConnection
-from penstock.gateway.listener import (
+from penstock.gateway.http import listener as listener_module
+from penstock.gateway.http.asgi import AsgiDoor
+from penstock.gateway.http.body_budget import HoldingPipeline
+from penstock.gateway.http.call import Call, status_line
+from penstock.gateway.http.connection import HttpConnection
+from penstock.gateway.http.listener import (
     SPELLING_BYTES_MAX,
     SPELLINGS_MAX,
     HttpListener,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.gateway.gateway_fakes import Bench, Recording, routes
 
-from penstock.core.deployment import EndpointRoutes
-from penstock.gateway.invocation import Affinity, Invocation
+from penstock.core.deployment.deployment import EndpointRoutes
+from penstock.gateway.dispatch.invocation import Affinity, Invocation
 
 
 def asleep(**given: Any) -> Bench:

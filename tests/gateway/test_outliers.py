@@ -7,7 +7,7 @@ from typing import Any
 from tests.gateway.gateway_fakes import Bench, Recording
 
 from penstock.core.routing import Routed
-from penstock.gateway.invocation import Invocation
+from penstock.gateway.dispatch.invocation import Invocation
 
 
 def on(bench: Bench, copy: int) -> list[Invocation]:

@@ -7,9 +7,9 @@ import asyncio
 from tests.gateway.gateway_fakes import Bench, Recording, routes
 from tests.gateway.virtual_network import Network, answer, run_virtual
 
-from penstock.core.deployment import EndpointRoutes
-from penstock.gateway.invocation import Affinity, Invocation
-from penstock.gateway.link import BUFFER_BYTES_MAX
+from penstock.core.deployment.deployment import EndpointRoutes
+from penstock.gateway.dispatch.invocation import Affinity, Invocation
+from penstock.gateway.dispatch.link import BUFFER_BYTES_MAX
 
 LARGE = b"x" * (BUFFER_BYTES_MAX + (1 << 20))
 

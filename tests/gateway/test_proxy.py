@@ -20,9 +20,9 @@ from tests.gateway.gateway_fakes import PREFIX, RawClient, run, until
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
-from penstock.gateway.asgi import REQUEST_ID_HEADER, AsgiDoor
-from penstock.gateway.listener import HttpListener
-from penstock.gateway.proxy import ProxyApp
+from penstock.gateway.http.asgi import REQUEST_ID_HEADER, AsgiDoor
+from penstock.gateway.http.listener import HttpListener
+from penstock.gateway.http.proxy import ProxyApp
 from penstock.gateway.request_id import RequestIds
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.gateway.gateway_fakes import Bench, MemoryLink, routes
 
-from penstock.core.deployment import EndpointRoutes
-from penstock.gateway.invocation import Affinity, Invocation
+from penstock.core.deployment.deployment import EndpointRoutes
+from penstock.gateway.dispatch.invocation import Affinity, Invocation
 
 
 def asks(copy: int, count: int) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from tests.gateway.gateway_fakes import PREFIX, Recording, reply
 
 from penstock.clock import ManualClock
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
-from penstock.gateway.explain import SIZE, ExplainRing
-from penstock.gateway.invocation import Invocation
-from penstock.gateway.recording import NoRecorder, record_failure
+from penstock.gateway.dispatch.explain import SIZE, ExplainRing
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.recording import NoRecorder, record_failure
+from penstock.gateway.dispatch.streaming import StreamSeen
 from penstock.gateway.request_id import RequestIds
-from penstock.gateway.streaming import StreamSeen
 from penstock.wire.frames import BATCH_REASONS, Reply
 
 

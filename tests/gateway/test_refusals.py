@@ -7,11 +7,12 @@ import pytest
 from tests.gateway.gateway_fakes import reply
 
 from penstock.config import LimitConfig
-from penstock.core import retry
-from penstock.core.admission import Refusal
+from penstock.core.request import retry
+from penstock.core.request.admission import Refusal
 from penstock.core.routing import NoRoute
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
-from penstock.gateway import http_refusals, refusals
+from penstock.gateway.dispatch import refusals
+from penstock.gateway.http import http_refusals
 
 LIMITS = LimitConfig(body_bytes_max=1000, head_bytes_max=2000)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.gateway_fakes import Bench, Recording, reply, routes
 
 from penstock.errors import CallerError, PenstockError
-from penstock.gateway.invocation import Invocation
+from penstock.gateway.dispatch.invocation import Invocation
 from penstock.wire import frames
 
 

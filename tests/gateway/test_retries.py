@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.gateway.gateway_fakes import Bench, Recording, routes
 
-from penstock.core import retry
-from penstock.core.deployment import EndpointRoutes
-from penstock.gateway.invocation import Affinity, Invocation
+from penstock.core.deployment.deployment import EndpointRoutes
+from penstock.core.request import retry
+from penstock.gateway.dispatch.invocation import Affinity, Invocation
 
 
 def lose(bench: Bench, copy: int) -> None:

@@ -13,11 +13,11 @@ from tests.gateway.gateway_fakes import PREFIX, ManualTimers, MemoryLink, Record
 
 from penstock.clock import ManualClock
 from penstock.config import LimitConfig
-from penstock.core.deployment import EndpointRoutes
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Affinity, Invocation
+from penstock.core.deployment.deployment import EndpointRoutes
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.request_id import RequestIds
-from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.counts.registry import MetricRegistry
 
 
 class Site:

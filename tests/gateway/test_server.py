@@ -26,13 +26,13 @@ from tests.gateway.gateway_fakes import (
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ListenConfig
-from penstock.core.body_budget import BodyBudget
+from penstock.core.request.body_budget import BodyBudget
 from penstock.errors import CallerError, PenstockError
-from penstock.gateway.call import Call, status_line
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Invocation
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.http.call import Call, status_line
+from penstock.gateway.http.server import GatewayServer, tls_context
 from penstock.gateway.request_id import RequestIds
-from penstock.gateway.server import GatewayServer, tls_context
 from penstock.gateway.timers import LoopTimers
 from penstock.wire.frames import Reply
 

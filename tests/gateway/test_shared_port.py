@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from penstock.errors import CallerError
-from penstock.gateway.shared_port import SharedPort
+from penstock.gateway.http.shared_port import SharedPort
 
 HOST = "127.0.0.1"
 

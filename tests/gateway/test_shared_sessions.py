@@ -8,7 +8,7 @@ from tests.gateway.gateway_fakes import Bench, routes
 
 from penstock.core.routing.sessions import SESSION_IDLE_S_MAX
 from penstock.errors import CallerError
-from penstock.gateway.shared_sessions import SessionBook
+from penstock.gateway.dispatch.shared_sessions import SessionBook
 
 
 class Site:

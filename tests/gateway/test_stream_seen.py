@@ -8,7 +8,7 @@ import orjson
 import pytest
 from tests.gateway.gateway_fakes import reply
 
-from penstock.gateway.streaming import StreamSeen, generation_of
+from penstock.gateway.dispatch.streaming import StreamSeen, generation_of
 from penstock.wire import frames
 
 

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from tests.gateway.virtual_network import run_virtual
 
-from penstock.gateway import tls
-from penstock.gateway.tls import EXHAUSTED_S, TlsAcceptor
+from penstock.gateway.http import tls
+from penstock.gateway.http.tls import EXHAUSTED_S, TlsAcceptor
 
 
 def acceptor(room: Callable[[], int] = lambda: 1000) -> TlsAcceptor:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.gateway.gateway_fakes import Bench, Recording, reply
 
-from penstock.core.trace_context import TraceContext, read
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Invocation
-from penstock.gateway.tracing import Traced, TracingDispatcher
+from penstock.core.request.trace_context import TraceContext, read
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.tracing.tracing import Traced, TracingDispatcher
 from penstock.wire import frames
 
 CALLER = TraceContext(0xABC, 0xDEF, sampled=True, state="a=1")

@@ -16,10 +16,10 @@ from typing import Any
 from tests.gateway.gateway_fakes import PREFIX, Counting
 
 from penstock.config import LimitConfig
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Invocation, Responder
-from penstock.gateway.link import FrameLink, LinkEvents
-from penstock.gateway.recording import Recorders
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Invocation, Responder
+from penstock.gateway.dispatch.link import FrameLink, LinkEvents
+from penstock.gateway.dispatch.recording import Recorders
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
 from penstock.wire import frames

@@ -7,7 +7,7 @@ from typing import Any
 from manual_timers import ManualTimers
 
 from penstock.clock import ManualClock
-from penstock.core.batching import Batcher, BatchSpec, RunBatch
+from penstock.core.batching.batcher import Batcher, BatchSpec, RunBatch
 from penstock.instance.batcher_driver import BatcherDriver
 
 

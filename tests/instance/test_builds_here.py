@@ -12,8 +12,8 @@ import pytest
 from instance_harness import instance
 from tests.fakes import model_files
 
-from penstock.artifacts.builds import write_builds
-from penstock.core.builds import Build
+from penstock.artifacts.description.builds import write_builds
+from penstock.core.models.builds import Build
 from penstock.runtimes.processor import instruction_set_here
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.artifacts.description import Head, TensorSpec
+from penstock.artifacts.description.description import Head, TensorSpec
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel
 from penstock.instance.codecs.select import decode_tensors

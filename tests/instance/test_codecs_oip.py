@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel
 from penstock.instance.codecs.select import decode_tensors

@@ -9,7 +9,7 @@ from manual_timers import ManualTimers
 from tests.fakes.fake_runtimes import FakePayloadRuntime
 
 from penstock.clock import ManualClock
-from penstock.core.batching import BatchSpec
+from penstock.core.batching.batcher import BatchSpec
 from penstock.errors import ModelError, PenstockError
 from penstock.instance.copy import Copy
 from penstock.instance.engines.batches import Batches

@@ -9,7 +9,7 @@ from typing import Any
 from tests.instance.test_copy import Rig, Sink
 from tests.instance.test_sequences import Rig as SlotsRig
 
-from penstock.core.batching import BatchSpec
+from penstock.core.batching.batcher import BatchSpec
 from penstock.instance.codecs.base import Decoded
 from penstock.instance.copy import Copy
 from penstock.instance.engines.batches import Batches

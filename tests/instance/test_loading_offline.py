@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.fakes import model_files
 
-from penstock.artifacts.description import ModelDescription, TensorSpec
+from penstock.artifacts.description.description import ModelDescription, TensorSpec
 from penstock.instance.loading.offline import for_throughput, of_job
 from penstock.jobs.transform import capacity
 from penstock.runtimes.base import LoadContext

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tests.fakes import triton_files
 
-from penstock.artifacts.description import EngineOptions, Generation, ModelDescription
-from penstock.artifacts.detect import detect
-from penstock.core.memory_need import MemorySeen, ModelFacts
+from penstock.artifacts.description.description import EngineOptions, Generation, ModelDescription
+from penstock.artifacts.detection.detect import detect
+from penstock.core.models.memory_need import MemorySeen, ModelFacts
 from penstock.instance.loading.load import Prepared
 from penstock.instance.memory import records
 from penstock.instance.memory.account import MemoryAccount

@@ -6,7 +6,7 @@ from penstock.core.residency import Footprint
 from penstock.errors import ModelError, NotNowError
 from penstock.instance import replies
 from penstock.instance.models.counts import ModelCounts
-from penstock.metrics.model_delta import ModelDelta
+from penstock.metrics.models.model_delta import ModelDelta
 from penstock.wire import frames
 
 MEGABYTE = 1 << 20

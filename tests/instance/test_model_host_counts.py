@@ -11,7 +11,7 @@ from instance_harness import FrameClient, instance, wait_until
 from test_model_host import HOST, Host, adding, host  # noqa: F401
 from tests.fakes import model_files
 
-from penstock.metrics.model_delta import ModelDelta
+from penstock.metrics.models.model_delta import ModelDelta
 
 
 def heard(client: FrameClient) -> dict[str, ModelDelta]:

@@ -13,9 +13,9 @@ import pytest
 from instance_harness import Answer, FrameClient, instance, wait_until
 from tests.fakes import model_files
 
-from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.model_prefix import ModelPrefix
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.wire import frames
 
 HOST = 7

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.fakes import model_files
 
-from penstock.core.memory_need import MemorySeen
+from penstock.core.models.memory_need import MemorySeen
 from penstock.core.residency import Footprint
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, prepared

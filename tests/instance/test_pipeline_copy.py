@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.runtimes.pipeline_services import Lanes
 
-from penstock.artifacts.description import Batching, ModelDescription
+from penstock.artifacts.description.description import Batching, ModelDescription
 from penstock.clock import SystemClock
 from penstock.errors import ModelError
 from penstock.instance.copy import Copy

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.artifacts.description import Batching
-from penstock.core.batching import Batcher, RunBatch
+from penstock.artifacts.description.description import Batching
+from penstock.core.batching.batcher import Batcher, RunBatch
 from penstock.instance.loading.described import batch_spec
 from penstock.instance.loading.runs_measured import runs_measured
 from penstock.runtimes.processor import processor

@@ -8,7 +8,7 @@ from typing import Any
 from manual_timers import ManualTimers
 from tests.fakes.fake_runtimes import FakeEngineRuntime
 
-from penstock.artifacts.description import Batching
+from penstock.artifacts.description.description import Batching
 from penstock.clock import ManualClock
 from penstock.errors import ModelError, PenstockError
 from penstock.instance.copy import Copy

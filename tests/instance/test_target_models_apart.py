@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.clock import ManualClock
-from penstock.core.idle_warm_up import Shape
+from penstock.core.models.idle_warm_up import Shape
 from penstock.core.residency import NOTHING, Footprint
 from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
 from penstock.instance.models.target import Target

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tests.fakes import model_files
 
-from penstock.artifacts.description import (
+from penstock.artifacts.description.description import (
     Batching,
     Head,
     ModelDescription,

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from penstock.artifacts.description import Head
+from penstock.artifacts.description.description import Head
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel
 from penstock.instance.codecs.text import TextModel, decode_texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.artifacts.description import Embedding, Head
+from penstock.artifacts.description.description import Embedding, Head
 from penstock.errors import ModelError
 from penstock.instance.engines.text_results import checked_head, result
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from penstock.artifacts.description import Tokenizer as Described
+from penstock.artifacts.description.description import Tokenizer as Described
 from penstock.instance.engines.text_templates import frame_of
 from penstock.instance.engines.text_tokenizing import Tokenizing
 from penstock.instance.engines.text_tokens import TextTokenizer, open_tokenizer

@@ -9,7 +9,7 @@ from tests.fakes import model_files
 from tokenizers import Tokenizer as Library
 from tokenizers import processors
 
-from penstock.artifacts.description import Tokenizer
+from penstock.artifacts.description.description import Tokenizer
 from penstock.errors import ModelError
 from penstock.instance.engines.text_tokens import open_tokenizer
 

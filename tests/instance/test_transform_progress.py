@@ -9,7 +9,7 @@ from threading import Event
 
 from transform_spans import lines_job
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.windows import RowsSpec
 from penstock.errors import PenstockError
 from penstock.instance.engines.lane_threads import LaneThreads

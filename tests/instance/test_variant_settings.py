@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.artifacts.description import Batching
+from penstock.artifacts.description.description import Batching
 from penstock.errors import CallerError
 from penstock.instance.loading.described import batch_spec
 from penstock.instance.loading.variant_settings import served_with

@@ -10,8 +10,8 @@ from typing import Any
 
 from instance_harness import FrameClient
 
-from penstock.artifacts.source import ArtifactSettings
-from penstock.core.deployment import ModelSource
+from penstock.artifacts.sources.source import ArtifactSettings
+from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.spec import (
     LINE,
     InputObject,
@@ -20,7 +20,7 @@ from penstock.core.jobs.spec import (
     TransformOutput,
     TransformSpec,
 )
-from penstock.records.objects import list_objects
+from penstock.records.objects.objects import list_objects
 from penstock.records.output import assemble
 from penstock.records.spec_json import to_dict
 

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts.named_places import NamedPlaces
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.named_places import NamedPlaces
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import ManualClock
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.errors import CallerError
 from penstock.jobs.schedules.driver import SchedulesDriver
 from penstock.jobs.schedules.records import RunRecord, ScheduleRecord
 from penstock.jobs.schedules.service import Schedules
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.counts.work_counts import WorkCounts
 
 JOB = {
     "ModelName": "m",

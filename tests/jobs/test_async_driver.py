@@ -16,16 +16,16 @@ import pytest
 from tests.gateway.gateway_fakes import FakeInstance, echo, fail_with, routes, run, silent, until
 from tests.jobs.work_page import shown
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.core.deployment import AsyncSpec, DeploymentSpec, ModelSource, VariantSpec
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.core.deployment.deployment import AsyncSpec, DeploymentSpec, ModelSource, VariantSpec
 from penstock.core.jobs.asynchronous import AsyncQueue
 from penstock.core.jobs.asynchronous_actions import QueueSpec
 from penstock.errors import CallerError, ModelError, NotNowError
-from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
 from penstock.jobs.asynchronous import driver as driver_module
@@ -37,9 +37,9 @@ from penstock.jobs.asynchronous.published import Published
 from penstock.jobs.asynchronous.rows import AsyncRequest, Notification
 from penstock.jobs.asynchronous.work import RequestWork
 from penstock.metrics import item_failures
-from penstock.metrics.series import MetricName
-from penstock.metrics.store import MetricStore
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.counts.work_counts import WorkCounts
+from penstock.metrics.series.series import MetricName
+from penstock.metrics.series.store import MetricStore
 from penstock.wire import frames
 
 LATER = "later"

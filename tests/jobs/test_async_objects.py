@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.artifacts.object_server import ObjectServer
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.errors import CallerError
 from penstock.jobs.asynchronous.objects import Objects
 

@@ -12,15 +12,15 @@ from tests.jobs.work_page import shown
 from tests.system.async_site import subscriber
 
 from penstock.clock import ManualClock
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.errors import NotNowError
 from penstock.jobs.asynchronous import rows
 from penstock.jobs.asynchronous.commits import Commits
 from penstock.jobs.asynchronous.notifier import Notifier
 from penstock.jobs.asynchronous.room import BytesRoom
 from penstock.jobs.asynchronous.tables import async_notifications
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.counts.work_counts import WorkCounts
 
 TOPIC, OTHER = "arn:aws:sns:us-east-1:123456789012:a", "arn:aws:sns:us-east-1:123456789012:b"
 

@@ -11,7 +11,7 @@ from tests.faults.crash_disk import FailingDisk
 from tests.gateway.gateway_fakes import echo, fail_with, run
 from tests.jobs.test_async_driver import Site, site
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.asynchronous_actions import QueueSpec
 from penstock.errors import ModelError, NotNowError
 from penstock.jobs.asynchronous.objects import Objects

@@ -14,9 +14,9 @@ from tests.jobs.schedule_site import Site, at
 from tests.jobs.transform_plane import Site as TransformSite
 
 from penstock.clock import ManualClock
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.control.transform_tables import transform_jobs
+from penstock.control.database.transform_tables import transform_jobs
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.jobs.asynchronous.commits import Commits
 from penstock.jobs.asynchronous.notifier import Notifier
 from penstock.jobs.asynchronous.rows import Notification
@@ -26,7 +26,7 @@ from penstock.jobs.transform import driver as transform_driver
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.records import COMPLETED, IN_PROGRESS, STOPPED, JobRecord
 from penstock.metrics import item_failures
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.counts.work_counts import WorkCounts
 
 DAILY = "cron(0 3 * * ? *)"
 WITNESS = "witness-20260302T030000Z"

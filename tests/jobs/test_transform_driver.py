@@ -21,7 +21,7 @@ from tests.gateway.gateway_fakes import until
 from tests.jobs.transform_plane import Site
 from tests.jobs.work_page import shown
 
-from penstock.core.endpoint_state import SlotFailure
+from penstock.core.deployment.endpoint_state import SlotFailure
 from penstock.core.jobs.spec import Span
 from penstock.errors import CallerError, InternalError, NotNowError
 from penstock.jobs.transform import outputs, transactions, work

@@ -15,14 +15,14 @@ from typing import Any, Final
 
 from tests.control.test_control_plane import poll
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import SystemClock
-from penstock.control.hosted import HostedCopy, HostedSeen
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.control.views import InstanceView
-from penstock.core.deployment import DeploymentSpec, ModelSource
-from penstock.core.endpoint_state import SlotFailure
+from penstock.control.reconcile.hosted import HostedCopy, HostedSeen
+from penstock.control.reconcile.views import InstanceView
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource
+from penstock.core.deployment.endpoint_state import SlotFailure
 from penstock.core.jobs.spec import (
     InputObject,
     Span,
@@ -31,14 +31,14 @@ from penstock.core.jobs.spec import (
     TransformOutput,
     TransformSpec,
 )
-from penstock.core.room import MachineCapacity
+from penstock.core.machine.room import MachineCapacity
 from penstock.errors import CallerError, ModelError, NotNowError
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.driver import TransformDriver
 from penstock.jobs.transform.records import GOING, JobRecord
-from penstock.metrics.store import MetricStore
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.counts.work_counts import WorkCounts
+from penstock.metrics.series.store import MetricStore
 from penstock.records.at_work import AtWork
 from penstock.records.parts import PartWriter
 from penstock.records.reader import RecordReader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.counts.work_counts import WorkCounts
 
 
 def shown(counts: WorkCounts, name: str) -> dict[tuple[str, ...], float]:

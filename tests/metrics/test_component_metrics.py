@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.metrics.departures import KEPT_S
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.recorder import VariantRecorder
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.series import metric_key
-from penstock.metrics.store import MetricStore
+from penstock.metrics.counts.departures import KEPT_S
+from penstock.metrics.counts.recorder import VariantRecorder
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.store import MetricStore
 
 T0 = 1_700_000_000
 V = {"EndpointName": "shop", "VariantName": "main"}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.metrics.departures import KEPT_S
-from penstock.metrics.instances import InstanceSample
-from penstock.metrics.model_delta import ModelDelta
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.publishing import ALWAYS, publishing_of
-from penstock.metrics.recorder import VariantRecorder
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.series import metric_key
-from penstock.metrics.store import MetricStore
+from penstock.metrics.counts.departures import KEPT_S
+from penstock.metrics.counts.publishing import ALWAYS, publishing_of
+from penstock.metrics.counts.recorder import VariantRecorder
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.models.model_delta import ModelDelta
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.instances import InstanceSample
 
 T0 = 1_700_000_000
 SHOP = "shop", "main"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.metrics.job_metrics import job_metrics
-from penstock.metrics.series import metric_key
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.utilization.job_metrics import job_metrics
 
 
 def test_the_host_is_the_jobs_name_and_the_instance() -> None:

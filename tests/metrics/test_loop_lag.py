@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from penstock.metrics.instances import InstanceSample
+from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.loop_lag import EDGES_S, EVERY_S, WINDOW_S, LagSeen, LoopLag
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.utilization.instances import InstanceSample
 
 
 def test_a_stall_longer_than_the_time_between_two_looks_is_always_seen() -> None:

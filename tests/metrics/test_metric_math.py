@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import CallerError
-from penstock.metrics.evaluate import Evaluator, Formula
-from penstock.metrics.expression import parse_expression
-from penstock.metrics.search import parse_search
-from penstock.metrics.series import MetricName
-from penstock.metrics.time_series import TimeSeries
+from penstock.metrics.math.evaluate import Evaluator, Formula
+from penstock.metrics.math.expression import parse_expression
+from penstock.metrics.math.search import parse_search
+from penstock.metrics.math.time_series import TimeSeries
+from penstock.metrics.series.series import MetricName
 
 A = TimeSeries("a", 60, {0: 1.0, 60: 2.0, 120: 3.0})
 B = TimeSeries("b", 60, {0: 10.0, 120: 0.0, 180: 5.0})

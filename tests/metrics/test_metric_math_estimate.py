@@ -7,10 +7,10 @@ from hypothesis import given
 from tests.metrics.test_metric_math import FORMULAS
 
 from penstock.errors import CallerError
-from penstock.metrics.estimate import Size, work_of
-from penstock.metrics.evaluate import Evaluator, Formula
-from penstock.metrics.expression import parse_expression
-from penstock.metrics.time_series import TimeSeries
+from penstock.metrics.math.estimate import Size, work_of
+from penstock.metrics.math.evaluate import Evaluator, Formula
+from penstock.metrics.math.expression import parse_expression
+from penstock.metrics.math.time_series import TimeSeries
 
 HOUR = dict.fromkeys(range(0, 3600, 60), 1.0)
 READS = {

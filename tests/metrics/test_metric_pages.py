@@ -8,9 +8,9 @@ import pytest
 from tests.metrics.test_metrics_registry import answer
 
 from penstock.errors import CallerError
-from penstock.metrics.pages import MetricPages
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.page.pages import MetricPages
+from penstock.metrics.page.prometheus import PrometheusPage
 
 OF_ALL = PrometheusPage(MetricRegistry())
 

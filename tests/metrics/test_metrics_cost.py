@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.metrics.cost import (
+from penstock.metrics.counts.departures import KEPT_S
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.cost import (
     ESTIMATED,
     NVML_ESTIMATED,
     RAPL,
@@ -17,13 +23,7 @@ from penstock.metrics.cost import (
     MachineRead,
     divided,
 )
-from penstock.metrics.departures import KEPT_S
-from penstock.metrics.instances import InstanceSample
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.series import metric_key
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
+from penstock.metrics.utilization.instances import InstanceSample
 
 T0 = 1_700_000_000
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import CallerError
-from penstock.metrics.delta import MetricDelta, PoolDelta, decode, encode
-from penstock.metrics.departures import KEPT_S
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.recorder import VariantDelta, VariantRecorder
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.series import metric_key
-from penstock.metrics.sketch import RELATIVE_ERROR
-from penstock.metrics.store import MetricStore
-from penstock.metrics.totals import VariantTotals
+from penstock.metrics.counts.delta import MetricDelta, PoolDelta, decode, encode
+from penstock.metrics.counts.departures import KEPT_S
+from penstock.metrics.counts.recorder import VariantDelta, VariantRecorder
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.counts.totals import VariantTotals
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.sketch import RELATIVE_ERROR
+from penstock.metrics.series.store import MetricStore
 
 T0 = 1_700_000_000
 SHOP = ("shop", "main")

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.core.room import MachineCapacity
+from penstock.core.machine.room import MachineCapacity
 from penstock.metrics import driver as driver_module
 from penstock.metrics import item_failures
-from penstock.metrics.cost import InstanceHeld
+from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.driver import MetricsDriver, VariantObserved
-from penstock.metrics.energy import EnergyMeter, EnergyRead
-from penstock.metrics.instances import InstanceSample
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.store import MetricStore
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.cost import InstanceHeld
+from penstock.metrics.utilization.energy import EnergyMeter, EnergyRead
+from penstock.metrics.utilization.instances import InstanceSample
 
 INSTANCE = InstanceHeld(
     endpoint="shop",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.metrics.energy import EnergyMeter, EnergyRead
+from penstock.metrics.utilization.energy import EnergyMeter, EnergyRead
 
 RANGE_UJ = 262_143_328_850  # of a real package
 

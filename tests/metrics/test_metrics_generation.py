@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.metrics.instances import InstanceSample
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.recorder import VariantRecorder
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.series import metric_key
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
+from penstock.metrics.counts.recorder import VariantRecorder
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.instances import InstanceSample
 
 T0 = 1_700_000_000
 VARIANT = {"EndpointName": "shop", "VariantName": "main"}

@@ -6,20 +6,20 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.jobs.asynchronous.published import Published
-from penstock.metrics import catalogue, work_catalogue
-from penstock.metrics.cost import Charge
-from penstock.metrics.departures import KEPT_S
-from penstock.metrics.instances import CopySample, InstanceSample
-from penstock.metrics.job_metrics import job_metrics
-from penstock.metrics.model_delta import ModelDelta
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.recorder import VariantRecorder
-from penstock.metrics.reference import exposed_name, render
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.series import metric_key
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.catalogue import catalogue, work_catalogue
+from penstock.metrics.counts.departures import KEPT_S
+from penstock.metrics.counts.recorder import VariantRecorder
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.counts.work_counts import WorkCounts
+from penstock.metrics.models.model_delta import ModelDelta
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.page.reference import exposed_name, render
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.cost import Charge
+from penstock.metrics.utilization.instances import CopySample, InstanceSample
+from penstock.metrics.utilization.job_metrics import job_metrics
 
 T0 = 1_700_000_000
 VARIANT = {"EndpointName": "shop", "VariantName": "main"}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import CallerError
-from penstock.metrics.sketch import BUCKETS_MAX, Sketch, sketch_of
+from penstock.metrics.series.sketch import BUCKETS_MAX, Sketch, sketch_of
 
 LATENCIES = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=200)
 ANY_SIGN = st.lists(

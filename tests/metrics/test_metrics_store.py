@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import CallerError, NotNowError
-from penstock.metrics import snapshot
-from penstock.metrics.series import DAY_S, HOUR_S, MetricKey, metric_key
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore, StoreLimits
+from penstock.metrics.series import snapshot
+from penstock.metrics.series.series import DAY_S, HOUR_S, MetricKey, metric_key
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore, StoreLimits
 
 T0 = 1_700_002_800  # a full hour
 LATENCY = metric_key("Shop", "Latency", {"Page": "search", "Host": "a"}, "Milliseconds")

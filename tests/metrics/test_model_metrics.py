@@ -9,16 +9,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import CallerError
-from penstock.metrics.cost import InstanceHeld
-from penstock.metrics.departures import KEPT_S
-from penstock.metrics.model_delta import OTHERS, ModelDelta
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.series import metric_key
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
-from penstock.metrics.usage import INSTANCES_MAX, MODELS_MAX, UsageLedger
-from penstock.metrics.variant_models import SERIES_MODELS_MAX, Resident, VariantModels
+from penstock.metrics.counts.departures import KEPT_S
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.models.model_delta import OTHERS, ModelDelta
+from penstock.metrics.models.usage import INSTANCES_MAX, MODELS_MAX, UsageLedger
+from penstock.metrics.models.variant_models import SERIES_MODELS_MAX, Resident, VariantModels
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.cost import InstanceHeld
 
 T0 = 1_700_000_000
 MEGABYTE = 1 << 20

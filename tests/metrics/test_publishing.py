@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.metrics.departures import KEPT_S
-from penstock.metrics.instances import InstanceSample
-from penstock.metrics.publishing import ALWAYS, Publishing, publishing_of
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.series import metric_key
-from penstock.metrics.store import MetricStore
+from penstock.metrics.counts.departures import KEPT_S
+from penstock.metrics.counts.publishing import ALWAYS, Publishing, publishing_of
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.instances import InstanceSample
 
 T0 = 1_700_000_400  #: a multiple of 600
 V = {"EndpointName": "shop", "VariantName": "main"}

@@ -17,10 +17,10 @@ import pytest
 import yaml
 from tests.metrics.test_metrics_registry import answer
 
-from penstock.metrics import catalogue, traffic_catalogue, work_catalogue
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.reference import exposed_name
-from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.catalogue import catalogue, traffic_catalogue, work_catalogue
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.page.reference import exposed_name
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "observability"

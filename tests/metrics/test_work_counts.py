@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.jobs.work_page import shown
 
-from penstock.metrics import work_catalogue as catalogue
-from penstock.metrics.departures import KEPT_S
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.catalogue import work_catalogue as catalogue
+from penstock.metrics.counts.departures import KEPT_S
+from penstock.metrics.counts.work_counts import WorkCounts
 
 T0 = 1_700_000_000.0
 

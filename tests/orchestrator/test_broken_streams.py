@@ -22,7 +22,7 @@ from tests.orchestrator.region_site import (
 
 from penstock.api.openai import errors as openai_errors
 from penstock.core.traffic.spec import HealthSpec
-from penstock.gateway.refusals import stream_broken
+from penstock.gateway.dispatch.refusals import stream_broken
 from penstock.wire.aws import eventstream
 
 CHAT: dict[str, Any] = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tests.orchestrator.region_site import ScriptedRegion, site, until
 
-from penstock.control.keys import AccessKeys
-from penstock.control.store import Store
-from penstock.core.grants import Grant
+from penstock.control.access.keys import AccessKeys
+from penstock.control.store.store import Store
+from penstock.core.request.grants import Grant
 
 PATH = "/endpoints/echo/invocations"
 

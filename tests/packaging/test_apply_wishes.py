@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.packaging.models import echo_packages, write
 
-from penstock.core.apply_plan import Content, Place
+from penstock.core.apply.plan import Content, Place
 from penstock.errors import PenstockError
 from penstock.packaging import manifest
 from penstock.packaging.apply_spec import read_apply

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.packaging.models import write
 
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.unpack import UnpackLimits, unpack
+from penstock.artifacts.archive.unpack import UnpackLimits, unpack
+from penstock.artifacts.files.budget import Budget
 from penstock.errors import PenstockError
 from penstock.packaging.archive import (
     HEAD_BYTES,

@@ -15,8 +15,8 @@ import pytest
 from tests.artifacts.object_server import ObjectServer, object_server
 from tests.packaging.models import echo_packages
 
-from penstock.artifacts.paths import is_clutter
-from penstock.core.apply_plan import Content
+from penstock.artifacts.files.paths import is_clutter
+from penstock.core.apply.plan import Content
 from penstock.errors import PenstockError
 from penstock.packaging import s3_store
 from penstock.packaging.build import build

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.artifacts.object_server import ObjectServer, object_server
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spans import cut
 from penstock.core.jobs.spec import InputObject, Span, TransformInput
 from penstock.errors import PenstockError
-from penstock.records.block import RecordBlock
-from penstock.records.objects import list_objects
+from penstock.records.formats.block import RecordBlock
+from penstock.records.objects.objects import list_objects
 from penstock.records.reader import RecordReader
 
 SETTINGS = ArtifactSettings()

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from record_files import error_of
 
-from penstock.core.deployment import ModelSource
+from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.spec import DataProcessing, TransformInput, TransformOutput, TransformSpec
-from penstock.records import record_io, tf_record
 from penstock.records.bodies import Bodies
+from penstock.records.formats import record_io, tf_record
 
 
 def bodies(

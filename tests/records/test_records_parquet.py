@@ -20,8 +20,8 @@ from record_files import SETTINGS, blocks_of, error_of, one_object, records_of
 from penstock.core.jobs.spans import cut
 from penstock.core.jobs.spec import DataProcessing, InputObject, TransformInput, TransformOutput
 from penstock.errors import CallerError
-from penstock.records import tables
 from penstock.records.filters import Processing
+from penstock.records.formats import tables
 from penstock.records.output import assemble
 from penstock.records.parts import PartWriter
 from penstock.records.reader import RecordReader
@@ -263,7 +263,7 @@ def test_a_small_file_that_says_the_same_in_each_row_is_read_in_bounded_memory(
     [span] = cut([one], data)
     code = (
         "import sys, json, pyarrow as pa\n"
-        "from penstock.artifacts.source import ArtifactSettings\n"
+        "from penstock.artifacts.sources.source import ArtifactSettings\n"
         "from penstock.core.jobs.spec import InputObject, Span, TransformInput\n"
         "from penstock.records.reader import RecordReader\n"
         "from penstock.records.spec_json import from_dict\n"

@@ -12,15 +12,15 @@ import pytest
 from record_files import SETTINGS, blocks_of, error_of, records_of, write
 from tests.artifacts.object_server import ObjectServer
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spans import cut
 from penstock.core.jobs.spec import DataProcessing, Span, TransformInput, TransformOutput
 from penstock.errors import CallerError
 from penstock.records.filters import Processing
-from penstock.records.objects import list_objects
+from penstock.records.objects.objects import list_objects
+from penstock.records.objects.places import place_of
 from penstock.records.output import assemble, check_apart, check_writable
 from penstock.records.parts import PartWriter
-from penstock.records.places import place_of
 
 LINES = [b"line %d" % number for number in range(5000)]
 CONTENT = b"\n".join(LINES) + b"\n"

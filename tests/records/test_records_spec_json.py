@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.core.deployment import ModelSource
+from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.spec import (
     DataProcessing,
     InputObject,

@@ -79,8 +79,8 @@ def write_merged(folder: Path, given: Pairs, *, scale: float = 1.0, **sizes: int
     import openvino as ov
     from tests.runtimes.generation_models import write_model
 
-    from penstock.compile.causal_lm_graph import causal_lm
-    from penstock.compile.seq2seq_graph import Builder
+    from penstock.compile.causal_lm.causal_lm_graph import causal_lm
+    from penstock.compile.seq2seq.seq2seq_graph import Builder
 
     write_model(folder)
     config = CONFIG | sizes

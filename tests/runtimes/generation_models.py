@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compile.causal_lm_graph import causal_lm
-from penstock.compile.seq2seq_graph import Builder
+from penstock.compile.causal_lm.causal_lm_graph import causal_lm
+from penstock.compile.seq2seq.seq2seq_graph import Builder
 
 #: 256 bytes, then <s>, </s>, <|user|>, <|assistant|>
 BOS, EOS, USER, ASSISTANT = 256, 257, 258, 259

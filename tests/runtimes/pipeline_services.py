@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.description.description import ModelDescription
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pipeline.runtime import PipelineRuntime

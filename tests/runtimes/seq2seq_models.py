@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import (
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import (
     Batching,
     Generation,
     ModelDescription,
     Tokenizer,
 )
-from penstock.compile import seq2seq_bart, seq2seq_t5
-from penstock.compile.seq2seq_graph import Builder
+from penstock.compile.seq2seq import seq2seq_bart, seq2seq_t5
+from penstock.compile.seq2seq.seq2seq_graph import Builder
 from penstock.runtimes.base import LoadContext
 
 ANSWERS = Path(__file__).parent / "seq2seq_answers.json"

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import ModelDescription
 from penstock.clock import SystemClock
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.artifacts.description import ModelDescription
-from penstock.core.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
+from penstock.artifacts.description.description import ModelDescription
+from penstock.core.request.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
 from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import NOT_BEGUN, LoadContext, Payload, PayloadReply, Returned
 from penstock.runtimes.foreign.models_api import ForeignModels, ListedModel

@@ -10,7 +10,7 @@ import openvino as ov
 import openvino.opset13 as ops
 import pytest
 
-from penstock.artifacts.description import Batching, ModelDescription
+from penstock.artifacts.description.description import Batching, ModelDescription
 from penstock.errors import ModelError
 from penstock.runtimes import openvino as runtime_module
 from penstock.runtimes.base import LoadContext

@@ -12,7 +12,7 @@ _CHILD = """
 import sys, threading
 from pathlib import Path
 import numpy as np
-from penstock.artifacts.detect import detect
+from penstock.artifacts.detection.detect import detect
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino import OpenVinoRuntime
 import dataclasses

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.fakes.model_files import affine
 
-from penstock.artifacts.detect import detect
+from penstock.artifacts.detection.detect import detect
 from penstock.runtimes import openvino
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino import OpenVinoRuntime

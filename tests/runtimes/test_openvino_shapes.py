@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.fakes import model_files
 
-from penstock.artifacts.detect import detect
+from penstock.artifacts.detection.detect import detect
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino import OpenVinoRuntime
 from penstock.runtimes.openvino_shapes import (

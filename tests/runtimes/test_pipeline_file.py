@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.pipeline_spec import Event
+from penstock.core.pipeline.spec import Event
 from penstock.errors import CallerError
 from penstock.runtimes.pipeline.file import read_pipeline
 

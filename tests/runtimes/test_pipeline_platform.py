@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.description.description import ModelDescription
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pipeline import platform as pipeline_platform

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.runtimes.pipeline_services import Catalogue, Writer, served
 
-from penstock.core.trace_context import TraceContext
+from penstock.core.request.trace_context import TraceContext
 from penstock.errors import PenstockError
 from penstock.runtimes.base import Asking
 from penstock.wire.span_notes import SpanScope, read_told

@@ -11,8 +11,8 @@ import openvino.opset13 as ops
 import pytest
 from tests.fakes import model_files
 
-from penstock.artifacts.detect import detect
-from penstock.core.attempts import is_permanent
+from penstock.artifacts.detection.detect import detect
+from penstock.core.deployment.attempts import is_permanent
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes import probe
 from penstock.runtimes.graph_key import graph_key

@@ -14,8 +14,8 @@ import pytest
 from tests.fakes import model_files
 from tests.fakes.fake_runtimes import FakePayloadRuntime, FakeTensorRuntime
 
-from penstock.artifacts.detect import detect
-from penstock.core.attempts import is_permanent
+from penstock.artifacts.detection.detect import detect
+from penstock.core.deployment.attempts import is_permanent
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext, Payload, PayloadReply, Returned
 from penstock.runtimes.loader import load_payload_runtime, load_tensor_runtime

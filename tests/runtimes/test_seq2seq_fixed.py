@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import seq2seq_models as tiny
 
-from penstock.compile.seq2seq_parity import generate
+from penstock.compile.seq2seq.seq2seq_parity import generate
 from penstock.runtimes.seq2seq.fixed import lengths
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest

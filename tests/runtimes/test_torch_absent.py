@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.fakes import model_files, pt2_files
 
-from penstock.artifacts.description import ModelDescription
-from penstock.artifacts.detect import detect
+from penstock.artifacts.description.description import ModelDescription
+from penstock.artifacts.detection.detect import detect
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cancelling import cancelled_after
 
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.description.description import ModelDescription
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.workers.process import WorkerProcess

@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
-from penstock.core.admission import Refusal
-from penstock.core.batching import Expire, Refuse, RunBatch
+from penstock.core.batching.batcher import Expire, Refuse, RunBatch
+from penstock.core.request.admission import Refusal
 from penstock.core.routing import CopyState, NoRoute, Routed
 from penstock.sim.record import Recorder, admission_row, batcher_row, router_row
 

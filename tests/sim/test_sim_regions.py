@@ -7,12 +7,16 @@ from collections import Counter
 
 import pytest
 
-from penstock.core.deployment import LEAST_OUTSTANDING_REQUESTS, PREFIX_AWARE, ROUND_ROBIN
-from penstock.core.generation_steps import GenerationSpec
+from penstock.core.batching.generation_steps import GenerationSpec
+from penstock.core.deployment.deployment import (
+    LEAST_OUTSTANDING_REQUESTS,
+    PREFIX_AWARE,
+    ROUND_ROBIN,
+)
 from penstock.core.traffic import MANUAL
-from penstock.sim.regions import RegionsTwin
-from penstock.sim.regions_outcome import RegionsOutcome
-from penstock.sim.regions_policy import (
+from penstock.sim.regions.regions import RegionsTwin
+from penstock.sim.regions.regions_outcome import RegionsOutcome
+from penstock.sim.regions.regions_policy import (
     Balanced,
     InTurn,
     Policy,
@@ -20,7 +24,7 @@ from penstock.sim.regions_policy import (
     with_copies,
     with_rate,
 )
-from penstock.sim.regions_scenario import (
+from penstock.sim.regions.regions_scenario import (
     CUT,
     REGION_LOST,
     Demand,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.admission import AdmissionSpec
-from penstock.core.batching import BatchSpec
-from penstock.core.deployment import CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.batching.batcher import BatchSpec
+from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.request.admission import AdmissionSpec
 from penstock.errors import CallerError
 from penstock.sim.faults import Fault
 from penstock.sim.scenario import Scenario, VariantScenario, load_scenario

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.admission import AdmissionSpec
-from penstock.core.batching import BatchSpec
+from penstock.core.batching.batcher import BatchSpec
+from penstock.core.request.admission import AdmissionSpec
 from penstock.sim.faults import Fault
 from penstock.sim.outcome import Outcome
 from penstock.sim.record import Recorder, Row

@@ -16,13 +16,13 @@ _SCRIPT = Path(__file__).resolve().parent / "scripts" / "census_server.py"
 #: target models; the models most called; the log that an instance is to have which stands ready;
 #: the last activities of an endpoint that stays.
 _KNOWN = (
-    "penstock.control.ledger.Activity",
-    "penstock.core.most_called.MostCalled",
-    "penstock.metrics.archive.",
-    "penstock.metrics.series.",
-    "penstock.metrics.store.",
-    "penstock.metrics.cost.InstanceHeld",
-    "penstock.metrics.usage.",
+    "penstock.control.instances.ledger.Activity",
+    "penstock.core.models.most_called.MostCalled",
+    "penstock.metrics.series.archive.",
+    "penstock.metrics.series.series.",
+    "penstock.metrics.series.store.",
+    "penstock.metrics.utilization.cost.InstanceHeld",
+    "penstock.metrics.models.usage.",
     "penstock.fleet.local.Child",
 )
 

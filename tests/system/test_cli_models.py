@@ -10,8 +10,9 @@ import pytest
 from tests.system.harness import EXAMPLES, Server
 from typer.testing import CliRunner, Result
 
-from penstock.cli import main, model_lookup
+from penstock.cli import main
 from penstock.cli.client import Client
+from penstock.cli.endpoints import model_lookup
 from penstock.errors import CallerError
 
 pytestmark = pytest.mark.system

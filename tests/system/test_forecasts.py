@@ -18,7 +18,7 @@ import pytest
 from bench.paced import paced_artifact
 from tests.system.harness import Server, create, python_model
 
-from penstock.core.generation_steps import GenerationSpec
+from penstock.core.batching.generation_steps import GenerationSpec
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tests.system.harness import Server, create, python_model, wait_until
 
-from penstock.artifacts.builds import write_builds
-from penstock.core.builds import Build
+from penstock.artifacts.description.builds import write_builds
+from penstock.core.models.builds import Build
 from penstock.runtimes.processor import instruction_set_here
 
 pytestmark = pytest.mark.system

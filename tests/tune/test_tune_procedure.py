@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.fakes.model_files import affine, classifier, row_sums
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import Batching, ModelDescription, TensorSpec
-from penstock.artifacts.detect import detect
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import Batching, ModelDescription, TensorSpec
+from penstock.artifacts.detection.detect import detect
 from penstock.errors import CallerError
 from penstock.tune import report
 from penstock.tune.bodies import body_of

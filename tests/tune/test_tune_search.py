@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.description.description import ModelDescription
 from penstock.sim.service import ServiceSpec
 from penstock.tune.procedure import unlike
 from penstock.tune.search import Found, Point, likely_rps, pareto, simulate, sustainable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import Batching, ModelDescription
-from penstock.core.batching import BatchSpec
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import Batching, ModelDescription
+from penstock.core.batching.batcher import BatchSpec
 from penstock.tune.settings import Setting, lane_choices, row_choices, with_delays
 from penstock.tune.written import lines, write
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.trace_context import TraceContext
+from penstock.core.request.trace_context import TraceContext
 from penstock.instance import replies
 from penstock.wire import frames
 from penstock.wire.span_notes import NAME_CHARS_MAX, SPANS_MAX, SpanScope, read_told, scope_of

@@ -3,7 +3,7 @@
 ::
 
     make mutants                             every module of core/, gateway/, wire/ ... (long)
-    make mutants MODULE=core/batching.py     one module
+    make mutants MODULE=core/batching/batcher.py     one module
     make mutants MODULE=core/routing         a folder
     make mutants FLAGS='--max 50 --seed 7'   at most so many of each module, drawn by seed
     make mutants FLAGS='--diff main'         only lines that differ from a revision
@@ -82,7 +82,7 @@ def _modules(wanted: list[str]) -> list[str]:
         if not found:
             sys.exit(
                 f"error[unknown-module]: {said}: make mutants knows no such module or folder\n"
-                f"hint: name one below {', '.join(COVERED)}, as in MODULE=core/batching.py; a new "
+                f"hint: name one below {', '.join(COVERED)}, as in MODULE=core/batching/batcher.py; a new "
                 "module gets a row in tools/mutants/tests_of.py."
             )
         chosen += sorted(found)

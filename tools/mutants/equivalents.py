@@ -3,7 +3,7 @@
 An entry::
 
     [[equivalent]]
-    module = "core/batching.py"
+    module = "core/batching/batcher.py"
     function = "Batcher.add"
     change = "if a < b: -> if a <= b:"    # as `make mutants` prints it
     why = "a and b are never equal: ..."

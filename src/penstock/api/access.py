@@ -4,7 +4,7 @@ A request is looked at twice. `check_head` refuses, before any of the body is wa
 the head alone shows to be in vain: no key, an unknown one, a date of long ago, an operation that
 the key is not for. `check` proves the rest over the whole request before anything is done with it.
 Which service a signature must be scoped to follows from the path and the target, as in dispatch: a
-signature made for another service does not open this one. What a key may do is `core/grants.py`'s
+signature made for another service does not open this one. What a key may do is `core/request/grants.py`'s
 to say.
 """
 
@@ -17,8 +17,8 @@ from typing import Final, Protocol
 from penstock.api.asked import Asked, asked_of, endpoint_in
 from penstock.clock import Clock
 from penstock.config import ListenConfig
-from penstock.core.grants import INVOKE, INVOKE_ENDPOINT, Grant, allowed, needed
-from penstock.core.host_gate import is_loopback
+from penstock.core.request.grants import INVOKE, INVOKE_ENDPOINT, Grant, allowed, needed
+from penstock.core.request.host_gate import is_loopback
 from penstock.errors import CallerError
 from penstock.wire.aws import bearer, sigv4
 from penstock.wire.aws.errors import ACCESS_DENIED, AwsError
@@ -37,7 +37,7 @@ _OWN: Final = Grant(INVOKE)
 
 
 class KeyRing(Protocol):
-    """The keys as `control/keys.py` gives them."""
+    """The keys as `control/access/keys.py` gives them."""
 
     def secret(self, access_key_id: str) -> str | None: ...
 

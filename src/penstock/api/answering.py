@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.api.runtime.heads import header_value
 from penstock.errors import CallerError
-from penstock.gateway.call import Call, status_line
-from penstock.gateway.invocation import Invocation
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.http.call import Call, status_line
 from penstock.wire.frames import Reply
 
 _EVENT_STREAM = "text/event-stream"

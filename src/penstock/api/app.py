@@ -15,9 +15,9 @@ from penstock.api.admin.app import AdminServices, routes
 from penstock.api.admin.traffic import TrafficFeed
 from penstock.api.aws import AwsFrontDoor
 from penstock.errors import InternalError, PenstockError
-from penstock.gateway.asgi import head_of
-from penstock.gateway.call import Call
-from penstock.metrics.pages import MetricPages
+from penstock.gateway.http.asgi import head_of
+from penstock.gateway.http.call import Call
+from penstock.metrics.page.pages import MetricPages
 from penstock.wire.aws.http import HttpRequest
 
 

@@ -1,4 +1,4 @@
-"""What a request asks for, in the words of `core/grants.py`: an operation, and the endpoint.
+"""What a request asks for, in the words of `core/request/grants.py`: an operation, and the endpoint.
 
 Read from the head, as the doors themselves read it; where only the body says which endpoint is
 meant, `in_body` says how to find it. What no door serves is `Unknown`, which needs the widest
@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.api.model_names import endpoint_of
 from penstock.api.oip.paths import INFERS, parts_of, split_model
-from penstock.core import grants
+from penstock.core.request import grants
 from penstock.wire import plain_json
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest, readable_body

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from botocore.model import OperationModel, ServiceModel
 
-from penstock.artifacts.named_places import NamedPlaces
+from penstock.artifacts.sources.named_places import NamedPlaces
 from penstock.errors import CallerError, NotNowError, PenstockError
-from penstock.gateway.listener import Denied
+from penstock.gateway.http.listener import Denied
 from penstock.wire.aws import json_rpc, query, validate
 from penstock.wire.aws.errors import AwsError, unknown_operation
 from penstock.wire.aws.http import HttpRequest, HttpResponse

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from penstock.control.views import CopyView, InstanceView
-from penstock.core.components.spec import component_of
-from penstock.metrics.instances import CopySample
+from penstock.control.reconcile.views import CopyView, InstanceView
+from penstock.core.deployment.component_spec import component_of
+from penstock.metrics.utilization.instances import CopySample
 
 
 class _Before(NamedTuple):

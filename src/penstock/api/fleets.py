@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.config import FLEET_LOCAL, ServerConfig
 from penstock.control.artifact_door import ArtifactDoor
-from penstock.control.operation_settings import Elsewhere
-from penstock.core.room import MachineCapacity
+from penstock.control.instances.operation_settings import Elsewhere
+from penstock.core.machine.room import MachineCapacity
 from penstock.errors import CallerError, NotNowError
 from penstock.fleet.base import Fleet
 from penstock.fleet.identity import contexts

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from penstock.core.election import LeaderSeen
-from penstock.gateway.asgi import AsgiApp, Message, Scope
-from penstock.gateway.proxy import ProxyApp, Receive, Send
+from penstock.core.servers.election import LeaderSeen
+from penstock.gateway.http.asgi import AsgiApp, Message, Scope
+from penstock.gateway.http.proxy import ProxyApp, Receive, Send
 
 _CONNECT_S_MAX: Final = 2.0
 #: Says that a server has handed the request on already: no two may send it to and fro.

@@ -7,18 +7,18 @@ from typing import Any
 
 from penstock.api.copy_usage import CopyUsage
 from penstock.clock import Clock
-from penstock.control.instance_status import cpu_percent, cpu_seconds
+from penstock.control.instances.instance_status import cpu_percent, cpu_seconds
 from penstock.control.plane import ControlPlane
-from penstock.control.views import InstanceView
-from penstock.core.components.spec import component_of
-from penstock.core.deployment import EndpointRoutes
+from penstock.control.reconcile.views import InstanceView
+from penstock.core.deployment.component_spec import component_of
+from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.fleet.base import InstanceType
-from penstock.metrics.cost import InstanceHeld
+from penstock.metrics.counts.publishing import ALWAYS, Publishing, publishing_of
 from penstock.metrics.driver import VariantObserved
-from penstock.metrics.instances import InstanceSample
 from penstock.metrics.item_failures import apart
 from penstock.metrics.loop_lag import LagSeen
-from penstock.metrics.publishing import ALWAYS, Publishing, publishing_of
+from penstock.metrics.utilization.cost import InstanceHeld
+from penstock.metrics.utilization.instances import InstanceSample
 
 
 class Observation:

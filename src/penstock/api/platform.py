@@ -26,20 +26,20 @@ from penstock.api.telemetry import Telemetry
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
-from penstock.control.leader.table import Term
-from penstock.core.body_budget import BodyBudget
-from penstock.core.gateway_count import gateways_for
+from penstock.control.database.leader_table import Term
+from penstock.core.request.body_budget import BodyBudget
+from penstock.core.servers.gateway_count import gateways_for
 from penstock.fleet.base import Fleet, PlatformAccess
 from penstock.fleet.local import runtime_dir_for
 from penstock.fleet.machine import this_machine
-from penstock.gateway.link import FrameLink
-from penstock.gateway.server import tls_context
-from penstock.gateway.shared_port import SharedPort
+from penstock.gateway.dispatch.link import FrameLink
+from penstock.gateway.http.server import tls_context
+from penstock.gateway.http.shared_port import SharedPort
 from penstock.gateway.timers import LoopTimers
-from penstock.metrics.pages import MetricPages
-from penstock.metrics.prometheus import PenstockCollector, PrometheusPage
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.store import MetricStore
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.page.pages import MetricPages
+from penstock.metrics.page.prometheus import PenstockCollector, PrometheusPage
+from penstock.metrics.series.store import MetricStore
 from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, RUNTIME, SAGEMAKER, service_model
 
 __all__ = ["Addresses", "Platform", "settle_memory"]

@@ -25,9 +25,9 @@ from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.leader.leadership import Leadership
 from penstock.control.lock import StateDirLock
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.errors import NotNowError
-from penstock.gateway.shared_port import SharedPort
+from penstock.gateway.http.shared_port import SharedPort
 
 _log = logging.getLogger(__name__)
 

@@ -32,22 +32,22 @@ from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock
 from penstock.config import ServerConfig
-from penstock.control.key_ring import KeyRing
-from penstock.control.keys import AccessKeys
+from penstock.control.access.key_ring import KeyRing
+from penstock.control.access.keys import AccessKeys
+from penstock.control.database.leader_table import following, not_the_leader
 from penstock.control.leader.leadership import Leadership
-from penstock.control.leader.table import following, not_the_leader
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.core.host_gate import gate_for
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs.spec import TransformSpec
+from penstock.core.request.host_gate import gate_for
 from penstock.errors import NotNowError, PenstockError
-from penstock.gateway.asgi import AsgiDoor
-from penstock.gateway.listener import HttpListener
+from penstock.gateway.http.asgi import AsgiDoor
+from penstock.gateway.http.listener import HttpListener
+from penstock.gateway.http.server import tls_context
+from penstock.gateway.http.shared_port import SharedPort
 from penstock.gateway.request_id import RequestIds
-from penstock.gateway.server import tls_context
-from penstock.gateway.shared_port import SharedPort
 from penstock.jobs.transform.records import JobRecord
-from penstock.metrics.standby_page import StandbyPage
+from penstock.metrics.page.standby_page import StandbyPage
 from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER
 
 _log = logging.getLogger(__name__)

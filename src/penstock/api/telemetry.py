@@ -18,11 +18,11 @@ from prometheus_client.registry import Collector
 import penstock
 from penstock.clock import Clock
 from penstock.config import TelemetryConfig
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.span_export import SpanExport, not_installed
-from penstock.gateway.spans import OtlpSpans
-from penstock.gateway.tracing import TracingDispatcher
-from penstock.metrics.otlp import OtlpMetrics
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.tracing.span_export import SpanExport, not_installed
+from penstock.gateway.tracing.spans import OtlpSpans
+from penstock.gateway.tracing.tracing import TracingDispatcher
+from penstock.metrics.page.otlp import OtlpMetrics
 
 
 class Telemetry:

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.cache import ArtifactCache
-from penstock.artifacts.detect import Detected
-from penstock.artifacts.fetch import local_path, look, s3_parts
-from penstock.artifacts.listing import Listing
+from penstock.artifacts.cache.cache import ArtifactCache
+from penstock.artifacts.detection.detect import Detected
+from penstock.artifacts.files.budget import Budget
+from penstock.artifacts.files.listing import Listing
 from penstock.artifacts.models.names import checked
 from penstock.artifacts.prepare import code_source, prepare, refuse_part_of_names
-from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
-from penstock.artifacts.submitted_code import together
+from penstock.artifacts.sources.fetch import local_path, look, s3_parts
+from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource, shown_uri
+from penstock.artifacts.sources.submitted_code import together
 from penstock.clock import Clock, SystemClock
 from penstock.errors import CallerError, PenstockError
 
@@ -137,7 +137,7 @@ class ModelPrefix:
             return [_entry(name, found[name]) for name in names]
         door = self._settings.server_files
         if door:
-            server_files = importlib.import_module("penstock.artifacts.server_files")
+            server_files = importlib.import_module("penstock.artifacts.sources.server_files")
             names = server_files.names_below(door, self._uri, budget=self._budget())
         else:
             names = index.names_in_folder(self._folder, self._budget())
@@ -181,7 +181,7 @@ class ModelPrefix:
         if local_path(source.uri, self._settings, budget) is not None:
             within = source.within
             return look(source.uri, self._settings, budget, clock=self._clock, within=within)
-        object_store = importlib.import_module("penstock.artifacts.object_store")
+        object_store = importlib.import_module("penstock.artifacts.sources.object_store")
         bucket, key = s3_parts(source.uri, budget)
         listing: Listing = object_store.list_in_store(
             self._opened(bucket), key, budget=budget, files_max=self._settings.files_max, peek=True
@@ -199,7 +199,7 @@ class ModelPrefix:
         """The bucket. Making it takes longer than asking it, so it is kept."""
         store = self._stores.get(bucket)
         if store is None:
-            object_store = importlib.import_module("penstock.artifacts.object_store")
+            object_store = importlib.import_module("penstock.artifacts.sources.object_store")
             store = self._stores[bucket] = object_store.s3_store(
                 bucket, endpoint=self._settings.s3_endpoint, budget=self._budget()
             )

@@ -15,18 +15,18 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.artifacts.archive_readers import archive_kind
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.cache import ArtifactCache, CacheEntry
-from penstock.artifacts.detect import Detected, detect
-from penstock.artifacts.fetch import copy_file, directory_digest, look
-from penstock.artifacts.images import image_hint
-from penstock.artifacts.listing import Listing, SourceFile
+from penstock.artifacts.archive.readers import archive_kind
+from penstock.artifacts.archive.unpack import UnpackLimits, not_an_archive, unpack
+from penstock.artifacts.cache.cache import ArtifactCache, CacheEntry
+from penstock.artifacts.detection.detect import Detected, detect
+from penstock.artifacts.detection.images import image_hint
+from penstock.artifacts.files.budget import Budget
+from penstock.artifacts.files.listing import Listing, SourceFile
 from penstock.artifacts.models.layouts import is_part_of_names
-from penstock.artifacts.source import ArtifactSettings, ArtifactSource
-from penstock.artifacts.submitted_code import code_uri, joined, together
-from penstock.artifacts.unfinished import changed, judged
-from penstock.artifacts.unpack import UnpackLimits, not_an_archive, unpack
+from penstock.artifacts.sources.fetch import copy_file, directory_digest, look
+from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
+from penstock.artifacts.sources.submitted_code import code_uri, joined, together
+from penstock.artifacts.sources.unfinished import changed, judged
 from penstock.clock import Clock
 from penstock.errors import CallerError, NotNowError
 

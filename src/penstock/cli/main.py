@@ -8,32 +8,23 @@ from typing import Annotated, Any
 import typer
 
 from penstock import __version__
-from penstock.cli import (
+from penstock.cli import output
+from penstock.cli.artifacts import compile as compile_command
+from penstock.cli.artifacts import package, tune
+from penstock.cli.cost import cost
+from penstock.cli.endpoints import (
     apply,
-    config,
-    cost,
     delete,
     deploy,
     explain,
     invoke,
-    jobs,
-    keys,
-    logs,
     models,
-    orchestrator,
-    output,
-    package,
     scaling,
-    schedule,
-    serve,
     status,
-    traffic,
-    transform,
-    tune,
-    up,
     warm,
 )
-from penstock.cli import compile as compile_command
+from penstock.cli.jobs import jobs, schedule, transform
+from penstock.cli.server import config, keys, logs, orchestrator, serve, traffic, up
 from penstock.errors import CallerError, PenstockError
 
 #: What a wrong command line raises. Typer exports its children only, and may bring its own click.

@@ -22,8 +22,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from penstock.config import CAPACITY_MODES, FLEET_LOCAL, ServerConfig
-from penstock.core.holding import ZERO_CAPACITY_MODES
-from penstock.core.host_gate import ANY, is_host, normal_origin
+from penstock.core.request.holding import ZERO_CAPACITY_MODES
+from penstock.core.request.host_gate import ANY, is_host, normal_origin
 from penstock.errors import CallerError
 
 PREFIX = "PENSTOCK_"

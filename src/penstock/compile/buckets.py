@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.artifacts.description import Batching
+from penstock.artifacts.description.description import Batching
 
 #: Lengths that texts are padded to; a short query never pays for a long one.
 BUCKETS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)

@@ -13,17 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.generation_layout import is_language_model
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.detection.generation_layout import is_language_model
 from penstock.compile import report as reports
 from penstock.compile.auto import compile_fastest
-from penstock.compile.causal_lm import TASK, compile_causal_lm
+from penstock.compile.causal_lm.causal_lm import TASK, compile_causal_lm
 from penstock.compile.contract import Compiled, Options, Say
-from penstock.compile.encoder import compile_encoder
-from penstock.compile.encoder_decoder import compile_encoder_decoder
+from penstock.compile.encoder.encoder import compile_encoder
 from penstock.compile.graph_file import compile_graph_file
-from penstock.compile.measure import cores
-from penstock.compile.source import HUGGING_FACE, SEQ2SEQ, Source, open_source
+from penstock.compile.proof.measure import cores
+from penstock.compile.seq2seq.encoder_decoder import compile_encoder_decoder
+from penstock.compile.source.source import HUGGING_FACE, SEQ2SEQ, Source, open_source
 from penstock.compile.staging import check_free, staged
 from penstock.compile.targets import AUTO, Target, check_present, cpu_has_bf16, target_of
 from penstock.errors import CallerError

@@ -10,19 +10,24 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import Batching, ModelDescription, TensorSpec, Tokenizer
-from penstock.artifacts.huggingface import text_model
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import (
+    Batching,
+    ModelDescription,
+    TensorSpec,
+    Tokenizer,
+)
+from penstock.artifacts.detection.huggingface import text_model
 from penstock.compile.buckets import batching_of
 from penstock.compile.contract import Compiled, Options, Say
-from penstock.compile.graph import Arrays, Graph
-from penstock.compile.onnx_graph import OnnxGraph
-from penstock.compile.program_graph import example_of, program_graph
-from penstock.compile.proof import Filled, prove
-from penstock.compile.samples import Samples, TextSamples, tensor_samples
-from penstock.compile.source import ONNX, Source
+from penstock.compile.graphs.graph import Arrays, Graph
+from penstock.compile.graphs.onnx_graph import OnnxGraph
+from penstock.compile.graphs.program_graph import example_of, program_graph
+from penstock.compile.proof.proof import Filled, prove
+from penstock.compile.proof.samples import Samples, TextSamples, tensor_samples
+from penstock.compile.source.source import ONNX, Source
+from penstock.compile.source.tokenizer_files import open_tokenizer, write_tokenizer
 from penstock.compile.targets import Target
-from penstock.compile.tokenizer_files import open_tokenizer, write_tokenizer
 from penstock.errors import CallerError
 
 _TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.compile.contract import Compiled, Options, Timing
-from penstock.compile.source import Source
+from penstock.compile.source.source import Source
 from penstock.compile.targets import Target
 from penstock.runtimes.processor import instruction_set_here, processor
 

@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock import __version__
-from penstock.artifacts import model_yaml
-from penstock.artifacts.generation_layout import is_language_model
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.detection.generation_layout import is_language_model
 from penstock.compile.child import child_failure
 from penstock.compile.libraries import INSTALL, missing
-from penstock.compile.source import open_source
+from penstock.compile.source.source import open_source
 from penstock.compile.targets import AUTO, target_of
 from penstock.errors import CallerError, NotNowError
 from penstock.runtimes.processor import instruction_set_here

@@ -1,6 +1,6 @@
 """Where instances on other machines fetch what lies on this one: artifacts of file:// and paths.
 
-Its protocol is told in `artifacts/server_files.py`. Only instances of this deployment are let in,
+Its protocol is told in `artifacts/sources/server_files.py`. Only instances of this deployment are let in,
 by their certificates, and they are given only what some instance was told to load, or what lies
 below that: whoever takes over an instance can read models, not this machine's files.
 """
@@ -18,16 +18,16 @@ from urllib.parse import unquote
 
 import orjson
 
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.fetch import local_place, look
-from penstock.artifacts.listing import CHUNK_BYTES
-from penstock.artifacts.local_files import open_unchanged
+from penstock.artifacts.files.budget import Budget
+from penstock.artifacts.files.listing import CHUNK_BYTES
+from penstock.artifacts.files.paths import safe_path
 from penstock.artifacts.models import index
-from penstock.artifacts.paths import safe_path
-from penstock.artifacts.places import LocalPlace
-from penstock.artifacts.server_files import REQUEST_BYTES_MAX, UNCHANGED
-from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
-from penstock.artifacts.submitted_code import code_uri
+from penstock.artifacts.sources.fetch import local_place, look
+from penstock.artifacts.sources.local_files import open_unchanged
+from penstock.artifacts.sources.places import LocalPlace
+from penstock.artifacts.sources.server_files import REQUEST_BYTES_MAX, UNCHANGED
+from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource, shown_uri
+from penstock.artifacts.sources.submitted_code import code_uri
 from penstock.errors import CallerError, PenstockError, logged
 from penstock.fleet.identity import contexts
 

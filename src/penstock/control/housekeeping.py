@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.clock import Clock
 from penstock.metrics.item_failures import apart
 

@@ -1,6 +1,6 @@
 """Metrics in the database that several servers share: what the next leader's alarms go on with.
 
-One row a time series, as `metrics/snapshot.py` writes it. A save writes the series that have
+One row a time series, as `metrics/series/snapshot.py` writes it. A save writes the series that have
 changed since the last one, some at a time, so that no other call waits for long. What came after
 the last save of a leader that died is lost, as it is with the file of a single server: at most
 `metrics.driver.SAVE_EVERY_S`.
@@ -14,11 +14,11 @@ from typing import Final
 
 from sqlalchemy import delete, insert, select
 
-from penstock.control.schema import metric_series
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.metrics.snapshot import Snapshot, restore
-from penstock.metrics.store import MetricStore
+from penstock.control.database.schema import metric_series
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.metrics.series.snapshot import Snapshot, restore
+from penstock.metrics.series.store import MetricStore
 
 _AT_ONCE: Final = 50
 

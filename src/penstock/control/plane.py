@@ -13,33 +13,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.config import CAPACITY_STRICT, FLEET_LOCAL, ServerConfig
-from penstock.control import starts
-from penstock.control.endpoint_log import folder_name
-from penstock.control.hosted import HostedSeen, seen_of
-from penstock.control.hosts import MultiModel, multi_model_of
+from penstock.control.access.key_ring import KeyRing
+from penstock.control.access.keys import AccessKeys
+from penstock.control.database.leader_table import Term
 from penstock.control.housekeeping import Housekeeping
-from penstock.control.instance_status import memory_bytes
-from penstock.control.key_ring import KeyRing
-from penstock.control.keys import AccessKeys
-from penstock.control.leader.table import Term
-from penstock.control.ledger import Activity
+from penstock.control.instances import starts
+from penstock.control.instances.endpoint_log import folder_name
+from penstock.control.instances.hosts import MultiModel, multi_model_of
+from penstock.control.instances.instance_status import memory_bytes
+from penstock.control.instances.ledger import Activity
+from penstock.control.instances.operation_settings import Elsewhere, OperationSettings
 from penstock.control.lock import StateDirLock
-from penstock.control.operation_settings import Elsewhere, OperationSettings
 from penstock.control.ports import CapacityWanted, ModelCounted, RoutePublisher
-from penstock.control.reconciler import ReconcilerDriver
+from penstock.control.reconcile.hosted import HostedSeen, seen_of
+from penstock.control.reconcile.reconciler import ReconcilerDriver
+from penstock.control.reconcile.views import InstanceView, instance_view
 from penstock.control.state_dir import make_private
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
-from penstock.control.target_model_record import TargetModelRecord
-from penstock.control.views import InstanceView, instance_view
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.deployment import DeploymentSpec
-from penstock.core.ready_times import ReadyTimes
-from penstock.core.room import MachineCapacity
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.control.store.target_model_record import TargetModelRecord
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.deployment import DeploymentSpec
+from penstock.core.endpoint.ready_times import ReadyTimes
+from penstock.core.machine.room import MachineCapacity
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess, SpareSeen
 from penstock.fleet.catalogue import InstanceCatalogue
@@ -353,7 +353,7 @@ class ControlPlane:
         changed: Callable[[], None],
         on_event: Callable[[dict[str, Any]], None],
     ) -> None:
-        """Keeps up a deployment that is no endpoint; see `control/hosted.py`."""
+        """Keeps up a deployment that is no endpoint; see `control/reconcile/hosted.py`."""
         if self._reconciler is not None:
             self._reconciler.hosted.add(deployment, changed, on_event)
             self._reconciler.notify(deployment.endpoint)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.core.deployment import EndpointRoutes
+from penstock.core.deployment.deployment import EndpointRoutes
 
 #: (endpoint, variant, instance, target model -> its counts): what a host told, once
 ModelCounted = Callable[[str, str, str, dict[str, Any]], None]

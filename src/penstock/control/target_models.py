@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from penstock.artifacts.model_prefix import ModelEntry, ModelPrefix
-from penstock.artifacts.source import ArtifactSettings, shown_uri
-from penstock.control.hosts import ANSWER_S, Host, MultiModel
-from penstock.control.instance_client import Json
-from penstock.control.target_model_record import TargetModelRecord
+from penstock.artifacts.sources.source import ArtifactSettings, shown_uri
+from penstock.control.instances.hosts import ANSWER_S, Host, MultiModel
+from penstock.control.instances.instance_client import Json
+from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.control.target_model_rows import Row, rows_of
-from penstock.core.deployment import ModelSource
+from penstock.core.deployment.deployment import ModelSource
 from penstock.errors import CallerError, NotNowError, PenstockError
 
 #: A load that nobody bounds may take as long as SageMaker lets a container start.

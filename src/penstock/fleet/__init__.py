@@ -1,0 +1,1 @@
+"""Where instances come from: processes of this machine, or actors on a Ray cluster."""

@@ -3,7 +3,7 @@
 Names come from configurations that were written for AWS, or for a laptop. A name says how much is
 wanted; the machine says how much there is; the catalogue gives the smaller of the two. Our own
 types promise that much; AWS's, which notebooks and pipelines name out of habit, are upper bounds
-(`core/room.py`), unless everything is to be reserved. Prices and watts stay those of the type
+(`core/machine/room.py`), unless everything is to be reserved. Prices and watts stay those of the type
 that was named: they are for comparing, not for placing.
 """
 
@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from penstock.core.room import MachineCapacity
+from penstock.core.machine.room import MachineCapacity
 from penstock.errors import CallerError
 from penstock.fleet.aws_types import AWS_INSTANCE_TYPES, AwsInstanceType
 from penstock.fleet.base import InstanceType

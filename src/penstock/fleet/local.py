@@ -25,8 +25,8 @@ from typing import BinaryIO, Final
 import orjson
 
 from penstock.cleanup import shielded
-from penstock.core.guest_start import TIMEOUT, GuestStart, GuestStartSpec
-from penstock.core.stopped import GUEST_LOOKS_MAX
+from penstock.core.machine.guest_start import TIMEOUT, GuestStart, GuestStartSpec
+from penstock.core.machine.stopped import GUEST_LOOKS_MAX
 from penstock.errors import InternalError, NotNowError, logged
 from penstock.fleet import guest_end, guest_start
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
@@ -380,7 +380,7 @@ class LocalFleet:
             raise NotNowError("instance-start-timeout", story) from None
 
     async def _guest_ready(self, child: Child) -> bool:
-        """However long it takes, as long as it gets on (`core/guest_start.py`)."""
+        """However long it takes, as long as it gets on (`core/machine/guest_start.py`)."""
         loop, spec = asyncio.get_running_loop(), self._guest_start
         start = GuestStart(spec, now=loop.time())
         reading = asyncio.create_task(_read_ready(child))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock.core.room import MachineCapacity
+from penstock.core.machine.room import MachineCapacity
 
 _CGROUP_MOUNT: Final = Path("/sys/fs/cgroup")
 _OWN_CGROUP: Final = Path("/proc/self/cgroup")

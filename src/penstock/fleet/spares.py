@@ -1,6 +1,6 @@
 """Instance processes that stand ready: started, their modules imported, and nobody's yet.
 
-`core/warm_pool.py` says how many are started; this class starts them through its fleet, hands each
+`core/machine/warm_pool.py` says how many are started; this class starts them through its fleet, hands each
 to one instance at most, and replaces those that were taken or died. A spare has no name, no socket
 and no model; what it is told when it is taken makes it an instance like any other.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from penstock.cleanup import shielded
-from penstock.core.warm_pool import SparesObserved, decide
+from penstock.core.machine.warm_pool import SparesObserved, decide
 from penstock.errors import PenstockError
 from penstock.fleet.base import SpareSeen
 from penstock.fleet.machine import resident_bytes

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.config import LimitConfig
-from penstock.core.admission import rows_together
-from penstock.core.deployment import VariantRoutes
-from penstock.core.holding import HOLD
-from penstock.core.push_room import CopyLoad, overfull, room_of
+from penstock.core.deployment.deployment import VariantRoutes
+from penstock.core.request.admission import rows_together
+from penstock.core.request.holding import HOLD
 from penstock.core.routing.prefixes import TOKEN_BYTES
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.endpoint_table import Endpoint
+from penstock.core.traffic.push_room import CopyLoad, overfull, room_of
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.endpoint_table import Endpoint
 
 _NONE: Final[dict[str, Any]] = {}
 

@@ -57,7 +57,7 @@ def main() -> int:
             _write_to(settings.log_path)
         pipeline_platform.tell(settings.platform)
         if settings.identity is not None:
-            from penstock.artifacts import server_files  # noqa: PLC0415 - not of this machine's
+            from penstock.artifacts.sources import server_files  # noqa: PLC0415 - not of this machine's
 
             server_files.tell(contexts.dialling(settings.identity), names.SERVER)
         return int(uvloop.run(_serve(settings)))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.clock import Clock
-from penstock.core.batching import Action, Batcher, Expire, Refuse, RunBatch
+from penstock.core.batching.batcher import Action, Batcher, Expire, Refuse, RunBatch
 
 Item = TypeVar("Item")
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.clock import Clock
-from penstock.core.batching import Action, Batcher, BatchSpec, RunBatch
-from penstock.core.retry import REBALANCED
+from penstock.core.batching.batcher import Action, Batcher, BatchSpec, RunBatch
+from penstock.core.request.retry import REBALANCED
 from penstock.core.routing.rebalance import evenly
 from penstock.errors import PenstockError
 from penstock.instance import replies

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.errors import CallerError
 from penstock.fleet.identity.pem import Identity
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from penstock.artifacts.named_places import NamedPlaces
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.named_places import NamedPlaces
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.config import ServerConfig
 from penstock.control.plane import ControlPlane
-from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.jobs.asynchronous.driver import CapacityWanted
 from penstock.jobs.asynchronous.parts import asynchronous_work
 from penstock.jobs.schedules.driver import Call, SchedulesDriver
 from penstock.jobs.schedules.service import Schedules
 from penstock.jobs.transform.driver import TransformDriver
-from penstock.metrics.store import MetricStore
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.counts.work_counts import WorkCounts
+from penstock.metrics.series.store import MetricStore
 
 
 class OfflineWork:

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from penstock.clock import Clock
-from penstock.core.room import MachineCapacity
+from penstock.core.machine.room import MachineCapacity
 from penstock.errors import PenstockError
 from penstock.fleet.machine import this_machine
-from penstock.metrics.cost import Accounts, InstanceHeld, MachineRead
-from penstock.metrics.energy import EnergyMeter, EnergyRead, load_nvml
-from penstock.metrics.instances import InstanceSample
+from penstock.metrics.counts.publishing import ALWAYS, Publishing
+from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.item_failures import apart
-from penstock.metrics.publishing import ALWAYS, Publishing
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.snapshot import Snapshot, load
-from penstock.metrics.store import MetricStore
+from penstock.metrics.series.snapshot import Snapshot, load
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.cost import Accounts, InstanceHeld, MachineRead
+from penstock.metrics.utilization.energy import EnergyMeter, EnergyRead, load_nvml
+from penstock.metrics.utilization.instances import InstanceSample
 
 _log = logging.getLogger(__name__)
 

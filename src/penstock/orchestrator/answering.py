@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.clock import Clock
-from penstock.gateway.invocation import ANSWERED
+from penstock.gateway.dispatch.invocation import ANSWERED
 from penstock.orchestrator import refusals
 from penstock.orchestrator.passage import (
     PIECES,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.errors import PenstockError
-from penstock.gateway.call import Call
+from penstock.gateway.http.call import Call
 from penstock.orchestrator.upstream import Headers
 
 

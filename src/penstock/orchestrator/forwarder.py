@@ -23,10 +23,10 @@ from penstock.config import LimitConfig
 from penstock.core.traffic.answers import NO_REGION_SERVES, Held, Refused, Sent
 from penstock.core.traffic.health import SERVING, SLOW_START
 from penstock.errors import PenstockError
-from penstock.gateway.call import Call
-from penstock.gateway.deadlines import Deadlines
-from penstock.gateway.draining import DrainWatch
-from penstock.gateway.invocation import ANSWERED, DONE, SENT, WAITING, Invocation
+from penstock.gateway.dispatch.deadlines import Deadlines
+from penstock.gateway.dispatch.draining import DrainWatch
+from penstock.gateway.dispatch.invocation import ANSWERED, DONE, SENT, WAITING, Invocation
+from penstock.gateway.http.call import Call
 from penstock.gateway.timers import Timers
 from penstock.orchestrator import refusals, requests
 from penstock.orchestrator.answering import Answering

@@ -11,8 +11,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import PenstockError
-from penstock.gateway.asgi import head_of
-from penstock.gateway.call import Call
+from penstock.gateway.http.asgi import head_of
+from penstock.gateway.http.call import Call
 from penstock.gateway.timers import TimerHandle
 from penstock.orchestrator.asked import Asked, Relay
 from penstock.orchestrator.upstream import Headers

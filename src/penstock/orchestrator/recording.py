@@ -9,7 +9,7 @@ import orjson
 
 from penstock.clock import Clock
 from penstock.gateway.request_id import RequestIds
-from penstock.metrics.sketch import Sketch
+from penstock.metrics.series.sketch import Sketch
 
 if TYPE_CHECKING:
     from penstock.orchestrator.passage import Passage

@@ -30,8 +30,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.artifacts.yaml_keys import Keys
-from penstock.artifacts.yaml_tree import read_tree
+from penstock.artifacts.description.yaml_keys import Keys
+from penstock.artifacts.description.yaml_tree import read_tree
 from penstock.core.traffic.spec import AUTOMATIC, MODES, RegionSpec, TrafficSpec
 from penstock.errors import CallerError
 from penstock.orchestrator.pool import Address, address_of

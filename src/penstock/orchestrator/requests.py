@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.gateway.call import Call
+from penstock.gateway.http.call import Call
 from penstock.orchestrator.passage import ROOM
 from penstock.orchestrator.regions_file import RegionAccess
 

@@ -1,6 +1,6 @@
 """A request through the orchestrator as spans: its own, one per region asked, its waits.
 
-Attributes have the names that the gateway's have, where they mean the same (`gateway/spans.py`).
+Attributes have the names that the gateway's have, where they mean the same (`gateway/tracing/spans.py`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import random
 from typing import Any, Final
 
 from penstock.clock import Clock
-from penstock.core import trace_context
+from penstock.core.request import trace_context
 from penstock.errors import ModelError
-from penstock.gateway.span_export import CLIENT, SERVER, SpanExport
-from penstock.gateway.spans import HELD_S_MIN
+from penstock.gateway.tracing.span_export import CLIENT, SERVER, SpanExport
+from penstock.gateway.tracing.spans import HELD_S_MIN
 from penstock.orchestrator.passage import Passage
 from penstock.orchestrator.tracing import Attempt, TracedPassage
 

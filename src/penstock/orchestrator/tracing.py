@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
-from penstock.core import trace_context
-from penstock.core.trace_context import TraceContext
+from penstock.core.request import trace_context
+from penstock.core.request.trace_context import TraceContext
 from penstock.errors import PenstockError
-from penstock.gateway.call import Call
+from penstock.gateway.http.call import Call
 from penstock.gateway.request_id import RequestIds
-from penstock.gateway.tracing import INTEREST, TRACEPARENT, TRACESTATE
+from penstock.gateway.tracing.tracing import INTEREST, TRACEPARENT, TRACESTATE
 from penstock.orchestrator.asked import Asked
 from penstock.orchestrator.forwarder import Forwarder
 from penstock.orchestrator.passage import Passage

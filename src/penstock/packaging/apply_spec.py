@@ -34,8 +34,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.artifacts.yaml_keys import Keys
-from penstock.core.versioned_names import ENDPOINT_NAME
+from penstock.artifacts.description.yaml_keys import Keys
+from penstock.core.apply.versioned_names import ENDPOINT_NAME
 from penstock.errors import CallerError
 from penstock.packaging.package_spec import LATEST, VERSION
 from penstock.packaging.spec_file import SpecFile, relative_path

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts.fetch import directory_digest
-from penstock.artifacts.listing import SourceFile
+from penstock.artifacts.files.listing import SourceFile
+from penstock.artifacts.sources.fetch import directory_digest
 from penstock.errors import NotNowError
 
 #: gzip: deflate, a comment follows; no time; no hint; unknown system (RFC 1952).

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.detect import detect
-from penstock.artifacts.unpack import UnpackLimits, unpack
+from penstock.artifacts.archive.unpack import UnpackLimits, unpack
+from penstock.artifacts.detection.detect import detect
+from penstock.artifacts.files.budget import Budget
 from penstock.errors import CallerError
 from penstock.packaging import manifest
 from penstock.packaging.archive import (

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.listing import SourceFile
-from penstock.artifacts.local_files import list_local
+from penstock.artifacts.files.budget import Budget
+from penstock.artifacts.files.listing import SourceFile
+from penstock.artifacts.sources.local_files import list_local
 from penstock.clock import SystemClock
 from penstock.packaging.package_spec import LATEST, Code, PackageSpec, Placed
 from penstock.packaging.spec_file import filled_text, inside, relative_path

@@ -16,9 +16,9 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from penstock.artifacts.paths import safe_path
-from penstock.artifacts.places import file_mode, make_folders
-from penstock.core.apply_plan import Content
+from penstock.artifacts.files.paths import safe_path
+from penstock.artifacts.sources.places import file_mode, make_folders
+from penstock.core.apply.plan import Content
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.packaging.archive import HEAD_BYTES, digest_in
 

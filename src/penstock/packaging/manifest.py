@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts.paths import safe_path
-from penstock.core.storage_failures import storage_error
+from penstock.artifacts.files.paths import safe_path
+from penstock.core.request.storage_failures import storage_error
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError, NotNowError
 from penstock.packaging.archive import PackedFile

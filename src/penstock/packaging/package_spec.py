@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts.yaml_keys import Keys
-from penstock.core.versioned_names import ENDPOINT_NAME
+from penstock.artifacts.description.yaml_keys import Keys
+from penstock.core.apply.versioned_names import ENDPOINT_NAME
 from penstock.packaging.spec_file import SpecFile
 
 #: Part of a file's name, before a hyphen and the digest.

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.object_store import remote_error, s3_store
-from penstock.artifacts.paths import safe_path
-from penstock.core.apply_plan import Content
+from penstock.artifacts.files.budget import Budget
+from penstock.artifacts.files.paths import safe_path
+from penstock.artifacts.sources.object_store import remote_error, s3_store
+from penstock.core.apply.plan import Content
 from penstock.errors import PenstockError
 from penstock.packaging.archive import HEAD_BYTES, digest_in
 

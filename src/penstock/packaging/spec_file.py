@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from penstock.artifacts.paths import safe_path, shown
-from penstock.artifacts.yaml_keys import Fail, Keys
-from penstock.artifacts.yaml_tree import FILE_BYTES_MAX, read_tree
+from penstock.artifacts.description.yaml_keys import Fail, Keys
+from penstock.artifacts.description.yaml_tree import FILE_BYTES_MAX, read_tree
+from penstock.artifacts.files.paths import safe_path, shown
 from penstock.errors import CallerError
 
 #: `$${` is taken first, so that it is never the beginning of a value.

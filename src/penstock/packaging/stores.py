@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from penstock.core.apply_plan import Content
+from penstock.core.apply.plan import Content
 from penstock.packaging.directory_store import DirectoryStore
 
 

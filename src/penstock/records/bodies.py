@@ -18,8 +18,8 @@ from penstock.core.jobs.spec import (
     TransformSpec,
 )
 from penstock.errors import CallerError, ModelError
-from penstock.records import record_io, tf_record
-from penstock.records.formats import JSON, format_of
+from penstock.records.formats import record_io, tf_record
+from penstock.records.formats.media_types import JSON, format_of
 from penstock.records.reader import RECORD_BYTES_MAX
 
 #: Of one body. What is kept of a record beside its bytes takes a hundred times a digit.

@@ -20,9 +20,10 @@ from penstock.core.jobs.spec import (
     TransformOutput,
 )
 from penstock.errors import CallerError
-from penstock.records import json_path, texts
-from penstock.records.arrow import arrow
-from penstock.records.formats import (
+from penstock.records import json_path
+from penstock.records.formats import texts
+from penstock.records.formats.arrow import arrow
+from penstock.records.formats.media_types import (
     CSV,
     INPUT_KEY,
     JSON_LINES,
@@ -31,7 +32,7 @@ from penstock.records.formats import (
     PARQUET,
     format_of,
 )
-from penstock.records.tables import selected_columns
+from penstock.records.formats.tables import selected_columns
 
 
 class Processing:

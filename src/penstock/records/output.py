@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.artifacts.paths import safe_path, shown
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.files.paths import safe_path, shown
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spans import is_parquet
 from penstock.core.jobs.spec import DataProcessing, InputObject, Span, TransformOutput
 from penstock.errors import CallerError
 from penstock.records.committed import Parts
-from penstock.records.places import canonical, place_of
+from penstock.records.objects.places import canonical, place_of
 
 
 def check_writable(output: TransformOutput, settings: ArtifactSettings) -> None:
@@ -56,7 +56,7 @@ def assemble(
     else:
         place.remove(f"{name}.errors")  # of an earlier job
     if is_parquet(output.accept):
-        from penstock.records.tables import table_pieces  # noqa: PLC0415 - an extra
+        from penstock.records.formats.tables import table_pieces  # noqa: PLC0415 - an extra
 
         pieces = table_pieces(one, parts, processing or DataProcessing(), settings)
     else:

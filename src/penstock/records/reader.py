@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from penstock.artifacts.source import ArtifactSettings, shown_uri
+from penstock.artifacts.sources.source import ArtifactSettings, shown_uri
 from penstock.core.jobs.spans import is_parquet
 from penstock.core.jobs.spec import (
     GZIP,
@@ -18,13 +18,13 @@ from penstock.core.jobs.spec import (
     TransformInput,
 )
 from penstock.errors import PenstockError
-from penstock.records import record_io, tf_record
-from penstock.records.block import RecordBlock
-from penstock.records.forward import Forward
-from penstock.records.gzipped import UnpackedBytes
-from penstock.records.lines import line_blocks
+from penstock.records.formats import record_io, tf_record
+from penstock.records.formats.block import RecordBlock
+from penstock.records.formats.forward import Forward
+from penstock.records.formats.gzipped import UnpackedBytes
+from penstock.records.formats.lines import line_blocks
+from penstock.records.objects.sources import CHUNK_BYTES, ObjectBytes, open_object
 from penstock.records.refusals import too_large
-from penstock.records.sources import CHUNK_BYTES, ObjectBytes, open_object
 
 #: AWS's largest MaxPayloadInMB: where a job sets no limit there is one nevertheless.
 RECORD_BYTES_MAX: Final = 100 * 1024 * 1024
@@ -73,7 +73,7 @@ class RecordReader:
         """
         with open_object(self._object, self._settings) as stored:
             if is_parquet(self._data.content_type):
-                from penstock.records.parquet import row_blocks  # noqa: PLC0415 - an extra
+                from penstock.records.formats.parquet import row_blocks  # noqa: PLC0415 - an extra
 
                 yield from row_blocks(
                     stored,

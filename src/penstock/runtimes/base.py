@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.artifacts.description import ModelDescription, TensorSpec
+from penstock.artifacts.description.description import ModelDescription, TensorSpec
 from penstock.errors import PenstockError
 from penstock.wire.span_notes import SpanScope
 

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from typing import Any
 
-from penstock.artifacts.description import Generation
+from penstock.artifacts.description.description import Generation
 from penstock.errors import ModelError
 from penstock.runtimes.base import LaneListener, LoadContext, TensorRuntime
 from penstock.runtimes.probe import probe

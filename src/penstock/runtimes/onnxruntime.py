@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
 from penstock.runtimes.byte_strings import bytes_of, text_of

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import scheduling
-from penstock.core.hot_shapes import HotShapes, Shape
+from penstock.core.batching.hot_shapes import HotShapes, Shape
 
 _BYTES_MAX = 256 << 20
 _MEMORY_SHARE = 1 / 4

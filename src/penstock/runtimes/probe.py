@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.description.description import ModelDescription
 from penstock.core.residency.culprits import is_crash
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.environment import for_models

@@ -10,7 +10,7 @@ import platform
 from functools import lru_cache
 from pathlib import Path
 
-from penstock.core.instruction_sets import InstructionSet, instruction_set
+from penstock.core.models.instruction_sets import InstructionSet, instruction_set
 
 #: oneDNN reads the second where the first is not set.
 LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")

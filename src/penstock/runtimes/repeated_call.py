@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from penstock.core.nested_calls import when_returned
-from penstock.core.retry import FRESH, RETRY_S, died_of_it
+from penstock.core.request.nested_calls import when_returned
+from penstock.core.request.retry import FRESH, RETRY_S, died_of_it
 from penstock.errors import PenstockError
 from penstock.runtimes.base import Asking, Pending, Returned
 

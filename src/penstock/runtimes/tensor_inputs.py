@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
 from penstock.runtimes.dtypes import NUMPY

@@ -8,8 +8,8 @@ from __future__ import annotations
 from heapq import heappush
 from typing import Protocol
 
-from penstock.core import retry
-from penstock.core.batching import Action, Batcher, RunBatch
+from penstock.core.batching.batcher import Action, Batcher, RunBatch
+from penstock.core.request import retry
 from penstock.core.routing.rebalance import evenly
 from penstock.sim.events import BATCHER_TIMER, LANE_DONE, Event
 from penstock.sim.outcome import Outcome

@@ -11,8 +11,8 @@ import random
 from heapq import heapify, heappop, heappush
 
 from penstock.config import LimitConfig
-from penstock.core import holding, retry
-from penstock.core.admission import Admission, Refusal
+from penstock.core.request import holding, retry
+from penstock.core.request.admission import Admission, Refusal
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.sim.copy import SimulatedCopy
 from penstock.sim.events import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event
@@ -425,7 +425,7 @@ class TwinGateway:
         self._send(request, answer.state, now)
         return _GONE
 
-    # those that wait, as in gateway/waiting.py
+    # those that wait, as in gateway/dispatch/waiting.py
 
     def _line_of(self, request: Request) -> str:
         only = self._variants[0] if len(self._variants) == 1 else ""

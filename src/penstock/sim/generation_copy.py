@@ -1,7 +1,7 @@
 """A generating copy's part of a run: an engine whose steps are events.
 
 It reports as the live copy does: the first piece of an answer, its end, and at a death what is
-broken and what may be answered elsewhere. How long steps take is `core/generation_steps.py`'s.
+broken and what may be answered elsewhere. How long steps take is `core/batching/generation_steps.py`'s.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from heapq import heappush
 
-from penstock.core import retry
-from penstock.core.generation_steps import EngineModel
+from penstock.core.batching.generation_steps import EngineModel
+from penstock.core.request import retry
 from penstock.sim.copy import Reports
 from penstock.sim.events import LANE_DONE, Event
 from penstock.sim.outcome import Outcome

@@ -21,8 +21,8 @@ from typing import Any
 
 import orjson
 
-from penstock.core.admission import Refusal
-from penstock.core.batching import Action, Refuse, RunBatch
+from penstock.core.batching.batcher import Action, Refuse, RunBatch
+from penstock.core.request.admission import Refusal
 from penstock.core.routing import NoRoute, Routed
 
 Row = tuple[Any, ...]

@@ -11,9 +11,9 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.core.admission import AdmissionSpec
-from penstock.core.batching import BatchSpec
-from penstock.core.deployment import (
+from penstock.core.batching.batcher import BatchSpec
+from penstock.core.batching.generation_steps import GenerationSpec
+from penstock.core.deployment.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     PREFIX_AWARE,
     ROUTING_STRATEGIES,
@@ -21,7 +21,7 @@ from penstock.core.deployment import (
     EndpointRoutes,
     VariantRoutes,
 )
-from penstock.core.generation_steps import GenerationSpec
+from penstock.core.request.admission import AdmissionSpec
 from penstock.errors import CallerError
 from penstock.sim.faults import KINDS, Fault
 from penstock.sim.service import ServiceSpec

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from penstock.core.generation_steps import EngineModel
+from penstock.core.batching.generation_steps import EngineModel
 from penstock.sim.copy import SimulatedCopy, TwinCopy
 from penstock.sim.events import ARRIVAL, FAULT, Event
 from penstock.sim.faults import COPY_HUNG

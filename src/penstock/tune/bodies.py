@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from penstock.artifacts.description import ModelDescription, TensorSpec
+from penstock.artifacts.description.description import ModelDescription, TensorSpec
 from penstock.runtimes.tokenizer_file import open_tokenizer_file
 from penstock.tune.measure import inputs_of
 

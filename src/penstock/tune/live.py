@@ -20,8 +20,8 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import ModelDescription
 from penstock.errors import ModelError
 from penstock.sim.outcome import percentile
 from penstock.tune.load import open_loop

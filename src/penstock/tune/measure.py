@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.artifacts.description import ModelDescription, TensorSpec
+from penstock.artifacts.description.description import ModelDescription, TensorSpec
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.base import LoadContext, TensorRuntime
 from penstock.runtimes.dtypes import NUMPY

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.artifacts.description import ModelDescription
-from penstock.compile.measure import cores
+from penstock.artifacts.description.description import ModelDescription
+from penstock.compile.proof.measure import cores
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
 from penstock.sim.service import ServiceSpec

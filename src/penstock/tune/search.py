@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.artifacts.description import ModelDescription
-from penstock.core.admission import AdmissionSpec
+from penstock.artifacts.description.description import ModelDescription
+from penstock.core.request.admission import AdmissionSpec
 from penstock.sim.outcome import percentile
 from penstock.sim.scenario import Scenario, VariantScenario
 from penstock.sim.service import ServiceSpec, ServiceTimes

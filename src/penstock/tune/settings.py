@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from penstock.artifacts.description import ModelDescription
-from penstock.core.batching import BatchSpec
+from penstock.artifacts.description.description import ModelDescription
+from penstock.core.batching.batcher import BatchSpec
 
 #: Delays that are tried beside the service level, s. Longer ones only cost latency where the copy
 #: is busy, which is where a sustainable rate is decided.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import ModelDescription
 from penstock.durable_files import replace_file
 from penstock.errors import NotNowError
 from penstock.tune.settings import Setting

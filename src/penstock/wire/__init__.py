@@ -1,0 +1,3 @@
+"""Forms of bytes that several layers speak: frames between processes, AWS's protocols, JSON,
+HTTP.
+"""

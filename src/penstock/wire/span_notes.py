@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from penstock.core import trace_context
-from penstock.core.trace_context import TraceContext
+from penstock.core.request import trace_context
+from penstock.core.request.trace_context import TraceContext
 from penstock.wire.frames import FrameError, RequestMeta
 
 #: Of one request; a model that calls others in a loop is cut here.

@@ -18,9 +18,9 @@ from served import Served, transformers_answer
 from penstock.compile import serving
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
-from penstock.compile.encoder_graph import encoder_graph
-from penstock.compile.encoder_plan import plan_encoder
-from penstock.compile.lowering import lower_exported
+from penstock.compile.encoder.encoder_graph import encoder_graph
+from penstock.compile.encoder.encoder_plan import plan_encoder
+from penstock.compile.graphs.lowering import lower_exported
 from penstock.compile.serving import compile_for_serving, needs_compiling
 from penstock.compile.targets import TARGETS
 from penstock.errors import CallerError, NotNowError
@@ -216,7 +216,7 @@ def test_without_the_extra_the_error_says_what_to_install(
 
 def test_the_command_prints_json_alone_on_standard_output(source: Path, tmp_path: Path) -> None:
     script = (
-        "import typer; from penstock.cli.compile import compile_\n"
+        "import typer; from penstock.cli.artifacts.compile import compile_\n"
         "app = typer.Typer(); app.command()(compile_); app()"
     )
     run = subprocess.run(

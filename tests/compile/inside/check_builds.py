@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import tiny_models
 
-from penstock.artifacts.builds import read_builds
-from penstock.artifacts.detect import detect
+from penstock.artifacts.description.builds import read_builds
+from penstock.artifacts.detection.detect import detect
 from penstock.compile.builds import compile_builds
 from penstock.compile.contract import Options, options_from, options_text
-from penstock.core.instruction_sets import NAMES, can_run
+from penstock.core.models.instruction_sets import NAMES, can_run
 from penstock.errors import CallerError
 from penstock.runtimes.processor import instruction_set_here
 

@@ -13,10 +13,10 @@ import torch
 from safetensors.numpy import save_file
 from transformers import AutoModelForCausalLM
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.detect import detect
-from penstock.compile import causal_lm
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.detection.detect import detect
 from penstock.compile.build import compile_model
+from penstock.compile.causal_lm import causal_lm
 from penstock.compile.contract import Options
 from penstock.compile.serving import compile_for_serving
 from penstock.errors import CallerError, ModelError

@@ -12,9 +12,9 @@ import pytest
 import tiny_models
 import torch
 
-from penstock.compile import proof
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
+from penstock.compile.proof import proof
 from penstock.errors import CallerError
 
 FP32 = Options(target="cpu-fp32", measure_s=0.0, threads=1)

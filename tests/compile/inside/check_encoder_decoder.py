@@ -11,7 +11,7 @@ import tiny_models
 import torch
 import transformers
 
-from penstock.artifacts import model_yaml
+from penstock.artifacts.description import model_yaml
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
 from penstock.compile.targets import TARGETS

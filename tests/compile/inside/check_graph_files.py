@@ -17,7 +17,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from served import Served
 
-from penstock.artifacts import model_yaml
+from penstock.artifacts.description import model_yaml
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
 from penstock.errors import CallerError

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.runtimes import seq2seq_models as tiny
 
-from penstock.artifacts import model_yaml
-from penstock.compile.seq2seq import Wanted, compile_seq2seq
+from penstock.artifacts.description import model_yaml
+from penstock.compile.seq2seq.seq2seq import Wanted, compile_seq2seq
 from penstock.errors import CallerError, ModelError
 
 

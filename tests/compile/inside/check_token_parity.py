@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.compile import seq2seq
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
+from penstock.compile.seq2seq import seq2seq
 from penstock.errors import ModelError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtimes"))

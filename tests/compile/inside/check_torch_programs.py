@@ -12,8 +12,8 @@ import tiny_models
 import torch
 from torch_artifacts import Scaled, context, encoder, export
 
-from penstock.artifacts.description import Batching, TensorSpec
-from penstock.artifacts.detect import detect
+from penstock.artifacts.description.description import Batching, TensorSpec
+from penstock.artifacts.detection.detect import detect
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.loader import load_tensor_runtime
 from penstock.runtimes.pytorch.graphs import Graphs

@@ -14,15 +14,15 @@ import torch
 from tests.runtimes import seq2seq_models as tiny
 from torch_artifacts import context
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import (
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import (
     Batching,
     Generation,
     ModelDescription,
     Tokenizer,
 )
 from penstock.clock import SystemClock
-from penstock.compile.torch_seq2seq import as_programs, write_programs
+from penstock.compile.seq2seq.torch_seq2seq import as_programs, write_programs
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.loader import load_seq2seq_model
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job

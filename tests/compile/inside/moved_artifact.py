@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from penstock.artifacts.detect import detect
+from penstock.artifacts.detection.detect import detect
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
 from penstock.instance.loading.proof_here import proof_here

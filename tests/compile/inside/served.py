@@ -11,8 +11,8 @@ import openvino
 import tokenizers
 import torch
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.detect import detect
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.detection.detect import detect
 from penstock.runtimes.openvino import arithmetic
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import tiny_models
 import torch
 
-from penstock.artifacts import model_yaml
-from penstock.artifacts.description import Batching, Tokenizer
-from penstock.artifacts.detect import detect
+from penstock.artifacts.description import model_yaml
+from penstock.artifacts.description.description import Batching, Tokenizer
+from penstock.artifacts.detection.detect import detect
 from penstock.compile.contract import Options
-from penstock.compile.encoder_graph import encoder_graph
-from penstock.compile.encoder_plan import plan_encoder
-from penstock.compile.lowering import lower_exported
+from penstock.compile.encoder.encoder_graph import encoder_graph
+from penstock.compile.encoder.encoder_plan import plan_encoder
+from penstock.compile.graphs.lowering import lower_exported
 from penstock.compile.targets import TARGETS
 from penstock.runtimes.base import LoadContext
 
@@ -46,7 +46,7 @@ def encoder(root: Path, source: Path, target: str, **more: Any) -> Any:
     plan = plan_encoder(source, Options(target=target))
     graph = encoder_graph(plan, trust=False)
     lowered = lower_exported(graph, TARGETS[target], root, device="cpu")
-    from penstock.artifacts.description import ModelDescription
+    from penstock.artifacts.description.description import ModelDescription
 
     description = ModelDescription(
         runtime=lowered.runtime,

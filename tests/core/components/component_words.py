@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.core.components.spec import ComponentDesired, ComponentRevision
-from penstock.core.deployment import ModelSource
-from penstock.core.endpoint_state import IN_SERVICE, READY, CopyObserved, SlotFailure
-from penstock.core.wish import CopyNeed
+from penstock.core.deployment.component_spec import ComponentDesired, ComponentRevision
+from penstock.core.deployment.deployment import ModelSource
+from penstock.core.deployment.endpoint_state import IN_SERVICE, READY, CopyObserved, SlotFailure
+from penstock.core.deployment.wish import CopyNeed
 
 NEED = CopyNeed(memory_bytes=2**30, cores=1.0)
 

@@ -1,4 +1,4 @@
-"""`core/components/adapters.py`: which copies of a base have which adapters, as timelines."""
+"""`core/endpoint/adapters.py`: which copies of a base have which adapters, as timelines."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.core.components.component_words import chat, copy, failed, revision
 
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.components import adapters, life
-from penstock.core.components.rollout import RolloutDecision
-from penstock.core.components.spec import ComponentDesired
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.component_spec import ComponentDesired
+from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,
     DRAINED,
@@ -32,6 +30,9 @@ from penstock.core.endpoint_state import (
     SlotFailure,
     UnloadCopy,
 )
+from penstock.core.endpoint import adapters
+from penstock.core.endpoint import component_life as life
+from penstock.core.endpoint.component_rollout import RolloutDecision
 
 SPEC = ReconcileSpec()
 

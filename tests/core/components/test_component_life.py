@@ -1,4 +1,4 @@
-"""`core/components/life.py`: which status follows from what is seen."""
+"""`core/endpoint/component_life.py`: which status follows from what is seen."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.core.components.component_words import chat, copy, failed, revision
 
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.components import life, rollout
-from penstock.core.components.spec import ComponentDesired
-from penstock.core.endpoint_state import (
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.component_spec import ComponentDesired
+from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,
     DRAINING,
@@ -25,6 +24,8 @@ from penstock.core.endpoint_state import (
     SetComponent,
     SlotFailure,
 )
+from penstock.core.endpoint import component_life as life
+from penstock.core.endpoint import component_rollout as rollout
 
 
 def decided(

@@ -1,4 +1,4 @@
-"""`core/components/memory.py`: what a copy may take at most."""
+"""`core/endpoint/component_memory.py`: what a copy may take at most."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from tests.core.components.component_words import chat, revision
 
-from penstock.core.components.memory import after_load, before_load
-from penstock.core.components.spec import copies_wish
-from penstock.core.memory_need import MemoryNeed
-from penstock.core.room import ESTIMATED, MEASURED
-from penstock.core.wish import ComponentWish, CopyNeed
+from penstock.core.deployment.component_spec import copies_wish
+from penstock.core.deployment.wish import ComponentWish, CopyNeed
+from penstock.core.endpoint.component_memory import after_load, before_load
+from penstock.core.machine.room import ESTIMATED, MEASURED
+from penstock.core.models.memory_need import MemoryNeed
 
 MIB = 2**20
 

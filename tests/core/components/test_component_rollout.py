@@ -1,4 +1,4 @@
-"""`core/components/rollout.py`: how many copies of each revision there should be."""
+"""`core/endpoint/component_rollout.py`: how many copies of each revision there should be."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from dataclasses import replace
 import pytest
 from tests.core.components.component_words import chat, copy, revision
 
-from penstock.core.components.rollout import decide
-from penstock.core.components.spec import ComponentDesired, component_of, copies_name
-from penstock.core.endpoint_state import CREATING, DELETING, FAILED, LOADING, UPDATING, CopyObserved
+from penstock.core.deployment.component_spec import ComponentDesired, component_of, copies_name
+from penstock.core.deployment.endpoint_state import (
+    CREATING,
+    DELETING,
+    FAILED,
+    LOADING,
+    UPDATING,
+    CopyObserved,
+)
+from penstock.core.endpoint.component_rollout import decide
 
 
 def wished(component: ComponentDesired, *copies: CopyObserved, now: float = 0.0) -> dict[str, int]:

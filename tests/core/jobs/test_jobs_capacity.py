@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.endpoint_state import SlotFailure
+from penstock.core.deployment.endpoint_state import SlotFailure
 from penstock.core.jobs.capacity import FINE, HOPELESS, SHORT, CapacityVerdict, decide, waits
 
 

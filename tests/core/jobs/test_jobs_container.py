@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.deployment import ModelSource
+from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.container import ContainerSays, completed, container_says
 from penstock.core.jobs.spec import (
     MIB,

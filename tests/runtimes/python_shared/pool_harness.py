@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 from tests.fakes import model_files
 
-from penstock.artifacts.detect import detect
-from penstock.core.worker_sharing import SharingSpec
+from penstock.artifacts.detection.detect import detect
+from penstock.core.residency.worker_sharing import SharingSpec
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LoadContext, Payload, PayloadReply, Returned
 from penstock.runtimes.loader import load_payload_runtime

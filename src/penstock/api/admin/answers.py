@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from penstock.control.records import NotFound
+from penstock.control.store.records import NotFound
 from penstock.errors import PenstockError
 
 

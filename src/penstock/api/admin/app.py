@@ -36,10 +36,10 @@ from penstock.api.admin import jobs, scaling, schedules, target_models
 from penstock.api.admin.answers import error_answer, whole_number
 from penstock.api.admin.tails import lines_of, tail
 from penstock.control.plane import ControlPlane
-from penstock.control.store import Store
+from penstock.control.reconcile.views import CopyView, InstanceView
+from penstock.control.store.store import Store
 from penstock.control.target_models import TargetModels
-from penstock.control.views import CopyView, InstanceView
-from penstock.core.components.spec import component_of
+from penstock.core.deployment.component_spec import component_of
 from penstock.errors import CallerError, PenstockError
 from penstock.jobs.schedules.service import Schedules
 from penstock.jobs.transform.driver import TransformDriver

@@ -16,8 +16,8 @@ from starlette.routing import Route
 from penstock.api.admin.answers import answered, whole_number
 from penstock.api.admin.tails import lines_of, tail
 from penstock.control.plane import ControlPlane
-from penstock.control.records import ListQuery
-from penstock.control.views import InstanceView
+from penstock.control.reconcile.views import InstanceView
+from penstock.control.store.records import ListQuery
 from penstock.errors import CallerError
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.capacity import deployment_name

@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from penstock.clock import Clock
 from penstock.errors import NotNowError
-from penstock.metrics.recent import RecentRequests, RecentSeen
+from penstock.metrics.counts.recent import RecentRequests, RecentSeen
 
 PATH: Final = "/penstock/v1/traffic"
 CHANGES_EVERY_S: Final = 0.1

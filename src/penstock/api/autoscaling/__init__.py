@@ -1,0 +1,3 @@
+"""Application Auto Scaling: its operations on targets, policies, scheduled actions and
+activities.
+"""

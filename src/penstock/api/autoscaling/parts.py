@@ -14,10 +14,10 @@ from penstock.control.scaling.explain import endpoint_story
 from penstock.control.scaling.load import ComponentLoad, LoadSource, VariantLoad
 from penstock.control.scaling.resources import Components, Variants
 from penstock.control.scaling.writing import Resources
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.core.scaling.resource import COMPONENT, VARIANT
 from penstock.core.scaling.spec import AlarmPeriods
-from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.counts.registry import MetricRegistry
 
 
 class Scaling:

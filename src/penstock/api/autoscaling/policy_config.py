@@ -22,8 +22,8 @@ from penstock.core.scaling.spec import (
 )
 from penstock.core.scaling.step import fault_of
 from penstock.errors import CallerError
-from penstock.metrics.expression import parse_expression
-from penstock.metrics.statistic_names import parse_statistic
+from penstock.metrics.math.expression import parse_expression
+from penstock.metrics.series.statistic_names import parse_statistic
 
 _COOLDOWN_S_MAX: Final = 86_400 * 7
 _QUERIES_MAX: Final = 10  #: Application Auto Scaling's

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.api.autoscaling.context import AutoscalingContext
-from penstock.control.records import TooManyTags
 from penstock.control.scaling import calls
-from penstock.control.store import Store
+from penstock.control.store.records import TooManyTags
+from penstock.control.store.store import Store
 from penstock.wire.aws.errors import AwsError
 
 

@@ -13,7 +13,6 @@ from penstock.api.autoscaling.context import (
     no_target,
     passes,
 )
-from penstock.control.records import TooManyTags
 from penstock.control.scaling import calls
 from penstock.control.scaling.records import (
     BoundsCross,
@@ -21,6 +20,7 @@ from penstock.control.scaling.records import (
     ResourceMissing,
     TargetRecord,
 )
+from penstock.control.store.records import TooManyTags
 from penstock.core.scaling.resource import VARIANT
 from penstock.wire.aws.errors import AwsError
 

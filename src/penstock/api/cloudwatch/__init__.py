@@ -1,0 +1,1 @@
+"""CloudWatch: its operations on metrics; those on alarms lie in `alarms/`."""

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from penstock.clock import Clock
 from penstock.control.alarms.driver import AlarmsDriver
-from penstock.control.store_thread import StoreThread
-from penstock.metrics.store import MetricStore
+from penstock.control.store.store_thread import StoreThread
+from penstock.metrics.series.store import MetricStore
 
 
 class CloudWatchContext(Protocol):

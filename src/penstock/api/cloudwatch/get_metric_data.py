@@ -19,14 +19,14 @@ from penstock.api.cloudwatch.paging import decode_token, encode_token
 from penstock.api.cloudwatch.queries import MetricRead, Query, parse_queries
 from penstock.api.cloudwatch.rules import period_fault, seconds, validation_error
 from penstock.errors import CallerError
-from penstock.metrics.estimate import Size, work_of
-from penstock.metrics.evaluate import Evaluator, Formula, too_large
-from penstock.metrics.expression import Call, Name, Number, Text, calls_in, invalid, nodes_of
-from penstock.metrics.reading import read_statistic
-from penstock.metrics.search import parse_search
-from penstock.metrics.series import MetricName
-from penstock.metrics.statistic_names import SIMPLE, parse_statistic
-from penstock.metrics.time_series import TimeSeries
+from penstock.metrics.math.estimate import Size, work_of
+from penstock.metrics.math.evaluate import Evaluator, Formula, too_large
+from penstock.metrics.math.expression import Call, Name, Number, Text, calls_in, invalid, nodes_of
+from penstock.metrics.math.search import parse_search
+from penstock.metrics.math.time_series import TimeSeries
+from penstock.metrics.series.reading import read_statistic
+from penstock.metrics.series.series import MetricName
+from penstock.metrics.series.statistic_names import SIMPLE, parse_statistic
 
 DATAPOINTS_MAX: Final = 100_800
 SEARCHES_MAX: Final = 5

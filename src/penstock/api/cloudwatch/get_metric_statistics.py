@@ -13,10 +13,10 @@ from penstock.api.cloudwatch.rules import (
     seconds,
 )
 from penstock.errors import CallerError
-from penstock.metrics.reading import read_units
-from penstock.metrics.series import MetricName
-from penstock.metrics.statistic_names import SIMPLE, Compute, parse_statistic
-from penstock.metrics.statistics import StatisticSet
+from penstock.metrics.series.reading import read_units
+from penstock.metrics.series.series import MetricName
+from penstock.metrics.series.statistic_names import SIMPLE, Compute, parse_statistic
+from penstock.metrics.series.statistics import StatisticSet
 
 DATAPOINTS_MAX: Final = 1440
 

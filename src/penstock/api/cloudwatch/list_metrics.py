@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from penstock.api.cloudwatch.context import CloudWatchContext
 from penstock.api.cloudwatch.paging import decode_token, encode_token
-from penstock.metrics.series import DAY_S, HOUR_S, MetricName
+from penstock.metrics.series.series import DAY_S, HOUR_S, MetricName
 
 PAGE_METRICS_MAX: Final = 500
 _LISTED_FOR_S: Final = 14 * DAY_S

@@ -19,8 +19,8 @@ from penstock.api.cloudwatch.rules import (
     seconds,
 )
 from penstock.errors import NotNowError
-from penstock.metrics.series import DAY_S, HOUR_S, MetricKey
-from penstock.metrics.statistics import StatisticSet
+from penstock.metrics.series.series import DAY_S, HOUR_S, MetricKey
+from penstock.metrics.series.statistics import StatisticSet
 from penstock.wire.aws.errors import AwsError
 
 METRICS_MAX: Final = 1000

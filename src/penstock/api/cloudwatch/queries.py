@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.api.cloudwatch.rules import dimensions_of, period_fault, validation_error
-from penstock.metrics.evaluate import Formula
-from penstock.metrics.expression import parse_expression
-from penstock.metrics.series import MetricName
-from penstock.metrics.statistic_names import Compute, parse_statistic
+from penstock.metrics.math.evaluate import Formula
+from penstock.metrics.math.expression import parse_expression
+from penstock.metrics.series.series import MetricName
+from penstock.metrics.series.statistic_names import Compute, parse_statistic
 
 QUERIES_MAX: Final = 500
 _ID: Final = re.compile(r"[a-z][a-zA-Z0-9_]*", re.ASCII)

@@ -27,34 +27,34 @@ from penstock.api.oip.targets import OipTargets
 from penstock.api.runtime.asynchronous import AsyncDoor
 from penstock.api.sagemaker.context import SagemakerContext
 from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
-from penstock.artifacts.named_places import NamedPlaces
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.named_places import NamedPlaces
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock
 from penstock.config import ServerConfig
 from penstock.control.alarms.driver import AlarmsDriver
 from penstock.control.alarms.explain import explained
-from penstock.control.leader.table import Term
+from penstock.control.database.leader_table import Term
+from penstock.control.instances.operation_settings import Elsewhere
 from penstock.control.metric_history import MetricHistory
-from penstock.control.operation_settings import Elsewhere
 from penstock.control.plane import ControlPlane
 from penstock.control.ports import RoutePublisher
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store_thread import StoreThread
 from penstock.control.target_models import TargetModels
-from penstock.core.room import MachineCapacity
+from penstock.core.machine.room import MachineCapacity
 from penstock.errors import CallerError
 from penstock.fleet.base import Fleet, PlatformAccess
-from penstock.gateway.asgi import AsgiApp
-from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.http.asgi import AsgiApp
 from penstock.gateway.traffic_loads import TrafficLoads
 from penstock.jobs.offline import OfflineWork
+from penstock.metrics.catalogue.work_catalogue import LEADER_BEAT, LEADER_EPOCH
+from penstock.metrics.counts.recent import RecentRequests
+from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.driver import MetricsDriver
-from penstock.metrics.pages import MetricPages
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.recent import RecentRequests
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.store import MetricStore
-from penstock.metrics.work_catalogue import LEADER_BEAT, LEADER_EPOCH
+from penstock.metrics.page.pages import MetricPages
+from penstock.metrics.page.prometheus import PrometheusPage
+from penstock.metrics.series.store import MetricStore
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER
 

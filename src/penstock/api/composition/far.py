@@ -10,7 +10,7 @@ from penstock.api.oip.models import OipModels
 from penstock.api.oip.targets import Targets, heard
 from penstock.errors import CallerError
 from penstock.gateway.channel.messages import Json
-from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.dispatch.dispatcher import Dispatcher
 
 #: (op, fields) -> the answer; raises PenstockError.
 Ask = Callable[[str, Json], Awaitable[Json]]

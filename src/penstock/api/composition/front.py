@@ -23,12 +23,12 @@ from penstock.api.runtime.request import INTEREST as RUNTIME_INTEREST
 from penstock.api.runtime.sessions import FindSession
 from penstock.cleanup import ShieldedExitStack
 from penstock.config import LimitConfig, ListenConfig
-from penstock.core.body_budget import BodyBudget
+from penstock.core.request.body_budget import BodyBudget
 from penstock.errors import PenstockError
-from penstock.gateway.asgi import AsgiApp
-from penstock.gateway.call import Call
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.server import GatewayServer
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.http.asgi import AsgiApp
+from penstock.gateway.http.call import Call
+from penstock.gateway.http.server import GatewayServer
 from penstock.gateway.traffic_loads import TrafficLoads
 
 #: Requests have drained when the gRPC server is stopped; only their last bytes are still to go.

@@ -32,23 +32,24 @@ from penstock.api.telemetry import Telemetry
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ListenConfig, TelemetryConfig
-from penstock.control.key_ring import KeyRing
-from penstock.core.body_budget import BodyBudget
+from penstock.control.access.key_ring import KeyRing
+from penstock.core.request.body_budget import BodyBudget
 from penstock.core.routing.sessions import LOST
 from penstock.errors import CallerError, PenstockError
 from penstock.fleet.identity import contexts
-from penstock.gateway import descriptors, refusals
 from penstock.gateway.channel.channel import Channel, open_channel
 from penstock.gateway.channel.messages import Json
 from penstock.gateway.channel.routes_json import routes_from
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.link import FrameLink
-from penstock.gateway.proxy import ProxyApp
-from penstock.gateway.shared_sessions import SessionBook
+from penstock.gateway.dispatch import refusals
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.link import FrameLink
+from penstock.gateway.dispatch.shared_sessions import SessionBook
+from penstock.gateway.http import descriptors
+from penstock.gateway.http.proxy import ProxyApp
 from penstock.gateway.timers import LoopTimers
+from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.item_failures import apart
-from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.page.prometheus import PrometheusPage
 from penstock.runtimes.confinement.parent_death import wake_at_parents_death
 
 log = logging.getLogger(__name__)

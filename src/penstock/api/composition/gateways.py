@@ -20,10 +20,10 @@ from penstock.control.gateways.group import GatewayGroup
 from penstock.control.gateways.waiting import WaitingSums
 from penstock.errors import CallerError
 from penstock.gateway.channel.messages import Json
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.shared_port import SharedPort
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.http.shared_port import SharedPort
+from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.item_failures import apart
-from penstock.metrics.registry import MetricRegistry
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""The Open Inference Protocol, Triton's: over HTTP and over gRPC."""

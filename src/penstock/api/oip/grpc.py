@@ -30,8 +30,8 @@ from penstock.api.oip.grpc_stream import InferStream
 from penstock.api.oip.models import OipModels
 from penstock.api.oip.protobuf_scan import InferNames, infer_names
 from penstock.config import LimitConfig
-from penstock.core.body_budget import BodyBudget
-from penstock.core.grants import INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA
+from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.grants import INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA
 from penstock.errors import (
     CallerError,
     InternalError,
@@ -40,11 +40,11 @@ from penstock.errors import (
     PenstockError,
     with_hint,
 )
-from penstock.gateway.awaited import AwaitedReply
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Affinity, Invocation, Responder
-from penstock.gateway.listener import Denied
-from penstock.gateway.streaming import StreamSeen
+from penstock.gateway.dispatch.awaited import AwaitedReply
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Affinity, Invocation, Responder
+from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.http.listener import Denied
 from penstock.wire.aws.errors import ACCESS_DENIED
 from penstock.wire.frames import RequestMeta, encode_request_meta
 from penstock.wire.oip_messages import METHODS, SERVICE, method_classes

@@ -16,7 +16,7 @@ import grpc
 
 from penstock.api.access import permit
 from penstock.api.asked import Asked
-from penstock.core.grants import (
+from penstock.core.request.grants import (
     INVOKE_ENDPOINT,
     LIST_SERVED_MODELS,
     LOAD_TARGET_MODEL,
@@ -26,7 +26,7 @@ from penstock.core.grants import (
     Grant,
 )
 from penstock.errors import PenstockError
-from penstock.gateway.listener import Denied
+from penstock.gateway.http.listener import Denied
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.oip_messages import SERVICE
 
@@ -34,7 +34,7 @@ GrantOf = Callable[[str], Grant]
 
 #: Nobody holds credentials to ask whether a server lives.
 _OPEN: Final = frozenset({"ServerLive", "ServerReady"})
-#: What each method is in the words of `core/grants.py`; those with a name in their message later.
+#: What each method is in the words of `core/request/grants.py`; those with a name in their message later.
 _OPERATIONS: Final = {
     "ServerMetadata": SERVER_METADATA,
     "ModelInfer": INVOKE_ENDPOINT,

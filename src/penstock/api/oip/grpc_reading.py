@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
-from penstock.core.body_budget import BodyBudget
+from penstock.core.request.body_budget import BodyBudget
 from penstock.errors import CallerError, NotNowError
 
 #: Messages received at once by all connections, and by one.

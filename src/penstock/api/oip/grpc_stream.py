@@ -22,8 +22,8 @@ from penstock.api.oip.protobuf_scan import (
     stream_error,
 )
 from penstock.errors import PenstockError
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Invocation, Responder
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Invocation, Responder
 from penstock.wire.frames import Reply
 
 log = logging.getLogger(__name__)

@@ -39,10 +39,10 @@ from penstock.errors import (
     PenstockError,
     with_hint,
 )
-from penstock.gateway.call import Call, status_line
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Affinity, Invocation
-from penstock.gateway.streaming import StreamSeen
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Affinity, Invocation
+from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.http.call import Call, status_line
 from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_request_meta
 
 log = logging.getLogger(__name__)

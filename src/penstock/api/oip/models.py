@@ -14,9 +14,9 @@ from penstock import __version__
 from penstock.api.model_names import ModelName
 from penstock.api.oip.targets import Targets
 from penstock.errors import CallerError, PenstockError
-from penstock.gateway import refusals
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.metrics.registry import MetricRegistry
+from penstock.gateway.dispatch import refusals
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.metrics.counts.registry import MetricRegistry
 
 SERVER_NAME = "penstock"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "statistics")

@@ -16,7 +16,7 @@ from penstock.api.oip.kept_answers import KeptAnswers
 from penstock.control.target_model_rows import Row
 from penstock.control.target_models import Page, TargetModels
 from penstock.errors import CallerError
-from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.dispatch.dispatcher import Dispatcher
 
 _KEPT_S: Final = 2.0
 _KEPT_MAX: Final = 1024

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.api.model_names import endpoint_of
 from penstock.errors import CallerError
-from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.dispatch.dispatcher import Dispatcher
 
 OWNER = "penstock"
 #: Tasks whose answers the API has a form for.

@@ -1,0 +1,1 @@
+"""SageMaker Runtime: InvokeEndpoint in its three forms, and what of it several doors share."""

@@ -18,17 +18,17 @@ from urllib.parse import unquote
 
 from penstock.api.runtime.errors import RuntimeErrors
 from penstock.api.runtime.request import INFERENCE_COMPONENT, TARGET_MODEL, target_model
-from penstock.artifacts.named_places import NamedPlaces
+from penstock.artifacts.sources.named_places import NamedPlaces
 from penstock.clock import Clock
 from penstock.config import ServerConfig
-from penstock.core.deployment import AsyncSpec, DeploymentSpec
+from penstock.core.deployment.deployment import AsyncSpec, DeploymentSpec
 from penstock.errors import CallerError, InternalError, PenstockError
-from penstock.gateway.call import Call, status_line
-from penstock.gateway.refusals import (
+from penstock.gateway.dispatch.refusals import (
     component_not_allowed,
     endpoint_not_found,
     target_model_refused,
 )
+from penstock.gateway.http.call import Call, status_line
 from penstock.jobs.asynchronous.rows import AsyncRequest
 from penstock.wire.aws import rest_json
 from penstock.wire.aws.errors import AwsError

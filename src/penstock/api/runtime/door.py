@@ -19,10 +19,10 @@ from penstock.api.runtime.heads import header_value, kept
 from penstock.api.runtime.sessions import FindSession, Sessions
 from penstock.api.runtime.stream import EventStreamResponder
 from penstock.errors import CallerError, PenstockError
-from penstock.gateway.call import Call, Door, status_line
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Invocation
-from penstock.gateway.streaming import StreamSeen
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.http.call import Call, Door, status_line
 from penstock.wire.frames import Reply, decode_reply_meta
 
 PREFIX = b"/endpoints/"

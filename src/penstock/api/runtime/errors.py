@@ -11,8 +11,8 @@ from urllib.parse import quote
 import orjson
 
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, with_hint
-from penstock.gateway.call import status_line
-from penstock.gateway.listener import Denied
+from penstock.gateway.http.call import status_line
+from penstock.gateway.http.listener import Denied
 
 _CLIENT_ERROR_MIN, _SERVER_ERROR_MIN = 400, 500
 #: A model's own words can be a whole page; AWS cuts them as well.

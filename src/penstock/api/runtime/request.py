@@ -11,7 +11,7 @@ import uuid
 from typing import Any, NamedTuple
 
 from penstock.errors import CallerError
-from penstock.gateway.invocation import Affinity
+from penstock.gateway.dispatch.invocation import Affinity
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
 CUSTOM_ATTRIBUTES = b"x-amzn-sagemaker-custom-attributes"

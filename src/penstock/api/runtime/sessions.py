@@ -17,8 +17,8 @@ import orjson
 
 from penstock.core.routing.sessions import UNKNOWN
 from penstock.errors import PenstockError
-from penstock.gateway.call import Call, status_line
-from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.http.call import Call, status_line
 
 #: (endpoint, session): returns once the dispatcher knows the copy that other gateways know of, if
 #: any does. Raises PenstockError for a session that is lost, and where nobody can be asked.

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from penstock.api.runtime.errors import RuntimeErrors
 from penstock.api.runtime.heads import header_value, kept
 from penstock.errors import InternalError, PenstockError, with_hint
-from penstock.gateway.call import Call, status_line
-from penstock.gateway.invocation import Invocation
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.http.call import Call, status_line
 from penstock.wire.aws import eventstream
 from penstock.wire.frames import Reply, decode_reply_meta
 from penstock.wire.server_sent_events import EventSplitter

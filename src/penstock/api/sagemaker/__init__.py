@@ -1,0 +1,1 @@
+"""SageMaker: models, endpoint configurations, endpoints, components, transform jobs."""

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from penstock.api.sagemaker.context import AsyncOutputs
 from penstock.api.sagemaker.names import invalid
-from penstock.core.deployment import AsyncSpec
+from penstock.core.deployment.deployment import AsyncSpec
 from penstock.errors import CallerError, with_hint
 
 MEMBER: Final = "AsyncInferenceConfig"

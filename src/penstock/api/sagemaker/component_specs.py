@@ -14,11 +14,11 @@ from typing import Any
 from penstock.api.sagemaker.context import SagemakerContext
 from penstock.api.sagemaker.deployments import DOWNLOAD_TIMEOUT_S, STARTUP_TIMEOUT_S, model_source
 from penstock.api.sagemaker.names import invalid
-from penstock.control.records import NotFound
-from penstock.control.store import Store
-from penstock.core.components.spec import ComponentRevision
-from penstock.core.deployment import ModelSource, VariantSpec
-from penstock.core.wish import SPREAD, CopyNeed
+from penstock.control.store.records import NotFound
+from penstock.control.store.store import Store
+from penstock.core.deployment.component_spec import ComponentRevision
+from penstock.core.deployment.deployment import ModelSource, VariantSpec
+from penstock.core.deployment.wish import SPREAD, CopyNeed
 
 _MIB = 2**20
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from penstock.api.sagemaker import names
 from penstock.clock import Clock
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs.spec import TransformSpec
 from penstock.jobs.transform.records import JobRecord
 from penstock.wire.aws.errors import AwsError

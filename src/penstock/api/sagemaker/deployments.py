@@ -14,9 +14,9 @@ from penstock.api.sagemaker.instance_pools import check_instance_types, instance
 from penstock.api.sagemaker.managed_scaling import check_managed_scaling, managed_scaling
 from penstock.api.sagemaker.names import invalid
 from penstock.api.sagemaker.routing_config import check_routing_config, routing_fields
-from penstock.artifacts.images import image_hint
-from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
-from penstock.core.holding import ZERO_CAPACITY_MODES, ZERO_CAPACITY_VARIABLE
+from penstock.artifacts.detection.images import image_hint
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.request.holding import ZERO_CAPACITY_MODES, ZERO_CAPACITY_VARIABLE
 from penstock.errors import CallerError
 
 #: SageMaker's defaults for the two timeouts of a variant, s.

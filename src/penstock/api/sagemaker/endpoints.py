@@ -18,15 +18,15 @@ from penstock.api.sagemaker.instance_pools import model_names, pool_summaries
 from penstock.api.sagemaker.listing import list_query, page_of
 from penstock.api.sagemaker.managed_scaling import managed_instance_scaling
 from penstock.api.sagemaker.routing_config import routing_config
-from penstock.control.records import (
+from penstock.control.store.records import (
     AlreadyExists,
     EndpointBusy,
     EndpointRecord,
     NotFound,
     UnknownVariant,
 )
-from penstock.control.store import Store
-from penstock.core.deployment import DeploymentSpec, VariantSpec
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 
 KIND = "endpoint"
 

@@ -14,8 +14,8 @@ from penstock.api.sagemaker import names
 from penstock.api.sagemaker.component_specs import chosen, revision_of, rolling
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
 from penstock.api.sagemaker.listing import list_query, page_of
-from penstock.control.components import ComponentChange, NewComponent
-from penstock.control.records import (
+from penstock.control.store.components import ComponentChange, NewComponent
+from penstock.control.store.records import (
     AlreadyExists,
     BaseUnfit,
     ComponentBusy,
@@ -27,8 +27,8 @@ from penstock.control.records import (
     NotFound,
     UnknownVariant,
 )
-from penstock.control.store import Store
-from penstock.core.deployment import VariantSpec
+from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import VariantSpec
 
 KIND = "inference-component"
 

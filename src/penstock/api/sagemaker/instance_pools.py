@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.api.sagemaker.names import invalid
-from penstock.core.deployment import ModelSource, PoolSpec
+from penstock.core.deployment.deployment import ModelSource, PoolSpec
 
 
 def check_instance_types(variant: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.control.records import ListQuery
+from penstock.control.store.records import ListQuery
 
 
 def list_query(params: Mapping[str, Any]) -> ListQuery:

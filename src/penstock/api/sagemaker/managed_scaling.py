@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.api.sagemaker.names import invalid
-from penstock.core.deployment import CONSOLIDATION, IDLE_RELEASE, ManagedScaling
+from penstock.core.deployment.deployment import CONSOLIDATION, IDLE_RELEASE, ManagedScaling
 
 #: SageMaker's defaults for CONSOLIDATION.
 _CONSOLIDATION_COOLDOWN_MINUTES = 20

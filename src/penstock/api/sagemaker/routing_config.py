@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.api.sagemaker.names import invalid
-from penstock.core.deployment import (
+from penstock.core.deployment.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     PREFIX_AWARE,
     RANDOM,

@@ -8,8 +8,8 @@ from typing import Any
 
 from penstock.api.sagemaker import names
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
-from penstock.control.records import TooManyTags
-from penstock.control.store import Store
+from penstock.control.store.records import TooManyTags
+from penstock.control.store.store import Store
 
 PAGE_SIZE_DEFAULT = 50
 

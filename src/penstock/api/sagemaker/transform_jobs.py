@@ -13,8 +13,8 @@ from penstock.api.sagemaker import names
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
 from penstock.api.sagemaker.listing import list_query, page_of
 from penstock.api.sagemaker.transform_specs import spec_of
-from penstock.control.records import AlreadyExists, NotFound
-from penstock.control.store import Store
+from penstock.control.store.records import AlreadyExists, NotFound
+from penstock.control.store.store import Store
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.records import JobNotRunning, JobRecord
 from penstock.wire.aws.errors import AwsError

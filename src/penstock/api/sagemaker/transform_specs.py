@@ -13,7 +13,7 @@ from typing import Any, Final
 from penstock.api.sagemaker import security_members
 from penstock.api.sagemaker.deployments import model_source
 from penstock.api.sagemaker.names import invalid
-from penstock.core.deployment import ModelSource
+from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.container import PAYLOAD_MB_MAX
 from penstock.core.jobs.options import TransformOptions, options_of
 from penstock.core.jobs.spec import (

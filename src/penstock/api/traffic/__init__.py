@@ -1,0 +1,1 @@
+"""What a region tells and is told as one of several behind an orchestrator."""

@@ -41,7 +41,7 @@ from penstock.api.traffic.relays import (
 )
 from penstock.core.traffic.router import PREFIX_BYTES_MAX
 from penstock.errors import CallerError, PenstockError
-from penstock.gateway.call import Call, status_line
+from penstock.gateway.http.call import Call, status_line
 from penstock.orchestrator import refusals
 from penstock.orchestrator.asked import Asked
 from penstock.orchestrator.forwarder import Forwarder

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from penstock.config import ServerConfig
-from penstock.control.key_ring import KeyRing
-from penstock.control.keys import AccessKeys
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
+from penstock.control.access.key_ring import KeyRing
+from penstock.control.access.keys import AccessKeys
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.errors import PenstockError
 from penstock.metrics import item_failures
 

@@ -10,8 +10,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from penstock.metrics import traffic_catalogue as catalogue
-from penstock.metrics.prometheus_families import Row, counter, durations, gauge
+from penstock.metrics.catalogue import traffic_catalogue as catalogue
+from penstock.metrics.catalogue.prometheus_families import Row, counter, durations, gauge
 from penstock.orchestrator.recording import Recorder
 from penstock.orchestrator.region import FOLLOWED, Region
 

@@ -26,11 +26,11 @@ from penstock.api.traffic.metrics import TrafficPage
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
-from penstock.core.host_gate import gate_for
-from penstock.gateway.asgi import AsgiDoor
-from penstock.gateway.listener import HttpListener
+from penstock.core.request.host_gate import gate_for
+from penstock.gateway.http.asgi import AsgiDoor
+from penstock.gateway.http.listener import HttpListener
+from penstock.gateway.http.server import LAST_BYTES_S, tls_context
 from penstock.gateway.request_id import RequestIds
-from penstock.gateway.server import LAST_BYTES_S, tls_context
 from penstock.gateway.timers import LoopTimers
 from penstock.orchestrator.forwarder import Forwarder
 from penstock.orchestrator.moving import EVERY_S as MOVE_EVERY_S

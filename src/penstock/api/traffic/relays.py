@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from penstock.gateway.call import Call
+from penstock.gateway.http.call import Call
 from penstock.instance.codecs.generation.openai_completions import TOKENS_NEW
 from penstock.orchestrator.asked import Relay
 from penstock.orchestrator.upstream import Headers

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import unquote
 
-from penstock.artifacts.paths import is_clutter, safe_path, shown
+from penstock.artifacts.files.paths import is_clutter, safe_path, shown
 from penstock.errors import CallerError
 
 CHARS_MAX: Final = 1024

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from penstock.core.alarms.schedule import evaluation_range
 from penstock.core.alarms.spec import AlarmSpec, Datapoint, MetricStat
 from penstock.errors import CallerError
-from penstock.metrics.evaluate import Evaluator, Formula
-from penstock.metrics.expression import calls_in, parse_expression
-from penstock.metrics.reading import read_statistic
-from penstock.metrics.series import MetricName
-from penstock.metrics.statistic_names import Compute, parse_statistic
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
-from penstock.metrics.time_series import TimeSeries
+from penstock.metrics.math.evaluate import Evaluator, Formula
+from penstock.metrics.math.expression import calls_in, parse_expression
+from penstock.metrics.math.time_series import TimeSeries
+from penstock.metrics.series.reading import read_statistic
+from penstock.metrics.series.series import MetricName
+from penstock.metrics.series.statistic_names import Compute, parse_statistic
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
 
 _Found = dict[int, tuple[float, float]]  # period start -> value, samples
 

@@ -24,7 +24,7 @@ from penstock.clock import Clock
 from penstock.control.alarms import history, transactions
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.records import AlarmRecord, HistoryItem
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms import words
 from penstock.core.alarms.evaluate import AlarmDecision, decide, not_computable
 from penstock.core.alarms.schedule import next_look, next_repeat, repeats
@@ -32,7 +32,7 @@ from penstock.core.alarms.spec import AlarmFired, Datapoint
 from penstock.errors import CallerError, PenstockError
 from penstock.metrics import item_failures
 from penstock.metrics.item_failures import apart
-from penstock.metrics.store import MetricStore
+from penstock.metrics.series.store import MetricStore
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 import orjson
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select
 
-from penstock.control import schema
 from penstock.control.alarms.records import (
     ACTION,
     CONFIGURATION_UPDATE,
@@ -20,6 +19,7 @@ from penstock.control.alarms.records import (
     HistoryItem,
     HistoryQuery,
 )
+from penstock.control.database import schema
 from penstock.core.alarms.moments import moment
 from penstock.core.alarms.spec import AlarmSpec, MetricStat
 

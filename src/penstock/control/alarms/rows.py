@@ -13,7 +13,6 @@ from typing import Any, Final
 import orjson
 from sqlalchemy import Connection, RowMapping, bindparam, delete, func, insert, select, update
 
-from penstock.control import rows, schema
 from penstock.control.alarms import history, tags
 from penstock.control.alarms.records import (
     AlarmActions,
@@ -23,6 +22,8 @@ from penstock.control.alarms.records import (
     unreadable_alarm,
 )
 from penstock.control.alarms.spec_json import decode_spec, encode_spec
+from penstock.control.database import schema
+from penstock.control.store import rows
 from penstock.metrics import item_failures
 
 _REVISION: Final = "alarms_revision"

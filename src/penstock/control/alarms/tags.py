@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection, delete
 
-from penstock.control import rows, schema
+from penstock.control.database import schema
+from penstock.control.store import rows
 
 
 def of(db: Connection, arn: str) -> dict[str, str]:

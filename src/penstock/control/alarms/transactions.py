@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.control.alarms import history, rows
 from penstock.control.alarms.records import AlarmRecord, HistoryItem
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 
 
 def changes(store: Store, seen: int) -> tuple[int, list[AlarmRecord], set[str]] | None:

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from penstock.control.gateways.member import Member
 from penstock.control.ports import RoutePublisher
-from penstock.core.deployment import EndpointRoutes
+from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.errors import NotNowError, PenstockError
 from penstock.gateway.channel.messages import Json
 

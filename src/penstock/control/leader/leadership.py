@@ -1,4 +1,4 @@
-"""Whether this server leads: the driver of `core/election.py`.
+"""Whether this server leads: the driver of `core/servers/election.py`.
 
 It waits, looks and counts on a connection and a thread of its own, so that nothing else this server
 asks the database holds up its beat. It runs on the server's event loop on purpose: a server whose
@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from penstock.clock import Clock, SystemClock
+from penstock.control.database.leader_table import Term, following
+from penstock.control.database.postgres import PostgresDatabase
 from penstock.control.leader.session import LeaderSession
-from penstock.control.leader.table import Term, following
-from penstock.control.postgres import PostgresDatabase
-from penstock.core.election import EVICT, WAIT, Election, ElectionSpec, LeaderSeen
+from penstock.core.servers.election import EVICT, WAIT, Election, ElectionSpec, LeaderSeen
 from penstock.errors import CallerError, PenstockError
 
 _log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from typing import Final
 from sqlalchemy import Connection, func, insert, text, update
 from sqlalchemy.exc import DBAPIError
 
-from penstock.control.database_errors import worded
-from penstock.control.leader.table import leader, seen
-from penstock.control.postgres import PostgresDatabase
-from penstock.core.election import LeaderSeen
+from penstock.control.database.errors import worded
+from penstock.control.database.leader_table import leader, seen
+from penstock.control.database.postgres import PostgresDatabase
+from penstock.core.servers.election import LeaderSeen
 
 #: The advisory lock of the server that leads a database ("pens" in ASCII).
 _LEADER_LOCK: Final = 0x70656E73

@@ -8,9 +8,9 @@ from typing import Any, Final
 import orjson
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
-from penstock.control import schema
-from penstock.control.rows import to_json
+from penstock.control.database import schema
 from penstock.control.scaling.records import ActivityRecord, ChangeRecord, target_key
+from penstock.control.store.rows import to_json
 from penstock.core.scaling.activity import IN_PROGRESS, OVERRIDDEN, SUCCESSFUL, NotScaled
 from penstock.core.scaling.cooldown import Scaled
 from penstock.metrics.item_failures import readable

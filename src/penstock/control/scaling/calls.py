@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.control import rows as resource_rows
 from penstock.control.alarms import rows as alarm_rows
 from penstock.control.alarms.records import AlarmRecord
 from penstock.control.scaling import activity_rows, rows
@@ -21,7 +20,8 @@ from penstock.control.scaling.records import (
     TooMany,
 )
 from penstock.control.scaling.writing import NOTHING, Resources, Written, change, seen_of
-from penstock.control.store import Store
+from penstock.control.store import rows as resource_rows
+from penstock.control.store.store import Store
 from penstock.core.scaling import bounds
 from penstock.core.scaling.spec import Suspended, TargetSpec
 

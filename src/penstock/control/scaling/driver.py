@@ -19,8 +19,8 @@ from penstock.control.scaling.load import LoadSource
 from penstock.control.scaling.loading import TargetLoaded
 from penstock.control.scaling.resources import CapacitySeen
 from penstock.control.scaling.writing import Resources, Written
-from penstock.control.store import Store
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms.spec import AlarmFired
 from penstock.core.scaling import resource
 from penstock.core.scaling.actions import (

@@ -15,7 +15,7 @@ from penstock.control.scaling.loading import LOOP
 from penstock.control.scaling.records import ActivityRecord, TargetRecord
 from penstock.control.scaling.resources import CapacitySeen
 from penstock.control.scaling.writing import Resources, decision_json, seen
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.core.scaling.actions import ScalingDecision
 from penstock.core.scaling.observed import LoadObserved
 from penstock.metrics.item_failures import apart

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from penstock.control.scaling.resources import CapacitySeen
 from penstock.core.scaling.resource import ComponentId, VariantId
-from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.totals import VariantTotals
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.counts.totals import VariantTotals
 
 Counts = Callable[[str], Mapping[str, int]]
 #: (endpoint, variant, component) -> what the last starts of a copy took, in s; None: none was seen

@@ -7,12 +7,12 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from penstock.control import rows as resource_rows
 from penstock.control.scaling import activity_rows, rows
 from penstock.control.scaling.records import ScheduleRecord, TargetRecord
 from penstock.control.scaling.resources import CapacitySeen
 from penstock.control.scaling.writing import Resources, seen
-from penstock.control.store import Store
+from penstock.control.store import rows as resource_rows
+from penstock.control.store.store import Store
 from penstock.control.zones import zone_of
 from penstock.core.scaling.cooldown import Scaled
 from penstock.core.scaling.schedule import ScheduledAction

@@ -11,11 +11,12 @@ from typing import Protocol
 
 from sqlalchemy import Connection, update
 
-from penstock.control import components, rows, schema
-from penstock.control.deployment_json import encode_deployment
-from penstock.control.records import COMPONENT, ENDPOINT, EndpointRecord
-from penstock.core.deployment import DeploymentSpec, VariantSpec
-from penstock.core.endpoint_state import IN_SERVICE, UPDATING
+from penstock.control.database import schema
+from penstock.control.store import components, rows
+from penstock.control.store.deployment_json import encode_deployment
+from penstock.control.store.records import COMPONENT, ENDPOINT, EndpointRecord
+from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
+from penstock.core.deployment.endpoint_state import IN_SERVICE, UPDATING
 from penstock.core.scaling.resource import ComponentId, VariantId
 
 

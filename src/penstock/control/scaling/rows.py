@@ -9,10 +9,9 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
-from penstock.control import schema
 from penstock.control.alarms import rows as alarm_rows
 from penstock.control.alarms.records import AlarmQuery
-from penstock.control.rows import to_json
+from penstock.control.database import schema
 from penstock.control.scaling.records import (
     NoSuchPolicy,
     NoSuchSchedule,
@@ -23,6 +22,7 @@ from penstock.control.scaling.records import (
     target_key,
 )
 from penstock.control.scaling.spec_json import decode_policy, encode_policy
+from penstock.control.store.rows import to_json
 from penstock.core.scaling.spec import CHANGE, Policy, StepPolicy, Suspended, TargetSpec
 from penstock.metrics import item_failures
 

@@ -18,7 +18,7 @@ from penstock.control.scaling.records import (
     TargetRecord,
 )
 from penstock.control.scaling.resources import CapacitySeen, ScalableResource
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.core.scaling import activity, resource
 from penstock.core.scaling.actions import RunSchedule, ScalingDecision, SetCapacity, TellNotScaled
 

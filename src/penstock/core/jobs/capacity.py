@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.endpoint_state import SlotFailure
+from penstock.core.deployment.endpoint_state import SlotFailure
 
 FINE: Final = "fine"  #: copies answer, or are on their way
 SHORT: Final = "short"  #: no copy, for lack of room that others hold
 HOPELESS: Final = "hopeless"
 
-#: Reasons of refusals for room (`core/room.py`), by whether others hold it.
+#: Reasons of refusals for room (`core/machine/room.py`), by whether others hold it.
 _TAKEN: Final = ("memory-taken", "memory-short", "memory-outgrown", "accelerators-taken")
 #: Of one slot in a row, when a copy answered before: then it is not the model.
 _FAILURES_MAX: Final = 10

@@ -12,7 +12,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from penstock.core.retry import FRESH, WORKER_DIED, WORKER_DIED_IN_COMPANY, Past, when_returned
+from penstock.core.request.retry import (
+    FRESH,
+    WORKER_DIED,
+    WORKER_DIED_IN_COMPANY,
+    Past,
+    when_returned,
+)
 from penstock.errors import ModelError, NotNowError, PenstockError
 
 #: Of a copy that will take no body any more.

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.core.alarms.moments import date_of
+from penstock.core.apply.versioned_names import ENDPOINT_NAME
 from penstock.core.timetable.timetable import Zone
-from penstock.core.versioned_names import ENDPOINT_NAME
 from penstock.errors import CallerError
 
 JOB_NAME_DEFAULT: Final = "{schedule}-{due}"

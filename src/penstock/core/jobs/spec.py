@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.deployment import ModelSource
+from penstock.core.deployment.deployment import ModelSource
 
 S3_PREFIX: Final = "S3Prefix"
 MANIFEST_FILE: Final = "ManifestFile"

@@ -27,7 +27,7 @@ import random
 from collections.abc import Container, Mapping
 from typing import Any
 
-from penstock.core.deployment import CopyRoute, EndpointRoutes
+from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes
 from penstock.core.routing.copies import CopyState, NoRoute, Routed
 from penstock.core.routing.outliers import Action
 from penstock.core.routing.pools import (

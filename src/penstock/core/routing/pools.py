@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Sequence
 from typing import Protocol
 
-from penstock.core.deployment import VariantRoutes
+from penstock.core.deployment.deployment import VariantRoutes
 from penstock.core.routing.copies import CopyState, NoRoute
 from penstock.core.routing.outliers import Action, CopySeen, Eject, Outliers, Probe
 from penstock.core.routing.strategies import Strategy

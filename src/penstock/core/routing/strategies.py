@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from penstock.core.deployment import PREFIX_AWARE, RANDOM, ROUND_ROBIN, VariantRoutes
+from penstock.core.deployment.deployment import PREFIX_AWARE, RANDOM, ROUND_ROBIN, VariantRoutes
 from penstock.core.routing.copies import CopyState
 from penstock.core.routing.pickers import (
     least_outstanding,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.deployment import CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.gateway.channel.messages import Json
 
 

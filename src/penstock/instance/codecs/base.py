@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.dtypes import NUMPY, name_of
 

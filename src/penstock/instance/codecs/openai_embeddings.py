@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.artifacts.description import Head
+from penstock.artifacts.description.description import Head
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import Tensors, bad
 from penstock.instance.codecs.text import TextDecoded, TextModel

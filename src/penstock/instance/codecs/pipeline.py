@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import CallerError, PenstockError
 from penstock.instance.codecs import oip_grpc, oip_json
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Encode, media_type

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description.description import TensorSpec
 from penstock.instance.codecs import oip_grpc, oip_json
 from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, bad
 from penstock.instance.codecs.text_bodies import (

@@ -24,7 +24,7 @@ import io
 from collections.abc import Sequence
 from typing import Any, Final
 
-from penstock.artifacts.description import Head, TensorSpec
+from penstock.artifacts.description.description import Head, TensorSpec
 from penstock.instance.codecs import oip_grpc, oip_json
 from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, bad
 from penstock.instance.codecs.text_bodies import (

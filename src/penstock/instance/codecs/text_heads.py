@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.artifacts.description import Head, ModelDescription, TensorSpec
+from penstock.artifacts.description.description import Head, ModelDescription, TensorSpec
 from penstock.instance.codecs.base import Tensors
 from penstock.runtimes.tensor_bytes import objects
 

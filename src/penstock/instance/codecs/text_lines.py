@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import orjson
 
-from penstock.artifacts.description import Head
+from penstock.artifacts.description.description import Head
 from penstock.instance.codecs.base import Tensors
 from penstock.instance.codecs.text_heads import result_name
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from penstock.artifacts.description import Head
+from penstock.artifacts.description.description import Head
 from penstock.errors import PenstockError
 from penstock.instance.codecs import oip_json
 from penstock.instance.codecs.base import (

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from penstock.core.batching import RunBatch
-from penstock.core.retry import WORKER_DIED_IN_COMPANY, blamed
+from penstock.core.batching.batcher import RunBatch
+from penstock.core.request.retry import WORKER_DIED_IN_COMPANY, blamed
 from penstock.errors import ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.codecs.base import Decoded

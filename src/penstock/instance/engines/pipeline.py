@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.core.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
+from penstock.core.request.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
 from penstock.errors import ModelError, PenstockError
 from penstock.instance.codecs.generation.calls import Event
 from penstock.instance.codecs.pipeline import decode

@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from penstock import scheduling
-from penstock.artifacts.description import Batching
+from penstock.artifacts.description.description import Batching
 from penstock.clock import SystemClock
 from penstock.errors import InternalError, PenstockError
 from penstock.instance.codecs.base import CodecModel, Decoded, bad

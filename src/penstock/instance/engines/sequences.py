@@ -18,8 +18,8 @@ from typing import Any
 
 import orjson
 
-from penstock.core.batching import RunBatch
-from penstock.core.retry import blamed
+from penstock.core.batching.batcher import RunBatch
+from penstock.core.request.retry import blamed
 from penstock.errors import CallerError, ModelError, PenstockError, from_dict
 from penstock.instance import replies
 from penstock.instance.codecs.generation.calls import (

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.artifacts.description import Head, ModelDescription
-from penstock.core.idle_warm_up import Shape
+from penstock.artifacts.description.description import Head, ModelDescription
+from penstock.core.models.idle_warm_up import Shape
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
 from penstock.instance.codecs.openai_embeddings import EmbeddingsDecoded, decode_embeddings

@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from penstock.artifacts.description import Embedding, Head
+from penstock.artifacts.description.description import Embedding, Head
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import Tensors
 

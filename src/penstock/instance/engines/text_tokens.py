@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from penstock.artifacts.description import Tokenizer
+from penstock.artifacts.description.description import Tokenizer
 from penstock.errors import ModelError
 from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 import orjson
 
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description.description import TensorSpec
 from penstock.clock import Clock
-from penstock.core.batching import BatchSpec
+from penstock.core.batching.batcher import BatchSpec
 from penstock.errors import ModelError, PenstockError, from_dict
 from penstock.instance.codecs.base import Tensors
 from penstock.instance.copy import Copy

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from penstock.artifacts.description import ModelDescription, ModelInside, TensorSpec
-from penstock.artifacts.triton_ensemble import ModelTensors
-from penstock.artifacts.triton_models import check_ensemble, tensors_of
+from penstock.artifacts.description.description import ModelDescription, ModelInside, TensorSpec
+from penstock.artifacts.triton.ensemble import ModelTensors
+from penstock.artifacts.triton.triton_models import check_ensemble, tensors_of
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
-from penstock.core.nested_calls import NestedCalls, Ruling
+from penstock.core.request.nested_calls import NestedCalls, Ruling
 from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.instance.engines.lane_events import LaneEvents
 from penstock.instance.inner.model import InnerModel, LoadedModel, NestedCall, Outcome

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.prepare import obtain
-from penstock.core.memory_need import MemoryNeed
+from penstock.core.models.memory_need import MemoryNeed
 from penstock.errors import ModelError
 from penstock.instance.loading.bring import brought
 from penstock.instance.loading.call import LoadCall

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from penstock.artifacts.source import ArtifactSource
+from penstock.artifacts.sources.source import ArtifactSource
 from penstock.errors import CallerError
 from penstock.instance.settings import InstanceSettings
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from penstock.artifacts.description import Batching, ModelDescription, TensorSpec
-from penstock.core.batching import BatchSpec
+from penstock.artifacts.description.description import Batching, ModelDescription, TensorSpec
+from penstock.core.batching.batcher import BatchSpec
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel
 from penstock.instance.loading.runs_measured import RunsMeasured

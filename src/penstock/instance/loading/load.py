@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts.builds import build_of
-from penstock.artifacts.cache import ArtifactCache
-from penstock.artifacts.description import ModelDescription
-from penstock.artifacts.detect import Detected
-from penstock.artifacts.generation_layout import served_as_weights
+from penstock.artifacts.cache.cache import ArtifactCache
+from penstock.artifacts.description.builds import build_of
+from penstock.artifacts.description.description import ModelDescription
+from penstock.artifacts.detection.detect import Detected
+from penstock.artifacts.detection.generation_layout import served_as_weights
 from penstock.artifacts.prepare import prepare
 from penstock.compile.serving import compile_for_serving, needs_compiling
-from penstock.core.builds import BuildChoice
+from penstock.core.models.builds import BuildChoice
 from penstock.errors import CallerError, ModelError
 from penstock.instance.loading.bring import brought
 from penstock.instance.loading.call import LoadCall

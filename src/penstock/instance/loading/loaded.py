@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.core.batching import BatchSpec
-from penstock.core.builds import BuildChoice
-from penstock.core.idle_warm_up import Shape
-from penstock.core.proof import Proof
+from penstock.core.batching.batcher import BatchSpec
+from penstock.core.models.builds import BuildChoice
+from penstock.core.models.idle_warm_up import Shape
+from penstock.core.models.proof import Proof
 from penstock.instance.copy import Copy, Work
 from penstock.instance.engines.cores import Pinning
 from penstock.instance.engines.lane_threads import LaneThreads

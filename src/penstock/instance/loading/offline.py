@@ -13,7 +13,7 @@ import dataclasses
 import os
 from typing import Final
 
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.description.description import ModelDescription
 
 #: Endpoints' names have no slash.
 _JOBS: Final = "transform-job/"

@@ -20,13 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.description.description import ModelDescription
 from penstock.compile.contract import Tolerance
-from penstock.compile.graph import Arrays
-from penstock.compile.proof_samples import FILE, compare_samples, read_samples
+from penstock.compile.graphs.graph import Arrays
+from penstock.compile.proof.proof_samples import FILE, compare_samples, read_samples
 from penstock.compile.report import REPORT, read_report
-from penstock.core import proof as core
-from penstock.core.proof import Proof
+from penstock.core.models import proof as core
+from penstock.core.models.proof import Proof
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, TensorRuntime
 from penstock.runtimes.processor import instruction_set_here

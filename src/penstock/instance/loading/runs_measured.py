@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from penstock.artifacts.description import Batching
+from penstock.artifacts.description.description import Batching
 from penstock.compile.report import read_report
 from penstock.runtimes.processor import instruction_set_here, processor
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from penstock import scheduling
-from penstock.artifacts.description import EngineOptions
+from penstock.artifacts.description.description import EngineOptions
 from penstock.cleanup import shielded
 from penstock.instance.codecs import pipeline, seq2seq, text, text_heads
 from penstock.instance.codecs.generation import triton_tensors

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from penstock.artifacts.description import Batching
+from penstock.artifacts.description.description import Batching
 from penstock.errors import CallerError
 
 LATENCY_P99_MS = "PENSTOCK_LATENCY_P99_MS"

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from penstock.core.memory_need import MemoryNeed, MemorySeen, need_of
+from penstock.core.models.memory_need import MemoryNeed, MemorySeen, need_of
 from penstock.instance.loading.load import Prepared
 from penstock.instance.memory import records
 from penstock.instance.memory.facts import facts_of

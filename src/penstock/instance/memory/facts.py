@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.artifacts.description import ModelDescription
-from penstock.core.memory_need import ModelFacts
+from penstock.artifacts.description.description import ModelDescription
+from penstock.core.models.memory_need import ModelFacts
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.generation.engine_init import init_message
 

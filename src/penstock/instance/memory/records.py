@@ -18,7 +18,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.core.memory_need import MemorySeen
+from penstock.core.models.memory_need import MemorySeen
 from penstock.runtimes.base import LoadContext
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.core.residency import NOTHING, Footprint
 from penstock.errors import ModelError, PenstockError
-from penstock.metrics.model_delta import ModelDelta
+from penstock.metrics.models.model_delta import ModelDelta
 from penstock.wire import frames
 
 _MICROSECONDS: Final = 1e6

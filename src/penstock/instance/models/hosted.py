@@ -10,9 +10,9 @@ from typing import Any
 
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
-from penstock.core.builds import BuildChoice
-from penstock.core.memory_need import MemoryNeed
-from penstock.core.proof import Proof
+from penstock.core.models.builds import BuildChoice
+from penstock.core.models.memory_need import MemoryNeed
+from penstock.core.models.proof import Proof
 from penstock.instance.batcher_driver import CallAt
 from penstock.instance.copy import Elsewhere
 from penstock.instance.loading.call import LoadCall

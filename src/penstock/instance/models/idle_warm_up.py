@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.clock import Clock
-from penstock.core.idle_warm_up import IdleWarmUp, IdleWarmUpSpec
+from penstock.core.models.idle_warm_up import IdleWarmUp, IdleWarmUpSpec
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.target import Target
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.clock import Clock
-from penstock.core.keep_warm import Keep, KeepWarm, Schedule, parse
+from penstock.core.residency.keep_warm import Keep, KeepWarm, Schedule, parse
 from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.models.host import ModelHost
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from penstock.clock import Clock
-from penstock.core.load_group import LoadGroup
+from penstock.core.models.load_group import LoadGroup
 from penstock.core.residency import Footprint
 from penstock.instance.models import memory
 

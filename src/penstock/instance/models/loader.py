@@ -16,8 +16,8 @@ from typing import Any
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.cleanup import shielded
 from penstock.clock import Clock
-from penstock.core.idle_warm_up import Shape
-from penstock.core.memory_need import MemorySeen
+from penstock.core.models.idle_warm_up import Shape
+from penstock.core.models.memory_need import MemorySeen
 from penstock.core.residency import Footprint
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, prepared

@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from penstock.core.memory_kin import KinMemory
-from penstock.core.memory_need import MemorySeen, beside_others
+from penstock.core.machine.room import MEASURED
+from penstock.core.models.memory_kin import KinMemory
+from penstock.core.models.memory_need import MemorySeen, beside_others
 from penstock.core.residency import Footprint
-from penstock.core.room import MEASURED
 from penstock.instance.loading.load import Prepared
 from penstock.instance.memory import records
 from penstock.instance.memory.facts import facts_of

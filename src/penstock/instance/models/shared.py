@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.core.residency import Footprint
-from penstock.core.worker_sharing import SharingSpec
+from penstock.core.residency.worker_sharing import SharingSpec
 from penstock.instance.loading.load import Prepared
 from penstock.instance.models.memory import footprints
 from penstock.runtimes.base import LoadContext

@@ -13,7 +13,7 @@ from functools import partial
 from threading import Event
 
 from penstock.core.jobs.windows import full_batches
-from penstock.core.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
+from penstock.core.request.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
 from penstock.errors import NotNowError, PenstockError
 from penstock.instance.copy import Copy
 from penstock.instance.engines.rows import RowsEngine, WindowRows

@@ -18,7 +18,7 @@ from penstock.cleanup import shielded
 from penstock.core.jobs.bisect import Bisection, Refuse, RunPart
 from penstock.core.jobs.invocations import RETRY_S, Tries, when_failed, when_returned_to_job
 from penstock.core.jobs.spec import SpanDone
-from penstock.core.retry import Past
+from penstock.core.request.retry import Past
 from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.instance.copy import Copy
 from penstock.instance.transform.body_call import ask

@@ -6,7 +6,7 @@ import dataclasses
 from functools import cached_property
 from typing import Any
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import InputObject, Span, TransformSpec
 from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.instance.settings import InstanceSettings

@@ -9,9 +9,9 @@ from typing import NamedTuple, cast
 
 from penstock.errors import PenstockError
 from penstock.instance.transform.call import TransformCall
-from penstock.records.block import RecordBlock
 from penstock.records.bodies import Bodies
 from penstock.records.filters import Processing
+from penstock.records.formats.block import RecordBlock
 from penstock.records.parts import PartWriter
 
 

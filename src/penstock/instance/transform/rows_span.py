@@ -32,7 +32,7 @@ from penstock.instance.transform.lane_pool import SpanLanes
 from penstock.instance.transform.progress import Progress
 from penstock.instance.transform.window import Window
 from penstock.records.at_work import AtWork
-from penstock.records.block import RecordBlock
+from penstock.records.formats.block import RecordBlock
 from penstock.records.parts import PartWriter
 
 #: One is read, one runs, and one is written.

@@ -6,7 +6,7 @@ from threading import Event
 
 from penstock.errors import PenstockError
 from penstock.instance.engines.rows import WindowRows
-from penstock.records.block import RecordBlock
+from penstock.records.formats.block import RecordBlock
 
 
 class Window:

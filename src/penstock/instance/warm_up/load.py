@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.artifacts.description import WarmUp
+from penstock.artifacts.description.description import WarmUp
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.errors import ModelError, PenstockError

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import orjson
 
-from penstock.artifacts.description import WarmUp, WarmUpTensor
-from penstock.artifacts.model_files import inside
+from penstock.artifacts.description.description import WarmUp, WarmUpTensor
+from penstock.artifacts.files.model_files import inside
 from penstock.errors import ModelError
 from penstock.runtimes.dtypes import NUMPY
 from penstock.runtimes.tensor_bytes import encode_raw, objects

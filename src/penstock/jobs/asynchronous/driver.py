@@ -26,9 +26,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from penstock.clock import Clock
-from penstock.control.store_thread import StoreThread
-from penstock.core.admission import rows_together
-from penstock.core.deployment import AsyncSpec, EndpointRoutes
+from penstock.control.store.store_thread import StoreThread
+from penstock.core.deployment.deployment import AsyncSpec, EndpointRoutes
 from penstock.core.jobs.asynchronous import UNWRITTEN_CODE, AsyncQueue
 from penstock.core.jobs.asynchronous_actions import (
     Action,
@@ -39,9 +38,10 @@ from penstock.core.jobs.asynchronous_actions import (
     Send,
     Write,
 )
+from penstock.core.request.admission import rows_together
 from penstock.errors import InternalError, NotNowError, PenstockError
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.refusals import endpoint_not_found
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.refusals import endpoint_not_found
 from penstock.jobs.asynchronous import outcome, rows
 from penstock.jobs.asynchronous.commits import Commits
 from penstock.jobs.asynchronous.notifier import Notifier

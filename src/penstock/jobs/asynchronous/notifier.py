@@ -17,16 +17,16 @@ from typing import Any, Final
 import orjson
 import urllib3
 
-from penstock.artifacts.object_store import without_secrets
+from penstock.artifacts.sources.object_store import without_secrets
 from penstock.clock import Clock
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs import notifying
 from penstock.errors import PenstockError
 from penstock.jobs.asynchronous import rows
 from penstock.jobs.asynchronous.rows import Due, Notification
 from penstock.metrics import item_failures
-from penstock.metrics.work_catalogue import NOTIFICATIONS
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.catalogue.work_catalogue import NOTIFICATIONS
+from penstock.metrics.counts.work_counts import WorkCounts
 
 _log = logging.getLogger(__name__)
 

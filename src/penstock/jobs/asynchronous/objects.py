@@ -11,13 +11,13 @@ import importlib
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from penstock.artifacts.budget import Budget
-from penstock.artifacts.fetch import local_place, look, s3_parts
-from penstock.artifacts.listing import SourceFile
-from penstock.artifacts.object_store import chunks_of, put_error, remote_error, s3_store
-from penstock.artifacts.places import LocalPlace, file_mode
-from penstock.artifacts.source import ArtifactSettings, shown_uri
-from penstock.core.storage_failures import errno_passes
+from penstock.artifacts.files.budget import Budget
+from penstock.artifacts.files.listing import SourceFile
+from penstock.artifacts.sources.fetch import local_place, look, s3_parts
+from penstock.artifacts.sources.object_store import chunks_of, put_error, remote_error, s3_store
+from penstock.artifacts.sources.places import LocalPlace, file_mode
+from penstock.artifacts.sources.source import ArtifactSettings, shown_uri
+from penstock.core.request.storage_failures import errno_passes
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError, NotNowError, PenstockError
 

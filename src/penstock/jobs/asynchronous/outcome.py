@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.artifacts.source import shown_uri
+from penstock.artifacts.sources.source import shown_uri
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, with_hint
 from penstock.jobs.asynchronous.rows import AsyncRequest, Notification
 

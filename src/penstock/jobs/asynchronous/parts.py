@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.config import ServerConfig
 from penstock.control.plane import ControlPlane
-from penstock.core.deployment import AsyncSpec
-from penstock.gateway.dispatcher import Dispatcher
+from penstock.core.deployment.deployment import AsyncSpec
+from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.jobs.asynchronous.driver import AsynchronousDriver, CapacityWanted
 from penstock.jobs.asynchronous.notifier import Notifier
 from penstock.jobs.asynchronous.objects import Objects
 from penstock.jobs.asynchronous.published import Published
 from penstock.jobs.asynchronous.work import RequestWork
-from penstock.metrics.store import MetricStore
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.counts.work_counts import WorkCounts
+from penstock.metrics.series.store import MetricStore
 
 
 def asynchronous_work(

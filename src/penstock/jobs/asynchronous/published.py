@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.metrics import work_catalogue as catalogue
-from penstock.metrics.series import metric_key
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.catalogue import work_catalogue as catalogue
+from penstock.metrics.counts.work_counts import WorkCounts
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
 
 NAMESPACE: Final = "AWS/SageMaker"
 EVERY_S: Final = 10.0  #: as the concurrency of other endpoints

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import RowMapping, delete, func, insert, select, update
 
-from penstock.control import rows
-from penstock.control.records import ENDPOINT
-from penstock.control.store import Store
-from penstock.core.endpoint_state import DELETING, FAILED
+from penstock.control.store import rows
+from penstock.control.store.records import ENDPOINT
+from penstock.control.store.store import Store
+from penstock.core.deployment.endpoint_state import DELETING, FAILED
 from penstock.core.jobs.asynchronous_actions import Accepted
 from penstock.jobs.asynchronous.tables import async_bodies, async_notifications, async_requests
 

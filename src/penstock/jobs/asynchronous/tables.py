@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlalchemy import Column, Double, Index, Integer, LargeBinary, String, Table, Text
 
-from penstock.control.schema import metadata
+from penstock.control.database.schema import metadata
 
 async_requests: Final = Table(
     "async_requests",

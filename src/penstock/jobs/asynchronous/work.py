@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, ParamSpec, TypeVar
 
 from penstock.clock import Clock
-from penstock.control.store_thread import StoreThread
-from penstock.core.retry import Past
+from penstock.control.store.store_thread import StoreThread
+from penstock.core.request.retry import Past
 from penstock.errors import PenstockError
-from penstock.gateway.awaited import AwaitedReply
-from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Affinity, Invocation
-from penstock.gateway.streaming import StreamSeen
+from penstock.gateway.dispatch.awaited import AwaitedReply
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Affinity, Invocation
+from penstock.gateway.dispatch.streaming import StreamSeen
 from penstock.jobs.asynchronous import outcome, rows
 from penstock.jobs.asynchronous.objects import Objects
 from penstock.jobs.asynchronous.room import BytesRoom

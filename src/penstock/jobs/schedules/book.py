@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.core.jobs import run_template, schedules
 from penstock.core.jobs.schedules import PassOver, ScheduleDecision, StartRun
 from penstock.core.timetable.cron import CronError

@@ -12,7 +12,7 @@ import logging
 from typing import Any, Final, Protocol
 
 from penstock.clock import Clock
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs import run_template, schedules
 from penstock.core.timetable.cron import CronError
 from penstock.errors import NotNowError, PenstockError
@@ -28,10 +28,10 @@ from penstock.jobs.schedules.records import (
     RunRecord,
     ScheduleRecord,
 )
-from penstock.metrics import work_catalogue as catalogue
+from penstock.metrics.catalogue import work_catalogue as catalogue
+from penstock.metrics.catalogue.prometheus_families import Row
+from penstock.metrics.counts.work_counts import WorkCounts
 from penstock.metrics.item_failures import apart
-from penstock.metrics.prometheus_families import Row
-from penstock.metrics.work_counts import WorkCounts
 
 _log = logging.getLogger(__name__)
 

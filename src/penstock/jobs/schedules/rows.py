@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
-from penstock.control.rows import to_json
+from penstock.control.store.rows import to_json
 from penstock.jobs.schedules import tables
 from penstock.jobs.schedules.records import (
     COMPLETED,

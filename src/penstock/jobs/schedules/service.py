@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.artifacts.named_places import NamedPlaces
+from penstock.artifacts.sources.named_places import NamedPlaces
 from penstock.clock import Clock
-from penstock.control.store_thread import StoreThread
+from penstock.control.store.store_thread import StoreThread
 from penstock.jobs.schedules import book
 from penstock.jobs.schedules.driver import Call, SchedulesDriver
 from penstock.jobs.schedules.records import RunRecord, ScheduleRecord

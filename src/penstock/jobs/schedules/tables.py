@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Double, Index, Integer, String, Table, Text
 
-from penstock.control.schema import metadata
+from penstock.control.database.schema import metadata
 
 schedules = Table(
     "job_schedules",

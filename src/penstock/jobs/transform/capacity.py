@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.clock import Clock
-from penstock.control.hosted import HostedCopy, HostedSeen
 from penstock.control.plane import ControlPlane
-from penstock.core.deployment import DeploymentSpec, VariantSpec
+from penstock.control.reconcile.hosted import HostedCopy, HostedSeen
+from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 from penstock.core.jobs.capacity import FINE, SHORT, CapacityVerdict, decide, waits
 from penstock.core.jobs.spec import TransformSpec
 

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.control.plane import ControlPlane
 from penstock.core.jobs import queue
@@ -23,12 +23,12 @@ from penstock.jobs.transform.progress import progress_of
 from penstock.jobs.transform.records import GOING, STOPPED, STOPPING, JobRecord
 from penstock.jobs.transform.run import TransformRun
 from penstock.jobs.transform.usage import JobUsage
-from penstock.metrics import work_catalogue as catalogue
+from penstock.metrics.catalogue import work_catalogue as catalogue
+from penstock.metrics.counts.work_counts import WorkCounts
 from penstock.metrics.item_failures import apart
-from penstock.metrics.store import MetricStore
-from penstock.metrics.work_counts import WorkCounts
+from penstock.metrics.series.store import MetricStore
 from penstock.records.filters import Processing
-from penstock.records.objects import list_objects
+from penstock.records.objects.objects import list_objects
 from penstock.records.output import check_apart, check_writable
 
 _log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core.jobs.job_actions import AWAY, CRASH, FULL, LATER, TAKEN, WRONG
-from penstock.core.storage_failures import is_storage
+from penstock.core.request.storage_failures import is_storage
 from penstock.errors import CallerError, PenstockError
 
 #: The copy is being ended, or its connection has gone because its instance is.

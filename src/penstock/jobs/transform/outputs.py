@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from penstock.artifacts.budget import disk_errors
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.files.budget import disk_errors
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.job_actions import NotDone
-from penstock.core.storage_failures import is_storage
+from penstock.core.request.storage_failures import is_storage
 from penstock.errors import PenstockError
 from penstock.jobs.transform.outcomes import kind_of_output, reason_of
 from penstock.jobs.transform.records import JobRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.core.deployment import ModelSource
+from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.spec import TransformInput, TransformOutput, TransformSpec
 from penstock.errors import CallerError
 

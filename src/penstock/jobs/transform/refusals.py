@@ -11,13 +11,13 @@ from typing import Any
 
 import orjson
 
-from penstock.artifacts.paths import safe_path
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.files.paths import safe_path
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import InputObject, Span, TransformOutput
 from penstock.errors import PenstockError
 from penstock.records.committed import Parts
+from penstock.records.objects.places import place_of
 from penstock.records.parts import part_summary
-from penstock.records.places import place_of
 
 
 def first_refusal(parts_uri: str, span: Span) -> str:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.control.plane import ControlPlane
 from penstock.core.jobs.capacity import HOPELESS
@@ -32,7 +32,7 @@ from penstock.core.jobs.job_actions import (
     StopSpans,
 )
 from penstock.core.jobs.stuck import Stuck
-from penstock.core.storage_failures import is_storage
+from penstock.core.request.storage_failures import is_storage
 from penstock.errors import CallerError, PenstockError
 from penstock.jobs.transform import transactions, work
 from penstock.jobs.transform.capacity import JobCapacity, deployment_name, instances_max

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.control.plane import ControlPlane
-from penstock.core.endpoint_state import STOPPING, SlotFailure
+from penstock.core.deployment.endpoint_state import STOPPING, SlotFailure
 from penstock.core.jobs.crashes import CrashCase
 from penstock.core.jobs.job_actions import CRASH, TAKEN, NotDone
 from penstock.core.jobs.spec import InputObject, Span, SpanDone

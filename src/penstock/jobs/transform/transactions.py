@@ -9,15 +9,15 @@ from typing import Any, Final
 import orjson
 from sqlalchemy import RowMapping, delete, insert, select, update
 
-from penstock.control import paging, rows
-from penstock.control.records import TRANSFORM_JOB, ListQuery, Page
-from penstock.control.store import Store
-from penstock.control.transform_tables import (
+from penstock.control.database.transform_tables import (
     transform_crashes,
     transform_jobs,
     transform_objects,
     transform_spans,
 )
+from penstock.control.store import paging, rows
+from penstock.control.store.records import TRANSFORM_JOB, ListQuery, Page
+from penstock.control.store.store import Store
 from penstock.core.jobs.crashes import CrashCase
 from penstock.core.jobs.spec import InputObject, SpanDone, TransformSpec
 from penstock.jobs.transform.records import (

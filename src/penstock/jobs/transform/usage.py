@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.clock import Clock
-from penstock.control.instance_status import cpu_percent, cpu_seconds
+from penstock.control.instances.instance_status import cpu_percent, cpu_seconds
 from penstock.control.plane import ControlPlane
-from penstock.control.views import InstanceView
+from penstock.control.reconcile.views import InstanceView
 from penstock.jobs.transform.capacity import deployment_name
 from penstock.metrics.item_failures import apart
-from penstock.metrics.job_metrics import job_metrics
-from penstock.metrics.statistics import StatisticSet
-from penstock.metrics.store import MetricStore
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.job_metrics import job_metrics
 
 
 class JobUsage:

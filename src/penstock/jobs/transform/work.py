@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from penstock.artifacts.source import ArtifactSettings
-from penstock.control.store_thread import StoreThread
+from penstock.artifacts.sources.source import ArtifactSettings
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs.crashes import CrashCase
 from penstock.core.jobs.job import TransformJob
 from penstock.core.jobs.job_actions import JobPolicy
@@ -16,7 +16,7 @@ from penstock.core.jobs.spec import InputObject, Span, SpanDone
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.records import JobRecord, JobTotals
 from penstock.jobs.transform.refusals import first_refusal
-from penstock.records.objects import list_objects
+from penstock.records.objects.objects import list_objects
 from penstock.records.parts import part_path
 
 

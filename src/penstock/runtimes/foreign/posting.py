@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
-from penstock.core.retry import blamed
+from penstock.core.request.retry import blamed
 from penstock.errors import ModelError
 from penstock.runtimes.base import NOT_BEGUN, Payload, PayloadReply, Returned
 from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts.description import EngineOptions
+from penstock.artifacts.description.description import EngineOptions
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.environment import for_models
 

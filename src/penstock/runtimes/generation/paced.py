@@ -4,7 +4,7 @@ To the platform it is an accelerator: continuous batching, a prefix cache, token
 accelerator's pace, and next to no use of the processor. So routing, scaling and drains can be
 measured and rehearsed with many copies on a few cores. What it writes is words by chance.
 
-How long a step takes is `core/generation_steps.py`, which the twin runs too. A step begins when the
+How long a step takes is `core/batching/generation_steps.py`, which the twin runs too. A step begins when the
 one before it ended, however late this process woke: what happens between two steps is part of the
 next, and times do not drift.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.core.generation_steps import EngineModel, GenerationSpec
+from penstock.core.batching.generation_steps import EngineModel, GenerationSpec
 from penstock.errors import CallerError
 from penstock.runtimes.generation.base import (
     LENGTH,

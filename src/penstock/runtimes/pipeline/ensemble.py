@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.artifacts.description import EnsembleStep, ModelDescription
-from penstock.core.pipeline_spec import PipelineSpec, StepSpec
+from penstock.artifacts.description.description import EnsembleStep, ModelDescription
+from penstock.core.pipeline.spec import PipelineSpec, StepSpec
 from penstock.runtimes.pipeline.events import EmitRule
 from penstock.runtimes.pipeline.file import PipelineFile, Step
 from penstock.runtimes.pipeline.templates import REQUEST, Scope

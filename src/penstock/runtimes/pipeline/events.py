@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.core.pipeline_spec import Anchor, Event
+from penstock.core.pipeline.spec import Anchor, Event
 from penstock.errors import ModelError
 from penstock.runtimes.pipeline.templates import Filled, Scope, Template
 

@@ -36,9 +36,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from penstock.artifacts.yaml_keys import Keys
-from penstock.artifacts.yaml_tree import read_tree
-from penstock.core.pipeline_spec import Event, PipelineSpec, StepSpec
+from penstock.artifacts.description.yaml_keys import Keys
+from penstock.artifacts.description.yaml_tree import read_tree
+from penstock.core.pipeline.spec import Event, PipelineSpec, StepSpec
 from penstock.errors import CallerError
 from penstock.runtimes.pipeline.events import COUNTS, EmitRule
 from penstock.runtimes.pipeline.templates import REQUEST, Filled, Scope, Template, from_environment

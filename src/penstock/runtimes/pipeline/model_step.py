@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description.description import TensorSpec
 from penstock.clock import Clock
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.runtimes.base import Asked, Asking, ModelCalls, Pending, Returned

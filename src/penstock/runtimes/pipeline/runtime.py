@@ -20,8 +20,7 @@ from typing import Any, Final
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
-from penstock.core.pipeline import Pipeline
-from penstock.core.pipeline_actions import (
+from penstock.core.pipeline.actions import (
     Action,
     Done,
     Emit,
@@ -32,6 +31,7 @@ from penstock.core.pipeline_actions import (
     Start,
     Stop,
 )
+from penstock.core.pipeline.pipeline import Pipeline
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.base import Asked, Asking, LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.clock import Clock
-from penstock.core.retry import WORKER_DIED, blamed
+from penstock.core.request.retry import WORKER_DIED, blamed
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import (
     NOT_BEGUN,

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.artifacts.description import Generation
+from penstock.artifacts.description.description import Generation
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pytorch.caches import StaticCaches

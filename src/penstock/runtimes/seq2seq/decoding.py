@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.clock import Clock
-from penstock.core.stepping import Drop, Move, Prefill, Step, Stepper, StepSpec
+from penstock.core.batching.stepping import Drop, Move, Prefill, Step, Stepper, StepSpec
 from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.description.description import ModelDescription
 from penstock.errors import ModelError
 
 #: Accepted and without effect: they say what happens anyway.

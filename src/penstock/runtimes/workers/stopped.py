@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from penstock.core.stopped import LOOK_EVERY_S, LOOKS_MAX, StoppedLooks
+from penstock.core.machine.stopped import LOOK_EVERY_S, LOOKS_MAX, StoppedLooks
 
 #: Known at once, or found at each look.
 Pids = Sequence[int] | Callable[[], Sequence[int]]

@@ -9,7 +9,7 @@ import orjson
 from penstock.api.cloudwatch.context import CloudWatchContext
 from penstock.api.cloudwatch.rules import validation_error
 from penstock.control.alarms import rows
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.wire.aws.errors import AwsError
 
 

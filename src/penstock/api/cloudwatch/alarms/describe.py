@@ -15,7 +15,7 @@ from penstock.control.alarms.records import (
     HistoryItem,
     HistoryQuery,
 )
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 
 _METRIC_ALARM: Final = "MetricAlarm"
 ALARMS_PER_PAGE: Final = 50

@@ -18,7 +18,7 @@ from penstock.api.cloudwatch.rules import invalid_combination, missing, validati
 from penstock.control.alarms import rows
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.records import AlarmActions, AlarmRecord
-from penstock.control.store import Store
+from penstock.control.store.store import Store
 from penstock.core.alarms.evaluate import COMPARISONS
 from penstock.core.alarms.spec import (
     BREACHING,

@@ -10,9 +10,9 @@ from sqlalchemy import Connection
 from penstock.api.cloudwatch.context import CloudWatchContext
 from penstock.api.cloudwatch.rules import invalid_value
 from penstock.control.alarms import rows, tags
-from penstock.control.records import TooManyTags
-from penstock.control.rows import TAG_COUNT_MAX
-from penstock.control.store import Store
+from penstock.control.store.records import TooManyTags
+from penstock.control.store.rows import TAG_COUNT_MAX
+from penstock.control.store.store import Store
 from penstock.wire.aws.errors import AwsError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.control.alarms.records import AlarmRecord
 from penstock.core.alarms.spec import MetricQuery, MetricStat
-from penstock.metrics.statistic_names import SIMPLE
+from penstock.metrics.series.statistic_names import SIMPLE
 
 
 def metric_alarm(record: AlarmRecord) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import CallerError
 from penstock.instance.codecs import oip_grpc, oip_json
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Encode

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.cleanup import shielded
-from penstock.core.worker_sharing import (
+from penstock.core.residency.worker_sharing import (
     Action,
     EndWorker,
     FailModel,

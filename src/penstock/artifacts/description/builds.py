@@ -1,0 +1,102 @@
+"""builds.yaml: an artifact that holds a model in several builds, each in a folder of its own.
+
+    schema: 1
+    builds:
+      - {folder: amx, needs: AVX512_CORE_AMX, target: cpu-bf16}
+      - {folder: avx2, needs: AVX2, target: cpu-fp32}
+
+Each folder is an artifact by itself; which one is loaded is `core.builds`' to say, on the machine
+that loads it. The file lies at the artifact's root and is as untrusted as the rest of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from penstock.artifacts.description.yaml_keys import Keys
+from penstock.artifacts.description.yaml_tree import FILE_BYTES_MAX, read_tree
+from penstock.artifacts.files.budget import too_large
+from penstock.artifacts.files.paths import safe_path
+from penstock.core.models.builds import Build, BuildChoice, choose
+from penstock.core.models.instruction_sets import NAMES
+from penstock.errors import CallerError
+
+FILE_NAME = "builds.yaml"
+_BUILDS_MAX = 64
+
+
+def read_builds(root: Path) -> tuple[Build, ...]:
+    """() where the artifact has one form only. Raises CallerError (`model-yaml-invalid`,
+    `artifact-incomplete`, `artifact-path-unsafe`)."""
+    path = root / FILE_NAME
+    if not path.is_file():
+        return ()
+    size = path.stat().st_size
+    if size > FILE_BYTES_MAX:
+        raise too_large(FILE_NAME, f"{size} bytes", FILE_BYTES_MAX)
+    top = Keys(read_tree(path.read_bytes(), FILE_NAME), where=FILE_NAME)
+    top.integer("schema", 1, low=1, high=1, required=True)
+    entries = top.sections("builds")
+    top.done()
+    if not entries:
+        raise top.wrong("builds", [], "a list of one build or more")
+    if len(entries) > _BUILDS_MAX:
+        raise too_large(FILE_NAME, f"{len(entries)} builds", _BUILDS_MAX)
+    return tuple(_build(root, each) for each in entries)
+
+
+def chosen_build(root: Path, here: str) -> BuildChoice | None:
+    """None where the artifact has no builds.yaml. `here`: this processor's instruction set.
+
+    Raises what `read_builds` raises, and CallerError (`no-build-for-processor`).
+    """
+    builds = read_builds(root)
+    if not builds:
+        return None
+    choice = choose(builds, here)
+    if choice is None:
+        needed = ", ".join(f"{one.folder} ({one.needs})" for one in builds)
+        raise CallerError(
+            "no-build-for-processor",
+            f"none of the artifact's builds runs on this processor ({here}): {needed}",
+            hint="Compile one more, for a set that it has: penstock compile SRC --for avx2 ...",
+        )
+    return choice
+
+
+def build_of(folder: Path, here: str) -> BuildChoice | None:
+    """The same, asked of the folder that was chosen: None where it is no build."""
+    choice = chosen_build(folder.parent, here) if (folder.parent / FILE_NAME).is_file() else None
+    return choice if choice is not None and choice.build.folder == folder.name else None
+
+
+def write_builds(root: Path, builds: Sequence[Build]) -> None:
+    """The builds.yaml that `read_builds` reads back."""
+    entries = [
+        {name: value for name in ("folder", "needs", "target") if (value := getattr(one, name))}
+        for one in builds
+    ]
+    text = yaml.safe_dump({"schema": 1, "builds": entries}, sort_keys=False)
+    (root / FILE_NAME).write_text(text, encoding="utf-8")
+
+
+def _build(root: Path, keys: Keys) -> Build:
+    folder = keys.text("folder", required=True)
+    build = Build(
+        folder=folder,
+        needs=keys.choice("needs", ("", *NAMES, "aarch64", "arm64"), default=""),
+        target=keys.text("target"),
+    )
+    keys.done()
+    name = safe_path(folder, where=f"{FILE_NAME}: folder")
+    place = root / name
+    if name != folder or "/" in name or not place.is_dir() or place.is_symlink():
+        raise CallerError(
+            "artifact-incomplete",
+            f"{FILE_NAME} names the build {folder[:120]!r}, which is no folder beside it",
+            hint="Pack every build's folder with the file, or take its line out.",
+        )
+    return build

@@ -1,0 +1,130 @@
+"""Settings of generation engines as other servers call them, as `EngineOptions`.
+
+Understood: DJL's serving.properties (`option.*`) and `OPTION_*`, `SM_VLLM_*` of AWS's vLLM images,
+and the variables of Text Generation Inference. The environment counts more than a file, and among
+variables the later of these three lists. What is not in the tables goes to vLLM under its own name;
+OpenVINO GenAI has no such options, so that they are left out for it (its own are in model.yaml).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.artifacts.description.description import EngineOptions
+from penstock.errors import CallerError
+
+PROPERTIES: Final = "serving.properties"
+_FILE_BYTES_MAX = 65_536
+_COUNT_MAX = 2**40
+_COUNT_DIGITS_MAX = len(str(_COUNT_MAX))
+
+#: vLLM's names (DJL's and SM_VLLM_'s are theirs) -> ours
+_VLLM: Final = {
+    "max_model_len": "context_tokens_max",
+    "max_num_seqs": "sequences_max",
+    "max_num_batched_tokens": "tokens_batched_max",
+    "enable_chunked_prefill": "chunked_prefill",
+    "enable_prefix_caching": "prefix_caching",
+    "chat_template": "chat_template",
+}
+#: DJL's own names
+_DJL: Final = _VLLM | {
+    "max_rolling_batch_size": "sequences_max",
+    "max_rolling_batch_prefill_tokens": "tokens_batched_max",
+}
+#: DJL's names of vLLM's options
+_RENAMED: Final = {
+    "tensor_parallel_degree": "tensor_parallel_size",
+    "pipeline_parallel_degree": "pipeline_parallel_size",
+    "quantize": "quantization",
+}
+_TGI: Final = {
+    "MAX_TOTAL_TOKENS": "context_tokens_max",
+    "MAX_CONCURRENT_REQUESTS": "sequences_max",
+    "MAX_BATCH_PREFILL_TOKENS": "tokens_batched_max",
+    "PREFIX_CACHING": "prefix_caching",
+}
+_TGI_OPTIONS: Final = {"NUM_SHARD": "tensor_parallel_size", "QUANTIZE": "quantization"}
+#: Known, and about something that is otherwise here: where the model lies, ports, workers.
+_ELSEWHERE: Final = frozenset(
+    {
+        "model", "model_id", "tokenizer", "engine", "rolling_batch", "entrypoint", "host", "port",
+        "served_model_name", "task", "trust_remote_code", "mpi_mode", "output_formatter",
+        "model_loading_timeout", "disable_log_requests", "disable_log_stats", "max_input_len",
+        "load_format", "async_mode", "hf_model_id",
+    }
+)  # fmt: skip
+_FLAGS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_FIELDS: Final = {each.name: each.type for each in dataclasses.fields(EngineOptions)}
+
+
+def options_of(
+    engine: EngineOptions, properties: Path, environment: Mapping[str, str], *, runtime: str
+) -> EngineOptions:
+    """`engine` with what the file and the environment say. Raises CallerError."""
+    values: dict[str, Any] = {}
+    passed: dict[str, str] = dict(engine.options)
+    for source, name, text in _settings(properties, environment):
+        field = _DJL.get(name)
+        if field is not None:
+            values[field] = _value(source, field, text)
+        elif name not in _ELSEWHERE:
+            passed[_RENAMED.get(name, name)] = text
+    for variable, option in _TGI_OPTIONS.items():
+        if environment.get(variable):
+            passed[option] = environment[variable]
+    for variable, field in _TGI.items():
+        if environment.get(variable):
+            values[field] = _value(variable, field, environment[variable])
+    options = passed if runtime == "vllm" else engine.options
+    return dataclasses.replace(engine, **values, options=options)
+
+
+def runtime_of(properties: Path, environment: Mapping[str, str]) -> str:
+    """ "vllm" where settings name that engine, else "": they say nothing."""
+    for _, name, text in _settings(properties, environment):
+        if name == "rolling_batch" and text.lower() == "vllm":
+            return "vllm"
+    return "vllm" if any(name.startswith("SM_VLLM_") for name in environment) else ""
+
+
+def _settings(properties: Path, environment: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """(where it stands, name in lower case, value), in the order in which they count."""
+    found = []
+    if properties.is_file():
+        if properties.stat().st_size > _FILE_BYTES_MAX:
+            raise CallerError("options-invalid", f"{PROPERTIES} is larger than {_FILE_BYTES_MAX} B")
+        for line in properties.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, equals, value = line.strip().partition("=")
+            name = name.strip()
+            if equals and name.startswith("option."):
+                found.append((f"{PROPERTIES}: {name}", name[len("option.") :], value.strip()))
+    for prefix in ("OPTION_", "SM_VLLM_"):
+        for variable in sorted(environment):
+            if variable.startswith(prefix):
+                name = variable[len(prefix) :].lower()
+                found.append((variable, name, environment[variable].strip()))
+    return found
+
+
+def _value(source: str, field: str, text: str) -> Any:
+    kind = str(_FIELDS[field])
+    if kind == "bool":
+        if text.lower() not in _FLAGS:
+            raise _wrong(source, text, "true or false")
+        return _FLAGS[text.lower()]
+    if kind == "str":
+        return text
+    digits = text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS_MAX
+    if not (digits and 1 <= int(text) <= _COUNT_MAX):
+        raise _wrong(source, text, "an integer from 1 up")
+    return int(text)
+
+
+def _wrong(source: str, text: str, allowed: str) -> CallerError:
+    return CallerError(
+        "options-invalid", f"{source} is {text[:100]!r}", hint=f"It must be {allowed}."
+    )

@@ -1,0 +1,114 @@
+"""What a container image stands for here: no image is ever pulled, its name is a hint.
+
+The table follows AWS's own images as far as this release serves what they hold. An image that the
+operator maps to a command runs that command; every other image needs an artifact whose layout says
+what it is.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.artifacts.description.description import RUNTIMES
+from penstock.errors import CallerError
+
+#: `local://` names of our runtimes; "triton" is a layout whose configuration names the runtime.
+LOCAL_NAMES = (*RUNTIMES, "triton")
+
+#: (word in the image's URI, hint), first match wins: longer names stand before those they contain.
+_TABLE: tuple[tuple[str, str], ...] = (
+    ("djl-inference", "generation"),
+    ("lmi", "generation"),
+    ("tgi", "generation"),
+    ("vllm", "generation"),
+    ("sglang", "generation"),
+    ("sagemaker-tritonserver", "triton"),
+    ("huggingface-pytorch-inference", "python"),
+    ("pytorch-inference", "python"),
+    ("xgboost", "python"),
+    ("scikit-learn", "python"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageHint:
+    """What an image says about its artifact."""
+
+    kind: str  #: "" (says nothing) | local | triton | python | process | generation | unknown
+    runtime: str = ""  #: `local`: the runtime that must be used
+    command: tuple[str, ...] = ()  #: `process`: argv
+
+
+def image_hint(image: str, image_commands: Mapping[str, tuple[str, ...]]) -> ImageHint:
+    """Looks an image up. The operator's mapping comes first: it is the most explicit word.
+
+    A pattern with `*`, `?` or `[` must match the whole URI; any other must be part of it.
+    Raises `CallerError` (`runtime-unknown`) for a `local://` name that does not exist.
+    """
+    if not image:
+        return ImageHint(kind="")
+    for pattern, command in image_commands.items():
+        if _matches(pattern, image):
+            return ImageHint(kind="process", command=tuple(command))
+    if image.startswith("local://"):
+        return _local(image)
+    for word, kind in _TABLE:
+        if _has_word(image.lower(), word):
+            return ImageHint(kind=kind)
+    return ImageHint(kind="unknown")
+
+
+def _has_word(text: str, word: str) -> bool:
+    """A whole word, so that "lmi" is not found in "filmindex"; a version may follow ("lmi11.0")."""
+    at = text.find(word)
+    while at >= 0:
+        before, after = text[at - 1 : at] if at else "", text[at + len(word) : at + len(word) + 1]
+        if not _is_letter(before) and not before.isdecimal() and not _is_letter(after):
+            return True
+        at = text.find(word, at + 1)
+    return False
+
+
+def _is_letter(character: str) -> bool:
+    return "a" <= character <= "z"
+
+
+def not_mapped(image: str, cause: str) -> CallerError:
+    """The error for an image that stands for nothing, and an artifact that does not help."""
+    return CallerError(
+        "image-not-mapped",
+        f"the image {image!r} is not known here, and {cause}",
+        hint="Images are not pulled. Map it to a command that answers /ping and /invocations in "
+        f"the configuration (control.image_commands: {{{image!r} = ['my-server', '--port', "
+        "'{port}']}), or leave Image out and give an artifact with a model.yaml.",
+    )
+
+
+def no_language_model(image: str) -> CallerError:
+    """The error for the images of text-generation servers with an artifact of another kind."""
+    return CallerError(
+        "artifact-no-language-model",
+        f"the image {image!r} is a text-generation server, and the artifact is no language model",
+        hint="Give a Hugging Face directory (config.json of a ...ForCausalLM architecture, "
+        "*.safetensors, tokenizer.json), or what `penstock compile` made of one. Models are not "
+        "fetched by their names from a hub.",
+    )
+
+
+def _local(image: str) -> ImageHint:
+    name = image[len("local://") :].strip("/")
+    if name not in LOCAL_NAMES:
+        raise CallerError(
+            "runtime-unknown",
+            f"the image {image!r} names no runtime of Penstock",
+            hint=f"Use local:// with one of: {', '.join(LOCAL_NAMES)}.",
+        )
+    return ImageHint(kind="triton") if name == "triton" else ImageHint(kind="local", runtime=name)
+
+
+def _matches(pattern: str, image: str) -> bool:
+    if any(char in pattern for char in "*?["):
+        return fnmatch.fnmatchcase(image, pattern)
+    return bool(pattern) and pattern in image

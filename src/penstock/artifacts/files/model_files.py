@@ -1,0 +1,127 @@
+"""Model files below an artifact's root: finding the one that is meant, and seeing that it is whole.
+
+A file that was cut short is refused here, by its name, rather than by a runtime that aborts on it.
+No weights are read: ONNX is walked by its lengths, and OpenVINO's IR says how long its weights are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from penstock.artifacts.files.listing import CHUNK_BYTES
+from penstock.artifacts.files.onnx_header import OnnxHeader, read_header
+from penstock.artifacts.files.paths import safe_path, shown
+from penstock.errors import CallerError
+
+#: Made by exporters beside the model proper, and no models to be served.
+_COMPANIONS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
+_USUAL_NAMES = ("model.xml", "openvino_model.xml", "model.onnx", "model_quantized.onnx")
+
+
+def find_model_file(root: Path, suffixes: Sequence[str]) -> str:
+    """The model file at the top of `root`: of the first suffix that has any; "" if none has.
+
+    Raises `CallerError` (`artifact-ambiguous`) if several could be meant.
+    """
+    for suffix in suffixes:
+        names = sorted(
+            path.name
+            for path in root.glob(f"*{suffix}")
+            if path.is_file() and path.name not in _COMPANIONS
+        )
+        if suffix == ".xml":
+            names = [name for name in names if _is_ir(root / name)]
+        if len(names) > 1:
+            usual = [name for name in _USUAL_NAMES if name in names]
+            if not usual:
+                raise CallerError(
+                    "artifact-ambiguous",
+                    f"several model files: {', '.join(shown(name) for name in names[:10])}",
+                    hint="Add a model.yaml that says `file: ...`, or pack one model per artifact.",
+                )
+            names = usual
+        if names:
+            return names[0]
+    return ""
+
+
+def inside(root: Path, name: str, *, key: str) -> Path:
+    """The existing file `name` below `root`. `key` says who asked for it.
+
+    Raises `CallerError` (`artifact-incomplete`, `artifact-path-unsafe`).
+    """
+    path = root / safe_path(name, where=key)
+    if not path.is_file():
+        raise CallerError(
+            "artifact-incomplete",
+            f"{key} names {shown(name)}, which is not in the artifact",
+            hint="Pack the file with the model, or correct the name.",
+        )
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise CallerError(
+            "artifact-path-unsafe",
+            f"{key} names {shown(name)}, which is a link out of the artifact",
+            hint="Put the file itself into the artifact.",
+        )
+    return path
+
+
+def check_whole(root: Path, name: str) -> OnnxHeader | None:
+    """Checks a model file; returns what an ONNX file says about its tensors.
+
+    Raises `CallerError` (`model-file-invalid`, `artifact-incomplete`).
+    """
+    if name.endswith(".onnx"):
+        return read_header(root / name, shown=name)
+    if name.endswith(".xml"):
+        _check_ir(root, name)
+    return None
+
+
+def _is_ir(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return b"<net" in file.read(4096)
+
+
+def _check_ir(root: Path, name: str) -> None:
+    weights = root / f"{name[: -len('.xml')]}.bin"
+    constants = _Constants()
+    try:
+        # Entities can't be expanded from outside, and expat bounds their growth within the file.
+        parser = ElementTree.XMLParser(target=constants)  # noqa: S314
+        with open(root / name, "rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                parser.feed(chunk)
+        parser.close()
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise CallerError(
+            "model-file-invalid",
+            f"{name}: not a whole OpenVINO IR file: {error}",
+            hint="Export the model again; a copy may have been cut short.",
+        ) from error
+    if not weights.is_file():
+        raise CallerError(
+            "artifact-incomplete",
+            f"{name}: its weights {weights.name} are not beside it",
+            hint="Pack the .xml and the .bin file of the IR together.",
+        )
+    size, needed = weights.stat().st_size, constants.needed
+    if size < needed:
+        raise CallerError(
+            "model-file-invalid",
+            f"{weights.name}: cut short: {name} refers to {needed} bytes, and it has {size}",
+            hint="Copy the file again and compare its size with the original.",
+        )
+
+
+class _Constants:
+    """What an IR's constants need of the file of weights. No tree is built: each load asks this."""
+
+    def __init__(self) -> None:
+        self.needed = 0  #: bytes
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "data" and "offset" in attributes and "size" in attributes:
+            self.needed = max(self.needed, int(attributes["offset"]) + int(attributes["size"]))

@@ -1,0 +1,1 @@
+"""Triton's model repositories and config.pbtxt, read into the same description."""

@@ -1,0 +1,293 @@
+"""Triton's config.pbtxt as a `ModelDescription`.
+
+What a configuration says about tensors, batches and lanes is taken over; what would change answers
+and is not supported is refused by name; what only tunes Triton itself (optimization, the response
+cache) is left out. The meaning of each field is that of Triton's model_config.proto.
+Reading the repository's folders is `triton_repository.py`'s work; this module sees text only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.artifacts.description.description import Batching, EnsembleStep, TensorSpec, WarmUp
+from penstock.artifacts.triton import pbtxt
+from penstock.artifacts.triton.ensemble import read_steps
+from penstock.artifacts.triton.pbtxt_fields import Fields
+from penstock.artifacts.triton.warm_up import warm_ups
+from penstock.errors import CallerError
+
+#: backend or platform -> (runtime, the file that Triton takes when none is named)
+BACKENDS = {
+    "onnxruntime": ("onnxruntime", "model.onnx"),
+    "onnxruntime_onnx": ("onnxruntime", "model.onnx"),
+    "openvino": ("openvino", "model.xml"),
+    "python": ("python", "model.py"),
+}
+ENSEMBLE = "ensemble"
+
+_DTYPES = {
+    "TYPE_BOOL": "BOOL", "TYPE_UINT8": "UINT8", "TYPE_UINT16": "UINT16", "TYPE_UINT32": "UINT32",
+    "TYPE_UINT64": "UINT64", "TYPE_INT8": "INT8", "TYPE_INT16": "INT16", "TYPE_INT32": "INT32",
+    "TYPE_INT64": "INT64", "TYPE_FP16": "FP16", "TYPE_FP32": "FP32", "TYPE_FP64": "FP64",
+    "TYPE_STRING": "BYTES", "TYPE_BF16": "BF16",
+}  # fmt: skip
+_FORMATS = ("FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")
+_KINDS = ("KIND_AUTO", "KIND_GPU", "KIND_CPU", "KIND_MODEL")
+_LANES_MAX = 1024
+_PRIORITIES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionPolicy:
+    """Which version folders may be served; the highest of them is."""
+
+    specific: tuple[int, ...] = ()  #: empty: any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TritonConfig:
+    """What a config.pbtxt says, in our terms."""
+
+    name: str = ""  #: empty: the folder's name
+    backend: str = ""  #: a key of BACKENDS, or ENSEMBLE; empty: told by the model file
+    file: str = ""  #: default_model_filename; empty: the backend's
+    versions: VersionPolicy = field(default_factory=VersionPolicy)
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    label_file: str = ""  #: below the model's folder
+    batching: Batching = field(default_factory=Batching)
+    lanes: int = 1
+    parameters: dict[str, str] = field(default_factory=dict)
+    warmup: tuple[WarmUp, ...] = ()
+    steps: tuple[EnsembleStep, ...] = ()  #: of an ensemble
+
+
+def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
+    """Reads a configuration.
+
+    Raises `CallerError`: `pbtxt-invalid` (not the text format), `triton-config-invalid` (a field
+    is wrong), `triton-config-unsupported` (it asks for what Penstock does not do).
+    """
+    top = Fields(pbtxt.parse(text, where=where), where=where)
+    name = top.text("name")
+    backend = _backend(top)
+    rows_max = top.integer("max_batch_size", high=65_536)
+    if backend == ENSEMBLE:
+        _refuse_scheduling(top)
+    label_files: list[str] = []
+    inputs = tuple(_tensor(item, rows_max, None) for item in top.messages("input"))
+    outputs = tuple(_tensor(item, rows_max, label_files) for item in top.messages("output"))
+    _refuse_duplicates(inputs, where, "input")
+    _refuse_duplicates(outputs, where, "output")
+    config = TritonConfig(
+        name=name,
+        backend=backend,
+        file=top.text("default_model_filename"),
+        versions=_versions(top),
+        inputs=inputs,
+        outputs=outputs,
+        # Labels describe the model's one classification; two label files would be two.
+        label_file=label_files[0] if len(label_files) == 1 else "",
+        batching=_batching(top, rows_max),
+        lanes=_lanes(top),
+        parameters=_parameters(top),
+        warmup=warm_ups(top, rows_max, _DTYPES),
+        steps=_steps(top) if backend == ENSEMBLE else (),
+    )
+    _refuse_what_changes_answers(top)
+    # These tune or prepare Triton and never change an answer.
+    top.ignore("optimization", "response_cache", "cc_model_filenames", "runtime",
+               "metric_tags", "model_operations", "model_metrics")  # fmt: skip
+    top.done()
+    return config
+
+
+def _backend(top: Fields) -> str:
+    platform = top.text("platform")
+    backend = top.text("backend") or platform
+    if top.has("ensemble_scheduling"):
+        backend = backend or ENSEMBLE
+        if backend != ENSEMBLE:
+            raise top.invalid("platform", backend, f'"{ENSEMBLE}" beside ensemble_scheduling')
+    if backend and backend not in (*BACKENDS, ENSEMBLE):
+        raise top.unsupported(
+            "backend",
+            f"there is no backend {backend!r}",
+            hint="Penstock serves the backends onnxruntime, openvino and python; export the model "
+            "to ONNX, for example with torch.onnx.export.",
+        )
+    return backend
+
+
+def _tensor(item: Fields, rows_max: int, label_files: list[str] | None) -> TensorSpec:
+    name = item.text("name")
+    if not name:
+        raise item.invalid("name", name, "a tensor's name")
+    dtype = item.choice("data_type", _DTYPES, "")
+    if not dtype:
+        raise item.invalid("data_type", "missing", f"one of {', '.join(_DTYPES)}")
+    dims = item.integers("dims", low=-1)
+    if not dims:
+        raise item.invalid("dims", "missing", "at least one dimension, -1 for any size")
+    if 0 in dims:
+        raise item.invalid("dims", "0", "sizes above 0, or -1 for any")
+    for flag in ("is_shape_tensor", "is_non_linear_format_io", "allow_ragged_batch", "optional"):
+        if item.flag(flag):
+            raise item.unsupported(flag, "every request gives every input, in its plain form")
+    item.refuse(
+        "reshape",
+        "requests have the model's own shape",
+        hint="Give dims as the model file has them, and reshape in the client or in the model.",
+    )
+    item.choice("format", _FORMATS, "FORMAT_NONE")  # says how to read the dims, changes nothing
+    if label_files is not None:
+        label_file = item.text("label_filename")
+        if label_file:
+            label_files.append(label_file)
+    item.done()
+    shape = (-1, *dims) if rows_max > 0 else dims
+    return TensorSpec(name=name, dtype=_DTYPES[dtype], shape=shape)
+
+
+def _refuse_scheduling(top: Fields) -> None:
+    """An ensemble only hands tensors on: batches and lanes are its models'."""
+    for name in ("dynamic_batching", "instance_group"):
+        top.refuse(
+            name, "an ensemble computes nothing itself", hint="Give it to the ensemble's models."
+        )
+
+
+def _steps(top: Fields) -> tuple[EnsembleStep, ...]:
+    top.refuse(
+        "default_model_filename", "an ensemble has no file", hint="Its steps name models that do."
+    )
+    return read_steps(top)
+
+
+def _versions(top: Fields) -> VersionPolicy:
+    policy = top.message("version_policy")
+    if policy is None:
+        return VersionPolicy()
+    versions: tuple[int, ...] = ()
+    latest = policy.message("latest")
+    if latest is not None:
+        latest.integer("num_versions", 1, low=1)  # only the highest is served, whatever the number
+        latest.done()
+    every = policy.message("all")
+    if every is not None:
+        every.done()
+    specific = policy.message("specific")
+    if specific is not None:
+        versions = specific.integers("versions", low=1)
+        specific.done()
+        if not versions:
+            raise policy.invalid("specific.versions", "empty", "at least one version")
+    policy.done()
+    return VersionPolicy(specific=versions)
+
+
+def _batching(top: Fields, rows_max: int) -> Batching:
+    dynamic = top.message("dynamic_batching")
+    if dynamic is None:
+        # Triton runs each request alone then; a wait of 0 joins only what is queued already.
+        return Batching(rows_max=rows_max)
+    if rows_max == 0:
+        raise top.invalid("max_batch_size", 0, "above 0 where dynamic_batching is given")
+    preferred = dynamic.integers("preferred_batch_size", low=1, high=rows_max)
+    wait_us = dynamic.integer("max_queue_delay_microseconds", high=60_000_000)
+    dynamic.flag("preserve_ordering")  # replies carry their request's identity: order is free
+    priorities = dynamic.integer("priority_levels", high=_PRIORITIES_MAX)
+    default_level = dynamic.integer("default_priority_level", high=_PRIORITIES_MAX)
+    if default_level > 1:
+        raise dynamic.unsupported(
+            "default_priority_level",
+            "a request without a priority has the first level",
+            hint="Set default_priority_level: 1 and give the less urgent requests a priority.",
+        )
+    dynamic.refuse("priority_queue_policy", "all levels share one queue policy")
+    queue_rows_max, queue_wait_s_max = _queue_policy(dynamic.message("default_queue_policy"))
+    dynamic.done()
+    return Batching(
+        rows_max=rows_max,
+        wait_s_max=wait_us / 1_000_000,
+        rows_preferred=tuple(sorted(set(preferred))),
+        queue_rows_max=queue_rows_max or Batching().queue_rows_max,
+        queue_wait_s_max=queue_wait_s_max,
+        priorities=max(1, priorities),
+    )
+
+
+def _queue_policy(policy: Fields | None) -> tuple[int, float | None]:
+    """(rows waiting, 0 = our default; seconds waiting, None = no bound)"""
+    if policy is None:
+        return 0, None
+    if policy.choice("timeout_action", ("REJECT", "DELAY"), "REJECT") == "DELAY":
+        raise policy.unsupported("timeout_action", "requests that waited too long are refused")
+    wait_us = policy.integer("default_timeout_microseconds", high=3_600_000_000)
+    policy.flag("allow_timeout_override")  # a caller's own deadline always counts here
+    rows = policy.integer("max_queue_size", high=10_000_000)
+    policy.done()
+    return rows, wait_us / 1_000_000 if wait_us else None
+
+
+def _lanes(top: Fields) -> int:
+    groups = top.messages("instance_group")
+    lanes = 0
+    for group in groups:
+        lanes += max(1, group.integer("count", 1, high=_LANES_MAX))
+        group.choice("kind", _KINDS, "KIND_AUTO")  # where a copy runs is the instance's decision
+        group.flag("passive")
+        group.ignore("name", "gpus", "rate_limiter", "profile", "host_policy", "secondary_devices")
+        group.done()
+    if lanes > _LANES_MAX:
+        raise top.invalid("instance_group", lanes, f"at most {_LANES_MAX} instances in all")
+    return max(1, lanes)
+
+
+def _parameters(top: Fields) -> dict[str, str]:
+    parameters: dict[str, str] = {}
+    for item in top.messages("parameters"):
+        key = item.text("key")
+        value = item.message("value")
+        text = "" if value is None else value.text("string_value")
+        if value is not None:
+            value.done()
+        item.done()
+        if not key or key in parameters:
+            raise item.invalid("key", key, "a name that no other parameter has")
+        parameters[key] = text
+    if "EXECUTION_ENV_PATH" in parameters:
+        raise top.unsupported(
+            "parameters[EXECUTION_ENV_PATH]",
+            "packed Python environments are not unpacked",
+            hint="Install the packages into the server's environment and remove the parameter.",
+        )
+    return parameters
+
+
+def _refuse_what_changes_answers(top: Fields) -> None:
+    top.refuse("sequence_batching", "stateful sequences are not part of this release")
+    top.refuse("batch_input", "inputs come from the request alone")
+    top.refuse("batch_output", "outputs are split by rows")
+    transaction = top.message("model_transaction_policy")
+    if transaction is not None:
+        if transaction.flag("decoupled"):
+            raise transaction.unsupported("decoupled", "a request has exactly one answer")
+        transaction.done()
+    agents = top.message("model_repository_agents")
+    if agents is not None:
+        agents.refuse("agents", "repository agents are programs of Triton")
+        agents.done()
+
+
+def _refuse_duplicates(tensors: tuple[TensorSpec, ...], where: str, kind: str) -> None:
+    names: set[str] = set()
+    for tensor in tensors:
+        if tensor.name in names:
+            raise CallerError(
+                "triton-config-invalid",
+                f"{where}: the {kind} {tensor.name!r} is given twice",
+                hint="Each tensor has one entry.",
+            )
+        names.add(tensor.name)

@@ -1,0 +1,1 @@
+"""`penstock cost`: the report as a table and as a page."""

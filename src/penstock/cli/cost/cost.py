@@ -1,0 +1,177 @@
+"""`penstock cost`: what models, tenants, requests and transform jobs cost, and what other ways to
+serve would."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import job_rows, options
+from penstock.cli.client import Client
+from penstock.cli.cost_words import figure, money, saved
+from penstock.cli.output import note, print_json, print_table
+from penstock.core.cost.compared import Alternative, TypeOffer, of_usage
+from penstock.core.cost.report import TENANT_ENDS, CostLine, CostReport, report, tenants_by
+from penstock.core.cost.usage import usage_from_dict
+from penstock.durable_files import check_output, output
+from penstock.errors import CallerError
+
+_GIB = 2**30
+_COLUMNS = ("$", "serving", "cold start", "idle", "headroom", "requests", "loads",
+            "$ / 1000 requests")  # fmt: skip
+
+
+def cost(
+    usage: Annotated[
+        str, typer.Option("--usage", help="A JSON file of usage instead of a server; - for stdin.")
+    ] = "",
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with plots to this file.")
+    ] = None,
+    tenant_ends: Annotated[
+        str, typer.Option("--tenant-ends", help="Characters that end a part of a model's name.")
+    ] = TENANT_ENDS,
+    tenant_parts: Annotated[
+        int, typer.Option("--tenant-parts", min=1, help="Parts of it that name the tenant.")
+    ] = 1,
+    top: Annotated[int, typer.Option("--top", min=1, help="Lines of each table.")] = 20,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Report what models, tenants, requests and jobs cost; compare with other ways to serve."""
+    if html is not None:
+        check_output(html)
+    given = _read(usage) if usage else _asked(Client(url, key=key))
+    instances = usage_from_dict(given)
+    found = report(instances, tenants_by(tenant_ends, parts=tenant_parts))
+    others = of_usage(instances, _offers(given))
+    jobs = _jobs(given)
+    if html is not None:
+        from penstock.cli.cost.cost_page import page  # noqa: PLC0415 - only this option needs it
+
+        with output(html):
+            html.write_text(page(found, others, jobs), encoding="utf-8")
+        note(f"wrote {html}")
+    if json_:
+        print_json(as_dict(found, others) | {"jobs": jobs})
+    elif html is None:
+        _print(found, others, top)
+        if jobs:
+            print()
+            rows = [job_rows.cost_row(each) for each in jobs[:top]]
+            print_table("transform jobs, the latest first", job_rows.COST_COLUMNS, rows)
+
+
+def as_dict(found: CostReport, others: list[Alternative]) -> dict[str, Any]:
+    """The report for programs; money in US dollars."""
+    return {
+        "dollars": found.dollars,
+        "unassigned": found.unassigned,
+        "instance_hours": found.hours,
+        "tenants": [_line(line) for line in found.tenants],
+        "models": [_line(line) for line in found.models],
+        "alternatives": [dataclasses.asdict(each) for each in others],
+    }
+
+
+def _line(line: CostLine) -> dict[str, Any]:
+    told = dataclasses.asdict(line)
+    told["cost"]["dollars"] = line.cost.dollars
+    return told | {"dollars_per_request": line.dollars_per_request}
+
+
+def _asked(client: Client) -> dict[str, Any]:
+    return client.admin("/usage") | client.admin("/jobs?limit=1000")
+
+
+def _jobs(given: Any) -> list[dict[str, Any]]:
+    """Of transform jobs, where the usage names any."""
+    try:
+        return job_rows.costs(given.get("jobs", ()))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CallerError("usage-invalid", f"jobs: {type(error).__name__}: {error}") from None
+
+
+def _read(path: str) -> Any:
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise CallerError("usage-unreadable", f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise CallerError("usage-invalid", f"{path} is no JSON: {error}") from None
+
+
+def _offers(given: Any) -> list[TypeOffer]:
+    """Instance types that endpoints of their own could have, where the usage names any."""
+    try:
+        return [
+            TypeOffer(
+                name=str(each["name"]),
+                memory_bytes=int(each["memory_bytes"]),
+                price_per_hour=float(each["price_per_hour"]),
+            )
+            for each in given.get("offers", ())
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise CallerError("usage-invalid", f"offers: {type(error).__name__}: {error}") from None
+
+
+def _print(found: CostReport, others: list[Alternative], top: int) -> None:
+    print(
+        f"{money(found.dollars)} for {figure(found.hours)} instance hours"
+        + (f", {money(found.unassigned)} of it without any model" if found.unassigned else "")
+    )
+    print()
+    print_table(
+        "tenants",
+        ("tenant", "models", *_COLUMNS),
+        [(line.name, line.models, *_cells(line)) for line in found.tenants[:top]],
+    )
+    print()
+    print_table(
+        "models",
+        ("endpoint", "model", "GiB at most", *_COLUMNS),
+        [
+            (line.endpoint, line.name, f"{line.bytes_peak / _GIB:.3f}", *_cells(line))
+            for line in found.models[:top]
+        ],
+    )
+    if others:
+        print()
+        print_table(
+            "the same models in other ways, and what that saves: of one endpoint each, of memory"
+            " fractions, of single endpoints without replicas",
+            ("way", "replicas", "instances", "$ / hour", "models / instance", "saves", "fractions",
+             "single"),
+            [_alternative(each) for each in others],
+        )  # fmt: skip
+
+
+def _cells(line: CostLine) -> list[object]:
+    cost, each = line.cost, line.dollars_per_request
+    dollars_for = (cost.dollars, cost.serving, cost.cold_start, cost.idle, cost.headroom)
+    return [
+        *(figure(dollars) for dollars in dollars_for),
+        line.requests,
+        line.loads,
+        None if each is None else figure(each * 1000),
+    ]
+
+
+def _alternative(each: Alternative) -> list[object]:
+    shares = (each.saves, each.saves_fractions, each.saves_single)
+    return [
+        each.name,
+        each.replicas,
+        figure(each.instances),
+        figure(each.dollars_per_hour),
+        f"{each.models_per_instance:.3g}",
+        *(saved(share) for share in shares),
+    ]

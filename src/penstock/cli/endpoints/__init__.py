@@ -1,0 +1,1 @@
+"""Endpoints and their models from the shell: deployed, applied, invoked, explained, deleted."""

@@ -1,0 +1,234 @@
+"""`penstock deploy`: one model as an endpoint, by three calls of the SageMaker API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from penstock.cli import options
+from penstock.cli.client import Client, SageMaker, if_there
+from penstock.cli.output import note, print_json
+from penstock.core.apply.versioned_names import ENDPOINT_NAME, versioned_name
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
+
+#: As long as SageMaker's own limit for starting a container.
+WAIT_S_MAX = 3600.0
+
+
+def deploy(
+    name: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    artifact: Annotated[str, typer.Argument(help="Folder, model.tar.gz, s3:// or https:// URI.")],
+    instance_type: options.InstanceType = "ml.local.small",
+    count: options.Count = 1,
+    image: Annotated[str, typer.Option("--image", help="AWS image or local://RUNTIME.")] = "",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="NAME=VALUE for the model's code.")
+    ] = None,
+    multi_model: Annotated[
+        bool,
+        typer.Option("--multi-model", help="It is a folder of models: each is loaded when called."),
+    ] = False,
+    model_cache: Annotated[
+        bool, typer.Option(help="With --multi-model: keep models loaded that are idle.")
+    ] = True,
+    wait: Annotated[bool, typer.Option(help="Wait until it is in service.")] = True,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Deploy a model, or update the endpoint of that name to it."""
+    client = Client(url, key=key)
+    config_name = create_or_update(
+        client,
+        name,
+        artifact_uri(artifact),
+        instance_type=instance_type,
+        count=count,
+        image=image,
+        environment=dict(pair(item) for item in env or ()),
+        multi_model=multi_model,
+        model_cache=model_cache,
+    )
+    described = wait_in_service(client, name, config_name) if wait else describe(client, name)
+    if json_:
+        print_json(described)
+    else:
+        note(f"endpoint {name} is {described['EndpointStatus']} at {client.url}")
+
+
+def artifact_uri(text: str) -> str:
+    """A URI as it is; a path as a file:// URI of a folder or archive that exists."""
+    if "://" in text:
+        return text
+    path = Path(text).expanduser().resolve()
+    if not path.exists():
+        raise CallerError(
+            "artifact-not-found",
+            f"there is no file or folder {text!r}",
+            hint="Give a folder with a model, a model.tar.gz, or an s3:// or https:// URI.",
+        )
+    return path.as_uri()
+
+
+def create_or_update(
+    client: SageMaker,
+    name: str,
+    uri: str,
+    *,
+    instance_type: str = "ml.local.small",
+    count: int = 1,
+    image: str = "",
+    environment: dict[str, str] | None = None,
+    multi_model: bool = False,
+    model_cache: bool = True,
+) -> str:
+    """Creates model, configuration and endpoint, or updates the endpoint that exists.
+
+    Model and configuration are named after their content, so that deploying the same thing twice
+    changes nothing. Models that are put into the folder of a multi-model endpoint are no new
+    content. Returns the configuration's name.
+    """
+    # Checked here because what is created first has longer names.
+    if not ENDPOINT_NAME.fullmatch(name):
+        raise CallerError(
+            "endpoint-name-invalid",
+            f"{name!r} can't be an endpoint's name",
+            hint="Use 1 to 63 letters and digits, with hyphens between them.",
+        )
+    container: dict[str, Any] = {"ModelDataUrl": uri}
+    if image:
+        container["Image"] = image
+    if environment:
+        container["Environment"] = environment
+    if multi_model:
+        container["Mode"] = "MultiModel"
+        setting = "Enabled" if model_cache else "Disabled"
+        container["MultiModelConfig"] = {"ModelCacheSetting": setting}
+    variant = {
+        "VariantName": "AllTraffic",
+        "InstanceType": instance_type,
+        "InitialInstanceCount": count,
+    }
+    files = [] if multi_model else files_of(uri)
+    content = repr((sorted(container.items(), key=str), sorted(variant.items()), files))
+    versioned = versioned_name(name, content)
+    create_unless_there(client, "CreateModel", ModelName=versioned, PrimaryContainer=container)
+    create_unless_there(
+        client,
+        "CreateEndpointConfig",
+        EndpointConfigName=versioned,
+        ProductionVariants=[variant | {"ModelName": versioned}],
+    )
+    point_endpoint(client, name, versioned)
+    return versioned
+
+
+def point_endpoint(
+    client: SageMaker, name: str, config_name: str, *, tags: Mapping[str, str] | None = None
+) -> None:
+    """Creates the endpoint with `tags`, or has the one that exists serve this configuration.
+
+    One that failed is deleted and made anew, and nothing is done where it serves that already.
+    """
+    members: dict[str, Any] = {"EndpointName": name, "EndpointConfigName": config_name}
+    created = members | ({"Tags": tag_list(tags)} if tags else {})
+    existing = describe(client, name, missing_ok=True)
+    if not existing:
+        create_unless_there(client, "CreateEndpoint", **created)
+    elif existing["EndpointStatus"] == "Failed":
+        client.sagemaker("DeleteEndpoint", EndpointName=name)
+        wait_gone(client, name)
+        client.sagemaker("CreateEndpoint", **created)
+    elif heading(existing) != config_name:
+        client.sagemaker("UpdateEndpoint", **members)
+
+
+def heading(described: Mapping[str, Any]) -> str:
+    """The configuration that a described endpoint serves, or is on its way to."""
+    pending = described.get("PendingDeploymentSummary") or {}
+    return str(pending.get("EndpointConfigName") or described["EndpointConfigName"])
+
+
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Tags in SageMaker's form."""
+    return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
+
+
+def describe(client: SageMaker, name: str, *, missing_ok: bool = False) -> dict[str, Any]:
+    """DescribeEndpoint; with `missing_ok`, {} when there is none."""
+    if missing_ok:
+        return if_there(client, "DescribeEndpoint", EndpointName=name) or {}
+    return client.sagemaker("DescribeEndpoint", EndpointName=name)
+
+
+def wait_in_service(client: SageMaker, name: str, config_name: str) -> dict[str, Any]:
+    """Waits until it serves this configuration.
+
+    Raises ModelError with the FailureReason when it fails, or when an update failed and what was
+    there before goes on serving.
+    """
+    deadline = time.monotonic() + WAIT_S_MAX
+    while True:
+        described = describe(client, name)
+        status, reason = described["EndpointStatus"], described.get("FailureReason", "")
+        if status == "InService" and described["EndpointConfigName"] == config_name:
+            return described
+        if status == "InService":
+            raise ModelError(
+                "update-failed",
+                f"endpoint {name} was not updated: {reason}",
+                hint=f"See 'penstock logs {name}'.",
+            )
+        if status == "Failed":
+            raise ModelError(
+                "endpoint-failed",
+                f"endpoint {name} failed: {reason}",
+                hint=f"See 'penstock logs {name}'.",
+            )
+        pause(deadline, f"endpoint {name} is still {described['EndpointStatus']}")
+
+
+def wait_gone(client: SageMaker, name: str) -> None:
+    """Waits until a deleted endpoint can't be described any more."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    while describe(client, name, missing_ok=True):
+        pause(deadline, f"endpoint {name} is still being deleted")
+
+
+def pause(deadline: float, message: str) -> None:
+    """Waits a moment. Raises NotNowError `timed-out` after the deadline."""
+    if time.monotonic() > deadline:
+        raise NotNowError("timed-out", message, hint="Ask again with 'penstock status'.")
+    time.sleep(0.1)
+
+
+def create_unless_there(client: SageMaker, operation: str, **members: Any) -> None:
+    """A Create call that may have been made before: names say content."""
+    try:
+        client.sagemaker(operation, **members)
+    except PenstockError as error:
+        if "Cannot create already existing" not in error.message:
+            raise
+
+
+def files_of(uri: str) -> list[tuple[str, int, int]]:
+    """What a local artifact looks like now, so that a changed file makes another deployment."""
+    root = Path(unquote(urlsplit(uri).path))
+    if not uri.startswith("file://") or not root.exists():
+        return []
+    files = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
+    stats = [(str(path.relative_to(root)), path.stat()) for path in files]
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+
+
+def pair(item: str) -> tuple[str, str]:
+    """NAME=VALUE. Raises CallerError `env-invalid`."""
+    name, equals, value = item.partition("=")
+    if not equals or not name:
+        raise CallerError("env-invalid", f"--env {item!r} has no name", hint="Write NAME=VALUE.")
+    return name, value

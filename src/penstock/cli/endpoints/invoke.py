@@ -1,0 +1,111 @@
+"""`penstock invoke`: one InvokeEndpoint call from the shell, whole or streamed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli import options
+from penstock.cli.client import Client
+from penstock.cli.endpoints.stream_text import EventText
+from penstock.cli.output import note, print_json
+from penstock.errors import CallerError
+
+
+def invoke(
+    name: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    body: Annotated[str, typer.Argument(help="The body; @FILE reads a file, - standard input.")],
+    content_type: Annotated[str, typer.Option("--content-type")] = "application/json",
+    accept: Annotated[str, typer.Option("--accept")] = "",
+    variant: Annotated[str, typer.Option("--variant", help="TargetVariant.")] = "",
+    target_model: Annotated[
+        str, typer.Option("--target-model", help="TargetModel, of a multi-model endpoint.")
+    ] = "",
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", help="Print the answer while it is made; with --json its pieces."),
+    ] = False,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Call an endpoint and print its answer; the request id goes to standard error."""
+    client = Client(url, key=key)
+    headers = {"Content-Type": content_type}
+    if accept:
+        headers["X-Amzn-SageMaker-Accept" if stream else "Accept"] = accept
+    if variant:
+        headers["X-Amzn-SageMaker-Target-Variant"] = variant
+    if target_model:
+        headers["X-Amzn-SageMaker-Target-Model"] = target_model
+    if stream:
+        _print_stream(client, name, _read(body), headers, as_json=json_)
+        return
+    reply, answered = client.invoke(name, _read(body), headers)
+    if json_:
+        print_json(
+            {
+                "request_id": answered.get("x-amzn-requestid"),
+                "variant": answered.get("x-amzn-invoked-production-variant"),
+                "content_type": answered.get("content-type"),
+                "body": _as_value(reply),
+            }
+        )
+        return
+    note(f"request {answered.get('x-amzn-requestid', '')}")
+    sys.stdout.buffer.write(reply)
+    if sys.stdout.isatty() and not reply.endswith(b"\n"):
+        sys.stdout.buffer.write(b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _print_stream(
+    client: Client, name: str, body: bytes, headers: dict[str, str], *, as_json: bool
+) -> None:
+    """Each piece when it comes: the text of events, other answers as they are."""
+    out = sys.stdout
+    answered: dict[str, str] = {}
+
+    def begun(head: dict[str, str]) -> None:
+        answered.update(head)
+        note(f"request {head.get('x-amzn-requestid', '')}")
+
+    text = EventText()
+    for piece in client.stream(name, body, headers, begun):
+        if as_json:
+            print(json.dumps({"piece": _as_value(piece)}), flush=True)
+        elif answered.get("x-amzn-sagemaker-content-type", "").startswith("text/event-stream"):
+            out.write(text.feed(piece))
+            out.flush()
+        else:
+            out.buffer.write(piece)
+            out.buffer.flush()
+    if not as_json:
+        out.write(text.feed(b"", last=True) + ("\n" if out.isatty() else ""))
+        out.flush()
+
+
+def _read(body: str) -> bytes:
+    if body == "-":
+        return sys.stdin.buffer.read()
+    if not body.startswith("@"):
+        return body.encode("utf-8", "surrogateescape")
+    try:
+        return Path(body[1:]).read_bytes()
+    except OSError as error:
+        raise CallerError(
+            "body-unreadable",
+            f"{body[1:]} can't be read: {error.strerror}",
+            hint="A body that begins with @ names a file; - reads standard input.",
+        ) from error
+
+
+def _as_value(reply: bytes) -> object:
+    try:
+        return json.loads(reply)
+    except ValueError:
+        return reply.decode("utf-8", "replace")

@@ -1,0 +1,136 @@
+"""`penstock models list`: the models that there are. `penstock models ENDPOINT`: the target models
+of a multi-model endpoint, and what is to be done with them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import typer
+from typer.core import TyperGroup
+
+from penstock.cli import options
+from penstock.cli.client import Client
+from penstock.cli.endpoints import model_lookup
+from penstock.cli.output import note, print_json, print_table, seconds
+
+#: A load may download first; the server knows when it is over.
+CHANGE_S_MAX: Final = 3700.0
+_PAGE: Final = 1000
+_MODELS = list[str] | None
+
+
+class EndpointOrCommand(TyperGroup):
+    """`penstock models ENDPOINT` is short for `penstock models show ENDPOINT`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=EndpointOrCommand, no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("list")
+def list_(url: options.Url = "", key: options.Key = "", json_: options.Json = False) -> None:
+    """List the models that were created, and the endpoints that serve them."""
+    client = Client(url, key=key)
+    found = model_lookup.listed(client)
+    if json_:
+        print_json(found)
+        return
+    columns = ("model", "created", "endpoints", "artifact", "image")
+    print_table(f"models at {client.url}", columns, [_model_row(one) for one in found])
+
+
+def _model_row(one: dict[str, Any]) -> list[object]:
+    container = one.get("PrimaryContainer") or (one.get("Containers") or [{}])[0]
+    return [
+        one["ModelName"],
+        seconds(one.get("CreationTime")),
+        ", ".join(one["Endpoints"]) or None,
+        container.get("ModelDataUrl"),
+        container.get("Image"),
+    ]
+
+
+@app.command("show")
+def show(
+    endpoint: Annotated[str, typer.Argument(help="Name of a multi-model endpoint.")],
+    load: Annotated[_MODELS, typer.Option("--load", help="Load this one, and wait.")] = None,
+    unload: Annotated[
+        _MODELS, typer.Option("--unload", help="Unload it once it has answered all.")
+    ] = None,
+    pin: Annotated[_MODELS, typer.Option("--pin", help="Do not evict it once loaded.")] = None,
+    unpin: Annotated[_MODELS, typer.Option("--unpin", help="Evict it like any other.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Rows to show at most.")] = 1000,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Show the target models of an endpoint: where they are loaded, what they take, why.
+
+    Options change them first. 'penstock models ENDPOINT' is short for it.
+    """
+    client = Client(url, key=key, timeout_s=CHANGE_S_MAX)
+    wishes = (("unpin", unpin), ("unload", unload), ("pin", pin), ("load", load))
+    for action, names in wishes:
+        for name in names or ():
+            change(client, endpoint, name, action)
+            note(f"{_DONE[action]} {name}")
+    rows, more, prefix_error = list_models(client, endpoint, limit)
+    if json_:
+        print_json({"endpoint": endpoint, "models": rows, "more": more} | prefix_error)
+        return
+    columns = ("model", "state", "where", "memory MiB", "calls", "last call s ago", "pinned", "why")
+    print_table(f"target models of {endpoint}", columns, [_row(one) for one in rows])
+    if more:
+        note(f"there are more than {limit}: raise --limit")
+    if prefix_error:
+        note(f"its prefix can't be listed: {prefix_error['prefix_error']['message']}")
+
+
+_DONE: Final = {"load": "loaded", "unload": "unloaded", "pin": "pinned", "unpin": "unpinned"}
+
+
+def change(
+    client: Client, endpoint: str, model: str, action: str, query: str = ""
+) -> dict[str, Any]:
+    """`load`, `unload`, `pin` or `unpin`; raises what refused it."""
+    path = f"{_path(endpoint)}/{quote(model, safe='')}/{action}{query}"
+    return client.admin(path, method="POST")
+
+
+def list_models(
+    client: Client, endpoint: str, limit: int
+) -> tuple[list[dict[str, Any]], bool, dict[str, Any]]:
+    """Rows, page by page; whether there are more; `prefix_error`, where there was one."""
+    rows: list[dict[str, Any]] = []
+    after = ""
+    while True:
+        size = min(_PAGE, limit - len(rows))
+        page = client.admin(f"{_path(endpoint)}?after={quote(after, safe='')}&limit={size}")
+        rows += page["models"]
+        after = page["next_after"] or ""
+        if not after or len(rows) >= limit:
+            error = page["prefix_error"]
+            return rows, bool(after), {"prefix_error": error} if error else {}
+
+
+def _path(endpoint: str) -> str:
+    return f"/endpoints/{quote(endpoint, safe='')}/models"
+
+
+def _row(one: dict[str, Any]) -> list[object]:
+    last, error = one["last_call_s"], one["error"]
+    return [
+        one["model"],
+        one["state"],
+        ", ".join(one["instances"]),
+        f"{one['memory_bytes'] / 2**20:.1f}" if one["instances"] else None,
+        one["calls"],
+        None if last is None else f"{last:.0f}",
+        "yes" if one["pinned"] else None,
+        error["message"] if error else one["why"],
+    ]

@@ -1,0 +1,183 @@
+"""`penstock status`: endpoints, their variants, what their copies are doing, and jobs that run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import job_rows, options
+from penstock.cli.client import Client, SageMaker, if_there
+from penstock.cli.endpoints.deploy import describe
+from penstock.cli.output import print_json, print_table
+from penstock.errors import CallerError
+
+
+def status(
+    name: Annotated[str, typer.Argument(help="One endpoint; all when left out.")] = "",
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Show endpoints and their copies, and transform jobs that run."""
+    client = Client(url, key=key)
+    endpoints = [describe(client, name)] if name else list_endpoints(client)
+    copies = client.admin("/copies")["copies"]
+    costs = client.admin("/costs")["costs"]
+    components = list_components(client, name)
+    jobs = [] if name else job_rows.going(client.admin("/jobs")["jobs"])
+    if name:
+        copies = [copy for copy in copies if copy["endpoint"] == name]
+        costs = [cost for cost in costs if cost["endpoint"] == name]
+    if json_:
+        found = {
+            "endpoints": endpoints, "components": components, "copies": copies, "costs": costs,
+            "jobs": jobs,
+        }  # fmt: skip
+        print_json({"server": client.url} | found)
+        return
+    print_table(
+        f"endpoints at {client.url}",
+        ("endpoint", "status", "variant", "weight", "instances", "reason"),
+        [row for endpoint in endpoints for row in _rows(endpoint)],
+    )
+    if components:
+        print()
+        print_table(
+            "inference components",
+            ("component", "endpoint", "variant", "status", "copies", "reason"),
+            [_component_row(one) for one in components],
+        )
+    if copies:
+        print()
+        of = ("component",) if components else ()
+        kinds = ("instance_type",) if _mixed(copies) else ()
+        columns = ("copy", "endpoint", "variant", *of, "instance", *kinds, "state", "outstanding",
+                   "pid")  # fmt: skip
+        builds = ("build",) if any(copy.get("build") for copy in copies) else ()
+        rows = [
+            [
+                *map(copy.get, columns),
+                (copy.get("proof") or {}).get("state"),
+                *((copy.get("build") or {}).get("folder") for _ in builds),
+            ]
+            for copy in copies
+        ]
+        print_table("copies", (*columns, "answers", *builds), rows)
+    if costs:
+        print()
+        pools = ("$ by type",) if any(_by_type(cost) for cost in costs) else ()
+        print_table(
+            "cost since the start; per answer over the last hour",
+            ("endpoint", "variant", "$", "kJ", "energy by", "$ / 1000 requests", "J / request",
+             "$ / 1000 tokens", *pools),
+            [[*_cost_row(cost), *(_by_type(cost) for _ in pools)] for cost in costs],
+        )  # fmt: skip
+    if jobs:
+        print()
+        print_table(
+            "transform jobs",
+            job_rows.STATUS_COLUMNS,
+            [row for job in jobs for row in job_rows.status_rows(job)],
+        )
+
+
+def _mixed(copies: list[dict[str, Any]]) -> bool:
+    """Whether a variant is on instances of several types."""
+    types: dict[tuple[Any, Any], set[Any]] = {}
+    for copy in copies:
+        types.setdefault((copy["endpoint"], copy["variant"]), set()).add(copy["instance_type"])
+    return any(len(each) > 1 for each in types.values())
+
+
+def list_endpoints(client: SageMaker) -> list[dict[str, Any]]:
+    """All endpoints, as `described` has them."""
+    listed = list_all(client, "ListEndpoints", "Endpoints")
+    return described(client, "DescribeEndpoint", "EndpointName", listed)
+
+
+def list_components(client: SageMaker, endpoint: str = "") -> list[dict[str, Any]]:
+    """Inference components of one endpoint or of all, as `described` has them."""
+    filters = {"EndpointNameEquals": endpoint} if endpoint else {}
+    listed = list_all(client, "ListInferenceComponents", "InferenceComponents", **filters)
+    return described(client, "DescribeInferenceComponent", "InferenceComponentName", listed)
+
+
+def described(
+    client: SageMaker, operation: str, key: str, listed: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Each of a list as it is described, without those that are gone meanwhile. One that can't be
+    described is as it was listed, with the reason: a damaged record hides no other."""
+    found = []
+    for each in listed:
+        try:
+            one = if_there(client, operation, **{key: each[key]})
+        except CallerError as error:
+            one = each | {"FailureReason": error.message}
+        if one is not None:
+            found.append(one)
+    return found
+
+
+def list_all(
+    client: SageMaker, operation: str, member: str, **filters: Any
+) -> list[dict[str, Any]]:
+    """What a List operation has under `member` in all its pages, oldest first."""
+    found: list[dict[str, Any]] = []
+    members: dict[str, Any] = {"MaxResults": 100, "SortOrder": "Ascending"} | filters
+    while True:
+        page = client.sagemaker(operation, **members)
+        found += page[member]
+        if not page.get("NextToken"):
+            return found
+        members["NextToken"] = page["NextToken"]
+
+
+def _cost_row(cost: dict[str, Any]) -> list[object]:
+    request, joules = cost["dollars_per_request"], cost["joules_per_request"]
+    tokens = cost["dollars_per_thousand_tokens"]
+    return [
+        cost["endpoint"],
+        cost["variant"],
+        f"{cost['dollars']:.4g}",
+        f"{sum(cost['joules'].values()) / 1000:.4g}",
+        ", ".join(cost["joules"]),
+        None if request is None else f"{request * 1000:.4g}",
+        None if joules is None else f"{joules:.4g}",
+        None if tokens is None else f"{tokens:.4g}",
+    ]
+
+
+def _by_type(cost: dict[str, Any]) -> str:
+    """Of a variant on instances of several types."""
+    types = cost.get("dollars_by_type") or {}
+    told = [f"{name} {dollars:.4g}" for name, dollars in sorted(types.items())]
+    return ", ".join(told) if len(told) > 1 else ""
+
+
+def _component_row(one: dict[str, Any]) -> list[object]:
+    runtime = one.get("RuntimeConfig") or {}
+    return [
+        one["InferenceComponentName"],
+        one["EndpointName"],
+        one["VariantName"],
+        one["InferenceComponentStatus"],
+        f"{runtime.get('CurrentCopyCount', 0)}/{runtime.get('DesiredCopyCount', 0)}",
+        one.get("FailureReason", ""),
+    ]
+
+
+def _rows(endpoint: dict[str, Any]) -> list[list[object]]:
+    reason = endpoint.get("FailureReason", "")
+    variants = endpoint.get("ProductionVariants") or [{}]
+    return [
+        [
+            endpoint["EndpointName"],
+            endpoint["EndpointStatus"],
+            variant.get("VariantName", ""),
+            variant.get("CurrentWeight", ""),
+            f"{variant.get('CurrentInstanceCount', 0)}/{variant.get('DesiredInstanceCount', 0)}",
+            reason,
+        ]
+        for variant in variants
+    ]

@@ -1,0 +1,1 @@
+"""Offline work from the shell: transform jobs, their schedules, and the list of both."""

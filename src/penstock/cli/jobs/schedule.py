@@ -1,0 +1,299 @@
+"""`penstock schedule`: transform jobs that begin by themselves, over the admin API."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
+
+import typer
+
+from penstock.cli import options
+from penstock.cli.client import Client, if_there
+from penstock.cli.endpoints.scaling import moment
+from penstock.cli.jobs import transform_options
+from penstock.cli.jobs.transform_job import JobAsked, members_of, model_of
+from penstock.cli.output import note, print_json, print_table
+from penstock.cli.transform_follow import LOOK_EVERY_S, follow, outcome
+from penstock.errors import CallerError, ModelError, NotNowError
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+#: A job is there within a second; a server that has no room for it tries longer.
+_BEGIN_S_MAX: Final = 30.0
+#: Others may have been due since.
+_RUNS_LOOKED_AT: Final = 50
+
+Name = Annotated[str, typer.Argument(help="Name of a schedule.")]
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="Name of the schedule; its jobs begin with it.")],
+    model: Annotated[str, typer.Argument(help="As of 'penstock transform'.")] = "",
+    input_: Annotated[
+        str, typer.Argument(metavar="input", help="What to read; {date} and others stand in.")
+    ] = "",
+    output: Annotated[str, typer.Argument(help="Where to write; {date} and others stand in.")] = "",
+    cron: Annotated[
+        str, typer.Option("--cron", help="Minute, hour, day, month, weekday, year: '0 3 * * ? *'.")
+    ] = "",
+    rate: Annotated[str, typer.Option("--rate", help="From now on, like '6 hours'.")] = "",
+    at: Annotated[str, typer.Option("--at", help="Once: yyyy-mm-ddThh:mm:ss.")] = "",
+    time_zone: Annotated[
+        str, typer.Option("--time-zone", help="Of --cron, --at and {date}: Europe/Berlin [UTC].")
+    ] = "UTC",
+    missed: Annotated[
+        str, typer.Option("--missed", help="Of runs that were missed: skip, run-once or run-all.")
+    ] = "run-once",
+    overlap: Annotated[
+        bool, typer.Option("--overlap", help="A run may begin while another has not ended.")
+    ] = False,
+    starts: Annotated[str, typer.Option("--starts", help="Nothing is due before: ISO 8601.")] = "",
+    ends: Annotated[str, typer.Option("--ends", help="Nothing is due after: ISO 8601.")] = "",
+    paused: Annotated[bool, typer.Option("--paused", help="Until it is resumed.")] = False,
+    job: Annotated[
+        Path | None,
+        typer.Option("--job", help="JSON file with CreateTransformJob's members, for the flags."),
+    ] = None,
+    content_type: transform_options.ContentType = "",
+    accept: transform_options.Accept = "",
+    split: transform_options.Split = "",
+    compression: transform_options.Compression = "",
+    assemble: transform_options.Assemble = "",
+    strategy: transform_options.Strategy = "",
+    max_payload_mb: transform_options.PayloadMb = None,
+    concurrency: transform_options.Concurrency = None,
+    input_filter: transform_options.InputFilter = "",
+    output_filter: transform_options.OutputFilter = "",
+    join: transform_options.Join = False,
+    columns: transform_options.Columns = "",
+    refused: transform_options.Refused = "",
+    priority: transform_options.Priority = None,
+    cores: transform_options.Cores = None,
+    env: transform_options.Env = None,
+    image: transform_options.Image = "",
+    instance_type: options.InstanceType = "ml.local.small",
+    count: options.Count = 1,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Have a transform job begin whenever it is due.
+
+    In INPUT and OUTPUT stand {schedule}, {due} (UTC), {date}, {year}, {month}, {day}, {hour} and
+    {minute}.
+    """
+    expression = _expression(cron, rate, at)
+    client = Client(url, key=key)
+    if job is not None:
+        members = _job_file(job)
+    else:
+        if not (model and input_ and output):
+            raise CallerError(
+                "usage", "MODEL, INPUT and OUTPUT are missing", hint="Or give --job FILE."
+            )
+        asked = JobAsked(
+            input=input_,
+            output=output,
+            content_type=content_type,
+            accept=accept,
+            split=split,
+            compression=compression,
+            assemble=assemble,
+            strategy=strategy,
+            payload_mb=max_payload_mb,
+            concurrency=concurrency,
+            input_filter=input_filter,
+            output_filter=output_filter,
+            join=join,
+            columns=columns,
+            refused=refused,
+            priority=priority,
+            cores=cores,
+            env=env or (),
+            instance_type=instance_type,
+            count=count,
+            placeholders=True,
+        )
+        members = members_of(asked, model)
+        members["ModelName"], _ = model_of(client, model, image=image)
+    body = {
+        "expression": expression,
+        "time_zone": time_zone,
+        "missed": missed,
+        "overlap": overlap,
+        "paused": paused,
+        "starts": moment(starts) if starts else None,
+        "ends": moment(ends) if ends else None,
+        "job": members,
+    }
+    made = client.admin(_path(name), method="POST", body=json.dumps(body).encode())
+    if json_:
+        print_json(made)
+    else:
+        note(f"schedule {name}: {_due(made)}")
+
+
+@app.command("list")
+def list_(url: options.Url = "", key: options.Key = "", json_: options.Json = False) -> None:
+    """List schedules."""
+    found = Client(url, key=key).admin("/schedules")["schedules"]
+    if json_:
+        print_json(found)
+        return
+    rows = [
+        (one["name"], one["expression"], one["time_zone"], one["missed"], _due(one))
+        for one in found
+    ]
+    print_table("", ("schedule", "expression", "time zone", "missed", "next"), rows)
+
+
+@app.command("show")
+def show(
+    name: Name,
+    runs: Annotated[int, typer.Option("--runs", min=1, max=200, help="The latest.")] = 10,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Show a schedule and what became of its latest due times."""
+    told = Client(url, key=key).admin(f"{_path(name)}?runs={runs}")
+    if json_:
+        print_json(told)
+        return
+    overlap = "runs may overlap" if told["overlap"] else "no overlap"
+    print(f"{told['name']}: {told['expression']} ({told['time_zone']}), {_due(told)}")
+    print(f"missed runs: {told['missed']}; {overlap}; model {told['job'].get('ModelName')}")
+    rows = [_row(run, told["time_zone"]) for run in told["runs"]]
+    print_table("", ("due", "job", "state", "reason", "message"), rows)
+
+
+@app.command("pause")
+def pause(name: Name, url: options.Url = "", key: options.Key = "") -> None:
+    """Nothing is due until it is resumed, and what was due by then is not made up for."""
+    Client(url, key=key).admin(f"{_path(name)}/pause", method="POST")
+    note(f"schedule {name} is paused")
+
+
+@app.command("resume")
+def resume(name: Name, url: options.Url = "", key: options.Key = "") -> None:
+    """From now on it is due again."""
+    client = Client(url, key=key)
+    client.admin(f"{_path(name)}/resume", method="POST")
+    note(f"schedule {name}: {_due(client.admin(_path(name)))}")
+
+
+@app.command("run-now")
+def run_now(
+    name: Name,
+    wait: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Follow its job to its end.")
+    ] = True,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Begin a run beside the timetable, and follow its job to its end.
+
+    The exit code is that of 'penstock transform': 0 when it has completed, 1 when it failed or
+    could not begin, 3 when it was stopped, and 130 when it was left running.
+    """
+    client = Client(url, key=key)
+    asked = client.admin(f"{_path(name)}/run-now", method="POST")
+    job, run = asked["job"], _begun(client, name, asked)
+    if not wait:
+        if json_:
+            print_json(run)
+        note(f"job {job} has begun; 'penstock jobs follow {job}' shows how it goes on")
+        return
+    described = follow(client, job)
+    if json_:
+        print_json(described)
+    raise typer.Exit(outcome(job, described))
+
+
+@app.command("delete")
+def delete(name: Name, url: options.Url = "", key: options.Key = "") -> None:
+    """Delete a schedule; a job that runs goes on."""
+    Client(url, key=key).admin(_path(name), method="DELETE")
+    note(f"schedule {name} is deleted")
+
+
+def _begun(client: Client, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """The run once its job is there. Raises ModelError `run-failed` where it could not begin, and
+    NotNowError `run-not-begun` where the server still tries."""
+    run, deadline = asked, time.monotonic() + _BEGIN_S_MAX
+    while run["state"] == "starting":
+        if time.monotonic() >= deadline:
+            raise NotNowError(
+                "run-not-begun",
+                f"run {run['job']} of {name} has not begun yet: {run['message'] or 'it waits'}",
+                hint=f"The server goes on trying; see 'penstock schedule show {name}'.",
+            )
+        time.sleep(LOOK_EVERY_S)
+        runs = client.admin(f"{_path(name)}?runs={_RUNS_LOOKED_AT}")["runs"]
+        run = next((one for one in runs if one["job"] == run["job"]), run)
+    job = run["job"]
+    if run["state"] == "failed" and not if_there(
+        client, "DescribeTransformJob", TransformJobName=job
+    ):
+        raise ModelError(
+            "run-failed",
+            f"run {job} of {name} failed: {run['message'] or run['reason']}",
+            hint=f"Its job could not begin; see 'penstock schedule show {name}'.",
+        )
+    return run
+
+
+def _path(name: str) -> str:
+    return f"/schedules/{quote(name, safe='')}"
+
+
+def _expression(cron: str, rate: str, at: str) -> str:
+    given = [(kind, text) for kind, text in (("cron", cron), ("rate", rate), ("at", at)) if text]
+    if len(given) != 1:
+        raise CallerError(
+            "usage", "say when it is due, in one way", hint="Give --cron, --rate or --at."
+        )
+    return "{}({})".format(*given[0])
+
+
+def _job_file(path: Path) -> dict[str, Any]:
+    try:
+        members = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CallerError(
+            "job-file", f"{path} can't be read: {error}", hint="It is an object of JSON."
+        ) from error
+    if not isinstance(members, dict):
+        raise CallerError("job-file", f"{path} is no object of JSON")
+    return members
+
+
+def _due(told: dict[str, Any]) -> str:
+    if told["fault"]:
+        return f"can't run: {told['fault']}"
+    if told["paused"]:
+        return "paused"
+    return "never again" if told["due"] is None else f"next {_time(told['due'], told['time_zone'])}"
+
+
+def _row(run: dict[str, Any], zone: str) -> list[object]:
+    due = _time(run["due"], zone)
+    if run["last"] != run["due"]:
+        due = f"{due} to {_time(run['last'], zone)}"
+    return [due, run["job"], run["state"], run["reason"], run["message"]]
+
+
+def _time(moment_: float, zone: str) -> str:
+    """On the clock of the schedule's zone, where this machine knows it."""
+    try:
+        known: ZoneInfo | None = ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        known = None
+    return datetime.fromtimestamp(moment_, known).isoformat(sep=" ", timespec="seconds")

@@ -1,0 +1,1 @@
+"""Servers from the shell: started, configured, their keys, logs and traffic."""

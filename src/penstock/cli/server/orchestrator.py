@@ -1,0 +1,107 @@
+"""`penstock orchestrator`: a gateway whose targets are regions, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from penstock import signals
+from penstock.cleanup import shielded
+from penstock.cli import options, settings
+
+if TYPE_CHECKING:
+    from penstock.api.traffic.orchestrator import Orchestrator
+    from penstock.config import ServerConfig
+    from penstock.orchestrator.regions_file import Regions
+
+#: Regions that are there answer at once; after this a person is told that none does.
+_REACHED_S_MAX: Final = 2.0
+
+
+def orchestrator(
+    regions: Annotated[Path, typer.Option("--regions", help="YAML file of the regions.")],
+    host: options.Host = None,
+    port: options.Port = None,
+    state_dir: options.StateDir = None,
+    auth: options.Auth = None,
+    insecure: options.Insecure = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
+    otlp_endpoint: options.OtlpEndpoint = None,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", help="debug, info, warning or error.")
+    ] = None,
+    config: options.ConfigFile = None,
+) -> None:
+    """Send requests on to regions; prints one line with the word ready once it reaches one."""
+    flags = {
+        **options.listening(host, port, None, auth, insecure, tls_cert, tls_key, None),
+        "state_dir": state_dir,
+        "telemetry.otlp_endpoint": otlp_endpoint,
+        "log_level": log_level,
+    }
+    resolved = settings.resolve(file=config, environ=os.environ, flags=flags)
+    from penstock.orchestrator.regions_file import read_regions  # noqa: PLC0415 - quick --help
+
+    run(resolved.config, read_regions(regions))
+
+
+def run(config: ServerConfig, regions: Regions) -> None:
+    """Serves until a signal."""
+    import uvloop  # noqa: PLC0415 - only a server needs it
+
+    from penstock.gateway.http import descriptors  # noqa: PLC0415
+
+    signals.block()
+    logging.basicConfig(
+        level=config.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    descriptors.raise_limit()
+    with signals.given_back_on_error():
+        uvloop.run(_serve(config, regions))
+
+
+async def _first_region(served: Orchestrator, stop: asyncio.Event, timeout_s: float | None) -> bool:
+    """Until a region is reached, or it is to stop; False: neither came in time."""
+    waits = [asyncio.ensure_future(one.wait()) for one in (served.reached, stop)]
+    done, left = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    for one in left:
+        one.cancel()
+    return bool(done)
+
+
+async def _serve(config: ServerConfig, regions: Regions) -> None:
+    from penstock.api.traffic.orchestrator import Orchestrator  # noqa: PLC0415
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    served = Orchestrator(config, regions)
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(signals.ASKED_TWICE)  # do not wait for requests in flight
+        stop.set()
+
+    signals.hear(loop, on_signal)
+    try:
+        url = await served.start()
+        names = ", ".join(one.name for one in regions.access)
+        if not await _first_region(served, stop, _REACHED_S_MAX):
+            print(
+                f"penstock orchestrator waits: {url}, none of the regions {names} can be reached",
+                flush=True,
+            )
+            await _first_region(served, stop, None)
+        if not stop.is_set():
+            print(f"penstock orchestrator ready: {url}, regions {names}", flush=True)
+            await stop.wait()
+    finally:
+        await shielded(served.stop())

@@ -1,0 +1,197 @@
+"""Inputs on which a compiled model is compared with its source, and by which INT8 finds its ranges.
+
+Texts of the caller come first. Without them a few dozen queries of different lengths and rows of
+random tokens are used: the queries are what users write, and the random rows reach all of the
+vocabulary. Everything is seeded: the same source gives the same samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.artifacts.description.description import TensorSpec
+from penstock.compile.contract import Options
+from penstock.compile.graphs.graph import Arrays
+from penstock.compile.graphs.program_graph import example_of
+from penstock.compile.source.text_lines import text_lines
+from penstock.errors import CallerError
+from penstock.runtimes.dtypes import NUMPY
+
+TEXTS = (
+    "wireless headphones",
+    "red running shoes size 42",
+    "where is my package",
+    "how do i return a jacket that does not fit?",
+    "Is the second product the same as the first, only in another colour?",
+    "usb c",
+    "a",
+    "Best gift for a 10 year old who likes dinosaurs, under 30 euros",
+    "stainless steel water bottle 500 ml, leak proof, with a straw and a handle for school",
+    "THE SCREEN CAME BROKEN AND NOBODY ANSWERS!!!",
+    "café crème machine à espresso",
+    "iphone 15 pro max 256gb case clear magsafe",
+    "The battery lasts two days. The camera is fine in daylight, and poor at night. I would buy "
+    "it again at this price, but not at the full one, since the charger has to be bought apart.",
+    "cheap flights",
+    "4.5 stars or more",
+    "what is the difference between oled and qled",
+)
+_CALIBRATION_ROWS = 300  #: NNCF's own default
+_HELD_OUT_ROWS = 100
+_RANDOM_LENGTHS = (3, 8, 16, 17, 32, 64, 127)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Batches of inputs."""
+
+    parity: tuple[Arrays, ...]  #: of one row and of several
+    calibration: tuple[Arrays, ...]  #: one row each; () = weight-only INT8
+    kept: tuple[Arrays, ...] = ()  #: what the artifact may bring along: never a caller's own
+
+
+class TextSamples:
+    """Makes inputs of texts by the artifact's own tokenizer."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        specs: Sequence[TensorSpec],
+        *,
+        tokens_max: int,
+        pad_id: int,
+        pairs: bool,
+    ) -> None:
+        tokenizer.enable_truncation(max_length=tokens_max)
+        self._tokenizer = tokenizer
+        self._names = [spec.name for spec in specs]
+        self._dtypes = {spec.name: NUMPY[spec.dtype] for spec in specs}
+        self._tokens_max = tokens_max
+        self._pad_id = pad_id
+        self._pairs = pairs
+
+    def make(self, options: Options) -> Samples:
+        """Raises CallerError (`samples-invalid`)."""
+        calibration = text_lines(options.calibration) if options.calibration else []
+        held_out: list[str] = []
+        if len(calibration) >= 10:
+            # Every fifth: the check must see texts by which no range was chosen.
+            held_out = calibration[::5][:_HELD_OUT_ROWS]
+            calibration = [text for at, text in enumerate(calibration) if at % 5]
+        if options.samples is not None:
+            rows = [self._encode(text) for text in text_lines(options.samples)]
+        else:
+            rows = [self._encode(text) for text in (*TEXTS, *held_out)]
+            if not calibration:
+                rows += self._random_rows(rows[0])
+        ranges = [self._encode(text) for text in calibration[:_CALIBRATION_ROWS]]
+        return Samples(
+            parity=tuple(self._batch(part) for part in _parts(rows)),
+            calibration=tuple(self._batch([row]) for row in ranges),
+            kept=tuple(self._batch(part) for part in _parts([*map(self._encode, TEXTS)])),
+        )
+
+    def filled(self, rows: int, tokens: int) -> Arrays:
+        """A full batch of one shape, for measuring."""
+        random = np.random.default_rng(0)
+        ids = random.integers(0, self._vocabulary(), (rows, tokens))
+        arrays = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        return {
+            name: arrays.get(name, np.zeros_like(ids)).astype(self._dtypes[name])
+            for name in self._names
+        }
+
+    def _vocabulary(self) -> int:
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def _encode(self, text: str) -> tuple[list[int], list[int]]:
+        first, tab, second = text.partition("\t")
+        if self._pairs:
+            # A line without a tab is compared with itself: half of the pairs of a duplicate check.
+            encoding = self._tokenizer.encode(first, second if tab else first)
+        elif tab and "token_type_ids" in self._names:
+            encoding = self._tokenizer.encode(first, second)
+        else:
+            encoding = self._tokenizer.encode(text)
+        return encoding.ids, encoding.type_ids
+
+    def _random_rows(self, like: tuple[list[int], list[int]]) -> list[tuple[list[int], list[int]]]:
+        """Random ids between the special tokens that a text begins and ends with."""
+        random = np.random.default_rng(1)
+        rows = []
+        for length in _RANDOM_LENGTHS:
+            size = min(length, self._tokens_max)
+            for _ in range(3):
+                ids = [int(each) for each in random.integers(0, self._vocabulary(), size)]
+                ids = [at if at != self._pad_id else like[0][0] for at in ids]
+                ids[0], ids[-1] = like[0][0], like[0][-1]
+                rows.append((ids, [0] * size))
+        return rows
+
+    def _batch(self, rows: Sequence[tuple[list[int], list[int]]]) -> Arrays:
+        width = max([1, *(len(ids) for ids, _ in rows)])
+        ids = np.full((len(rows), width), self._pad_id, dtype=np.int64)
+        mask, types = np.zeros_like(ids), np.zeros_like(ids)
+        for at, (row, segments) in enumerate(rows):
+            ids[at, : len(row)] = row
+            mask[at, : len(row)] = 1
+            types[at, : len(row)] = segments
+        arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        return {name: arrays[name].astype(self._dtypes[name]) for name in self._names}
+
+
+def tensor_samples(specs: tuple[TensorSpec, ...], example: Arrays, options: Options) -> Samples:
+    """For models of tensors: the caller's .npz, else the source's example and random values.
+
+    Raises CallerError (`samples-invalid`).
+    """
+    if options.calibration is not None and options.calibration.suffix != ".npz":
+        raise CallerError(
+            "samples-invalid",
+            "--calibration holds texts, and this model takes tensors",
+            hint="Give an .npz with one array per input, rows first.",
+        )
+    calibration: tuple[Arrays, ...] = ()
+    if options.calibration is not None:
+        calibration = _rows_of(_arrays(options.calibration, specs))[:_CALIBRATION_ROWS]
+    if options.samples is not None:
+        return Samples(parity=(_arrays(options.samples, specs),), calibration=calibration)
+    made = [dict(example)]
+    if all(spec.shape and spec.shape[0] == -1 for spec in specs):
+        made += [example_of(specs, rows=rows, seed=rows) for rows in (1, 3, 8)]
+    return Samples(parity=tuple(made), calibration=calibration, kept=tuple(made[1:]))
+
+
+def _arrays(path: Path, specs: tuple[TensorSpec, ...]) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {spec.name: file[spec.name] for spec in specs}
+    except (OSError, ValueError, KeyError) as error:
+        raise CallerError(
+            "samples-invalid",
+            f"{path}: {error}",
+            hint=f"It must be an .npz with the arrays {', '.join(spec.name for spec in specs)}.",
+        ) from None
+
+
+def _rows_of(arrays: Arrays) -> tuple[Arrays, ...]:
+    count = min(len(array) for array in arrays.values())
+    return tuple(
+        {name: array[at : at + 1] for name, array in arrays.items()} for at in range(count)
+    )
+
+
+def _parts(rows: list[Any]) -> list[list[Any]]:
+    """Batches of 1, 2, 4, 8, 1, 2 ...: alone and with mates of other lengths."""
+    parts, at, turn = [], 0, 0
+    while at < len(rows):
+        size = (1, 2, 4, 8)[turn % 4]
+        parts.append(rows[at : at + size])
+        at += size
+        turn += 1
+    return parts

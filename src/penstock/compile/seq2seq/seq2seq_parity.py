@@ -1,0 +1,267 @@
+"""A compiled encoder-decoder model beside its source: the same inputs, token for token.
+
+Both write answers of their own, all inputs in one batch; and both are fed the source's answers,
+once alone and once with mates, so that every token is compared by its logits (`token_parity`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.artifacts.description.description import ModelDescription
+from penstock.clock import SystemClock
+from penstock.compile import contract
+from penstock.compile.contract import Tolerance
+from penstock.compile.libraries import need
+from penstock.compile.seq2seq.token_parity import (
+    TokenParity,
+    compare_steps,
+    tolerance_asked,
+    tolerance_for,
+)
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.loader import load_seq2seq_model
+from penstock.runtimes.processor import instruction_set_here
+from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
+from penstock.runtimes.seq2seq.model import ROUNDED_GROUP, Seq2SeqModel
+from penstock.runtimes.seq2seq.request import GenerationRequest
+
+_RANDOM_LENGTHS = (1, 3, 9, 17, 40)
+_TOKENS_NEW = 16
+
+#: What the figures of `parity_record` mean, in the report's words.
+MEASURE = (
+    "Every token of the source's answers, with the source's tokens fed to both. A spread is the "
+    "standard deviation of the source's logits at a step. Largest: by how much the source prefers "
+    "its own token to ours. Mean: of the logits' differences. Agreement: equal tokens, where the "
+    "source's first choice leads by half of the largest loss allowed. The tolerance is derived "
+    "from what the number format costs the source itself in PyTorch."
+)
+
+
+#: The most that a number format may cost, by precision. FP32 in another order of additions differs
+#: by 1e-5; the others are bounds on what users see, and what an artifact is held to is mostly far
+#: less: `tolerance_for`.
+CEILINGS = {
+    "f32": Tolerance(difference_max=1e-2, difference_mean=1e-3, agreement_min=1.0),
+    "f16": Tolerance(difference_max=0.5, difference_mean=0.1, agreement_min=0.98),
+    "bf16": Tolerance(difference_max=1.0, difference_mean=0.3, agreement_min=0.97),
+    "int8": Tolerance(difference_max=1.0, difference_mean=0.3, agreement_min=0.95),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    answers: int  #: compared
+    same: int  #: equal in every token under greedy search
+    token_agreement: float  #: tokens equal before an answer's first difference, over all tokens
+    forced: TokenParity  #: with the source's tokens fed to both
+    tolerance: Tolerance
+    format: TokenParity | None = field(default=None)  #: the source in the artifact's number format
+
+    @property
+    def agreement(self) -> float:
+        return self.same / self.answers
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"agreement": self.agreement}
+
+
+def compare(
+    model: Any,
+    folder: Path,
+    description: ModelDescription,
+    samples: list[str] | None,
+    *,
+    precision: str,
+    loss_max: float | None = None,
+) -> Parity:
+    """Leaves `model` in the artifact's number format: a copy of large weights would cost memory.
+
+    `loss_max`: what a caller allows, instead of what the format costs the source.
+    """
+    sources = _sources(folder, description, samples)
+    generation = description.generation
+    assert generation is not None
+    wanted = [_reference(model, source) for source in sources]
+    fed = [[generation.decoder_start_id, *answer[:-1]] for answer in wanted]
+    reference = _forced_source(model, sources, fed)
+    context = LoadContext(
+        model_dir=folder, description=description, endpoint_name="parity", variant_name="",
+        cores=2.0, memory_bytes_max=0,
+    )  # fmt: skip
+    compiled = load_seq2seq_model(context)
+    try:
+        alone = [_forced(compiled, [at], [to])[0] for at, to in zip(sources, fed, strict=True)]
+        mates: list[np.ndarray] = []
+        for start in range(0, len(sources), compiled.rows_max):
+            part = slice(start, start + compiled.rows_max)
+            mates += _forced(compiled, sources[part], fed[part])
+        given = generate(compiled, description, sources, GenerationRequest(
+            max_new_tokens=_TOKENS_NEW))  # fmt: skip
+    finally:
+        compiled.close()
+    ceiling, rounded = CEILINGS[precision], None
+    tolerance = ceiling
+    if precision != "f32":
+        to_format(model, precision)
+        rounded = compare_steps(reference, _forced_source(model, sources, fed), margin=0.0)
+        tolerance = tolerance_for(rounded, ceiling)
+    if loss_max is not None:
+        tolerance = tolerance_asked(loss_max, ceiling)
+    equal = [_equal_tokens(a, b) for a, b in zip(wanted, given, strict=True)]
+    return Parity(
+        answers=len(sources),
+        same=sum(a == b for a, b in zip(wanted, given, strict=True)),
+        token_agreement=sum(equal) / max(1, sum(map(len, wanted))),
+        forced=compare_steps(
+            [*reference, *reference], [*alone, *mates], margin=tolerance.difference_max / 2
+        ),
+        tolerance=tolerance,
+        format=rounded,
+    )
+
+
+def parity_record(parity: Parity) -> contract.Parity:
+    """As every compile reports it."""
+    forced = parity.forced
+    return contract.Parity(
+        unit="loss of a token, in spreads",
+        samples=forced.steps,
+        difference_max=forced.loss_max,
+        difference_mean=forced.difference_mean,
+        agreement=forced.agreement_decided,
+        tolerance=parity.tolerance,
+        measure=MEASURE,
+    )
+
+
+def to_format(model: Any, precision: str) -> None:
+    """Rounds the source as the artifact is: to BF16, arithmetic included; or weights to INT8, and
+    what they are multiplied by where the runtime does so on this processor."""
+    torch = need("torch")
+    if precision in ("bf16", "f16"):  # FP16: programs for GPUs
+        model.to(torch.bfloat16 if precision == "bf16" else torch.float16)
+        return
+    seen, rounds = set(), instruction_set_here().rounds_activations
+    for module in model.modules():
+        if not isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+            continue
+        if rounds and isinstance(module, torch.nn.Linear):
+            module.register_forward_pre_hook(_rounded_inputs)
+        weight = module.weight.data
+        if weight.data_ptr() in seen:  # tied to another that was rounded
+            continue
+        seen.add(weight.data_ptr())
+        scales = weight.abs().amax(dim=1, keepdim=True) / 127.0
+        scales[scales == 0.0] = 1.0
+        weight.copy_((weight / scales).round_().clamp_(-127, 127) * scales)
+
+
+def _rounded_inputs(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A layer's input in groups of `ROUNDED_GROUP`, each rounded to its largest magnitude / 127."""
+    value, *others = inputs
+    width = value.shape[-1]
+    groups = value.reshape(-1, ROUNDED_GROUP if width % ROUNDED_GROUP == 0 else width)
+    scales = groups.abs().amax(dim=1, keepdim=True) / 127.0
+    scales[scales == 0.0] = 1.0
+    return ((groups / scales).round() * scales).reshape(value.shape), *others
+
+
+def generate(
+    compiled: Seq2SeqModel,
+    description: ModelDescription,
+    sources: list[list[int]],
+    request: GenerationRequest,
+) -> list[list[int]]:
+    """Token ids of every answer; all sources share the decode batch."""
+    generation = description.generation
+    assert generation is not None
+    loop = DecodeLoop(
+        compiled, SystemClock(), start_id=generation.decoder_start_id, eos_ids=generation.eos_ids
+    )
+    answers: dict[int, Any] = {}
+    for at, source in enumerate(sources):
+        loop.add(Job(source, request, partial(answers.__setitem__, at)))
+    while loop.busy:
+        loop.turn()
+    for outcome in answers.values():
+        if isinstance(outcome, Exception):
+            raise outcome
+    return [answers[at] for at in range(len(sources))]
+
+
+def _sources(
+    folder: Path, description: ModelDescription, samples: list[str] | None
+) -> list[list[int]]:
+    tokenizer = description.tokenizer
+    assert tokenizer is not None
+    import tokenizers  # noqa: PLC0415 - heavy
+
+    reader = tokenizers.Tokenizer.from_file(str(folder / tokenizer.file))
+    reader.enable_truncation(max_length=tokenizer.tokens_max)
+    if samples:
+        return [reader.encode(text).ids for text in samples]
+    generation = description.generation
+    assert generation is not None
+    special = {tokenizer.pad_id, generation.decoder_start_id, *generation.eos_ids}
+    largest = reader.get_vocab_size()
+    ids = [each for each in range(largest) if each not in special] or [0]
+    random = np.random.default_rng(0)
+    lengths = [min(length, tokenizer.tokens_max) for length in _RANDOM_LENGTHS]
+    return [random.choice(ids, length).tolist() for length in lengths for _ in range(2)]
+
+
+def _reference(model: Any, source: list[int]) -> list[int]:
+    """What greedy `generate` of transformers writes, without the decoder's start."""
+    torch = need("torch")
+    with torch.inference_mode():
+        ids = model.generate(
+            torch.tensor([source]), attention_mask=torch.ones(1, len(source), dtype=torch.long),
+            max_new_tokens=_TOKENS_NEW, num_beams=1, do_sample=False, no_repeat_ngram_size=0,
+            min_length=0, forced_bos_token_id=None, forced_eos_token_id=None,
+        )  # fmt: skip
+    return list(ids[0, 1:].tolist())
+
+
+def _forced_source(model: Any, sources: list[list[int]], fed: list[list[int]]) -> list[np.ndarray]:
+    """Logits [steps, vocabulary] of each source's answer, as the source computes them."""
+    torch = need("torch")
+    with torch.inference_mode():
+        return [
+            model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([tokens]))
+            .logits[0]
+            .float()
+            .numpy()
+            for source, tokens in zip(sources, fed, strict=True)
+        ]
+
+
+def _forced(
+    compiled: Seq2SeqModel, sources: list[list[int]], fed: list[list[int]]
+) -> list[np.ndarray]:
+    """The same by the artifact, all sources in one batch; rows that have ended go on unseen."""
+    count = len(sources)
+    compiled.prefill(sources, [(row,) for row in range(count)], 0)
+    steps: list[list[np.ndarray]] = [[] for _ in sources]
+    for at in range(max(map(len, fed))):
+        for row, tokens in enumerate(fed):
+            compiled.rows.ids[row] = tokens[min(at, len(tokens) - 1)]
+        logits = compiled.step(count)
+        for row, tokens in enumerate(fed):
+            if at < len(tokens):
+                steps[row].append(logits[row].copy())
+    return [np.array(each) for each in steps]
+
+
+def _equal_tokens(wanted: list[int], given: list[int]) -> int:
+    """How many tokens agree before the first that does not."""
+    for at, (one, other) in enumerate(zip(wanted, given, strict=False)):
+        if one != other:
+            return at
+    return min(len(wanted), len(given))

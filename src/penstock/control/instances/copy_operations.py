@@ -1,0 +1,363 @@
+"""Operations on copies: load, drain, unload; and what an instance says of the copies on it.
+
+None of them decides anything: what came of them is in the ledger, and reconciliation looks again.
+A copy that has its instance to itself takes it along when it fails; any other fails alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+from penstock.artifacts.sources.source import ArtifactSource
+from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.control.instances.hosts import ANSWER_S
+from penstock.control.instances.instance_client import Json
+from penstock.control.instances.instance_status import InstanceStatus
+from penstock.control.instances.ledger import EndpointLedger
+from penstock.control.instances.load_request import load_request
+from penstock.control.instances.operation_settings import OperationSettings
+from penstock.control.instances.room import Room
+from penstock.control.instances.under_way import UnderWay
+from penstock.control.ports import RoutePublisher
+from penstock.control.store.target_model_record import TargetModelRecord
+from penstock.core.deployment.attempts import ReconcileSpec, is_permanent
+from penstock.core.deployment.endpoint_state import (
+    DRAINED,
+    DRAINING,
+    GONE,
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+    UNLOADING,
+)
+from penstock.core.endpoint.component_memory import after_load, before_load
+from penstock.core.endpoint.ready_times import ReadyTimes, TimeToReady
+from penstock.core.machine.room import NO_ROOM, RoomDecision
+from penstock.core.models.memory_need import MemoryNeed
+from penstock.errors import ModelError, NotNowError, PenstockError
+
+
+class NoRoom(NotNowError):
+    """A model can't be loaded for lack of memory; the code is the decision's reason."""
+
+    def __init__(self, decision: RoomDecision) -> None:
+        super().__init__(decision.reason, decision.message)
+
+
+class TooLarge(ModelError):
+    """A model takes more than a copy of its component may."""
+
+    def __init__(self, story: str) -> None:
+        super().__init__("larger-than-requirement", story)
+
+
+class GiveUpInstance(Protocol):
+    """`InstanceOperations.give_up`."""
+
+    def __call__(
+        self,
+        ledger: EndpointLedger,
+        entry: InstanceEntry,
+        message: str,
+        reason: str,
+        *,
+        permanent: bool,
+    ) -> None: ...
+
+
+class CopyOperations:
+    """Of all endpoints of this server."""
+
+    def __init__(
+        self,
+        *,
+        publisher: RoutePublisher,
+        settings: OperationSettings,
+        spec: ReconcileSpec,
+        under_way: UnderWay,
+        room: Room,
+        status: InstanceStatus,
+        record: TargetModelRecord,
+        give_up_instance: GiveUpInstance,
+        ready_times: ReadyTimes,
+        imported: Callable[[list[str]], None],
+    ) -> None:
+        """`imported`: modules that an instance has imported for a model."""
+        self._imported = imported
+        self.settings = settings
+        self._ready_times = ready_times
+        self._publisher = publisher
+        self._spec = spec
+        self._under_way = under_way
+        self._room = room
+        self._status = status
+        self._record = record
+        self._give_up_instance = give_up_instance
+        self._loads = asyncio.Semaphore(settings.loads_max)
+        self._guests_loads = asyncio.Semaphore(1)  #: nobody else waits behind them
+
+    def load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
+        """A new copy, phase loading."""
+        copy.asked_at = self._under_way.clock.monotonic()
+        if not entry.held_copies:
+            entry.held_copies = True
+            copy.came_with = entry
+        ledger.copies[copy.copy] = copy
+        self._under_way.enter(copy, LOADING, queued=True)
+        self._begin(copy, self._load(ledger, entry, copy))
+
+    def drain(self, ledger: EndpointLedger, copy: CopyEntry) -> None:
+        self._under_way.enter(copy, DRAINING)
+        self._begin(copy, self._drain(ledger, copy))
+
+    def unload(self, ledger: EndpointLedger, copy: CopyEntry) -> None:
+        """Takes a copy from an instance that stays, in whatever phase it is."""
+        self._under_way.enter(copy, UNLOADING)
+        under_way = self._under_way.take_task((copy.instance_id, copy.copy))
+        self._begin(copy, self._unload(ledger, copy, under_way))
+
+    def give_up(
+        self,
+        ledger: EndpointLedger,
+        entry: InstanceEntry,
+        copy: CopyEntry,
+        message: str,
+        reason: str,
+        *,
+        permanent: bool,
+    ) -> None:
+        """Records the failure, and takes the copy away, or its instance with it."""
+        if copy.component.need.whole_instance:
+            self._give_up_instance(ledger, entry, message, reason, permanent=permanent)
+            return
+        self._under_way.record(ledger, "copy failed", reason, message)
+        now = self._under_way.clock.monotonic()
+        ledger.fail_copy(copy, message, permanent=permanent, now=now, reason=reason)
+        self.unload(ledger, copy)
+
+    def on_event(self, instance_id: str, event: Json) -> None:
+        """copy-lost, copy-ready, copy-failed: the instance's word about its workers."""
+        found = self._under_way.find(instance_id)
+        copy = found[0].copies.get(event.get("copy", 0)) if found is not None else None
+        if found is None or copy is None or copy.instance_id != instance_id:
+            return
+        ledger, entry = found
+        if entry.phase != RUNNING:
+            return
+        name = event.get("event")
+        if name == "copy-lost" and copy.phase == READY:
+            self._under_way.enter(copy, LOST)
+        elif name == "copy-ready" and copy.phase == LOST:
+            self._under_way.enter(copy, READY)
+        elif name == "copy-failed" and copy.phase in (READY, LOST):
+            fields = event.get("error") or {}
+            story = fields.get("message") or event.get("reason") or "its process keeps ending"
+            where = _of(copy)
+            message = f"{where[0].upper()}{where[1:]}: {story}"
+            self.give_up(ledger, entry, copy, message, "copy-failed", permanent=False)
+        else:
+            return
+        reason = str(event.get("reason", ""))
+        self._under_way.record(ledger, f"instance says {name}", reason, instance_id)
+        self._under_way.changed(ledger.desired.endpoint)
+
+    async def _load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
+        endpoint, component = ledger.desired.endpoint, copy.component
+        request = load_request(endpoint, entry, copy)
+        self.settings.offer(ArtifactSource.from_dict(request["source"]))
+        if _is_asynchronous(ledger, entry):
+            request["waits_for_others"] = True
+        # The core's own limit ends a load that hangs; these are only the last resort.
+        download_s = component.download_timeout_s + 2 * self._spec.margin_s
+        client = self._under_way.client
+        async with self._turn_to_load(entry):
+            self._under_way.enter(copy, LOADING)
+            self._under_way.changed(endpoint)
+            began = self._under_way.clock.monotonic()
+            reply = await client(entry.instance_id).call(
+                {**request, "op": "prepare"}, timeout_s=download_s
+            )
+            copy.fetch_s = self._under_way.clock.monotonic() - began
+        copy.digest = str(reply.get("digest", ""))
+        await self._find_room(ledger, entry, copy, MemoryNeed(**reply["need"]))
+        if component.model.multi_model:
+            request["multi_model"]["quarantined"] = await self._record.quarantined(endpoint)
+        async with self._turn_to_load(entry):
+            self._under_way.enter(copy, LOADING)
+            self._under_way.changed(endpoint)
+            copy.asked = True
+            reply = await client(entry.instance_id).call(
+                request, timeout_s=download_s + component.startup_timeout_s
+            )
+        if copy.phase == LOADING:  # else it is being unloaded again
+            self._loaded(ledger, entry, copy, reply)
+            if component.model.multi_model:
+                await self._tell_pins(endpoint, copy)
+
+    async def _tell_pins(self, endpoint: str, copy: CopyEntry) -> None:
+        """A host that is ready is told of every pin from now on; here, of those before."""
+        async with self._record.telling:
+            pins = await self._record.pins(endpoint)
+            if not pins:
+                return
+            client = self._under_way.client(copy.instance_id)
+            await client.call({"op": "models", "copy": copy.copy, "pins": pins}, timeout_s=ANSWER_S)
+
+    def _loaded(
+        self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry, reply: Json
+    ) -> None:
+        description = reply.get("description") or {}
+        copy.model = description
+        copy.outstanding_max = int(description.get("outstanding_max", 1))
+        copy.model_memory_bytes = int(reply.get("memory_bytes", 0))
+        copy.load_s = float(reply.get("load_s", 0.0))
+        story = after_load(copy.component, copy.model_memory_bytes)
+        if story:
+            raise TooLarge(story)
+        copy.ready_since = self._under_way.clock.monotonic()
+        if copy.base_copy:
+            copy.need_bytes = 0  # what it keeps is measured as its base's
+        entry.memory_bytes = sum(  # until the first status call
+            one.model_memory_bytes for one in ledger.copies_on(entry.instance_id)
+        )
+        entry.note_memory(reply)
+        self._under_way.enter(copy, READY)
+        detail = f"{entry.instance_id} {copy.load_s:.2f}s"
+        self._under_way.record(ledger, "copy loaded", "load-done", detail)
+        copy.took = _took(copy, warm_up_s=float(reply.get("warm_up_s", 0.0)), now=copy.ready_since)
+        self._imported([str(name) for name in reply.get("modules", ())])
+        name = copy.component.component or copy.variant
+        self._ready_times.observe(ledger.desired.endpoint, name, copy.took)
+
+    async def _find_room(
+        self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry, need: MemoryNeed
+    ) -> None:
+        """Sets aside what the model needs, perhaps after a while. Raises `NoRoom`."""
+
+        def waits(decision: RoomDecision) -> None:
+            # No time runs while it waits for others.
+            self._under_way.enter(copy, LOADING, queued=True)
+            self._under_way.record(ledger, "wait for room", decision.reason, entry.instance_id)
+
+        story = before_load(copy.component, need)
+        if story:
+            raise TooLarge(story)
+        decision = await self._room.for_load(
+            entry, copy, need, measure=self._status.measure, waits=waits
+        )
+        if decision.outcome == NO_ROOM:
+            raise NoRoom(decision)
+        detail = f"{entry.instance_id} needs {copy.need_bytes / 2**30:.2f} GiB, {need.basis}"
+        self._under_way.record(ledger, "room for the model", decision.reason, detail)
+
+    @asynccontextmanager
+    async def _turn_to_load(self, entry: InstanceEntry) -> AsyncIterator[None]:
+        """A place among those that load; given back after a while, so that none is kept waiting
+        by models that never load."""
+        loads = self._guests_loads if entry.guest else self._loads
+        held = True
+
+        def give_back() -> None:
+            nonlocal held
+            if held:
+                held = False
+                loads.release()
+
+        await loads.acquire()
+        timer = asyncio.get_running_loop().call_later(self.settings.load_turn_s_max, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
+
+    async def _drain(self, ledger: EndpointLedger, copy: CopyEntry) -> None:
+        if not await self._publisher.drained((copy.copy,), self._spec.drain_s_max):
+            self._under_way.record(ledger, "requests cut off", "drain-timeout", copy.instance_id)
+        self._under_way.enter(copy, DRAINED)
+
+    async def _unload(
+        self, ledger: EndpointLedger, copy: CopyEntry, under_way: asyncio.Task[None] | None
+    ) -> None:
+        if under_way is not None:
+            # An instance that was told to load does so to the end: only then can it unload.
+            if not copy.asked or copy.ready_since is not None:
+                under_way.cancel()
+            try:
+                await asyncio.wait([under_way])
+            finally:
+                under_way.cancel()
+        timeout_s = self._spec.last_drain_s + self._spec.margin_s
+        await self._under_way.client(copy.instance_id).unload(copy.copy, timeout_s=timeout_s)
+        ledger.copies.pop(copy.copy, None)
+        self._under_way.record(ledger, "copy unloaded", "unload-done", copy.instance_id)
+
+    def _begin(self, copy: CopyEntry, work: Coroutine[Any, Any, None]) -> None:
+        self._under_way.begin(
+            (copy.instance_id, copy.copy),
+            work,
+            lambda ledger, entry, error: self._failed(ledger, entry, copy, error),
+        )
+
+    def _failed(
+        self,
+        ledger: EndpointLedger,
+        entry: InstanceEntry,
+        copy: CopyEntry,
+        error: PenstockError,
+    ) -> None:
+        if error.code == "instance-gone":
+            self._under_way.enter(entry, GONE)  # the fleet will say how it ended
+        elif copy.phase == UNLOADING:
+            # Nobody knows what it still has: its instance goes, and what else was on it comes back.
+            story = f"Variant {copy.variant}: {error.message}"
+            self._give_up_instance(ledger, entry, story, error.code, permanent=False)
+        elif isinstance(error, NoRoom):
+            self.give_up(ledger, entry, copy, error.message, error.code, permanent=True)
+        else:
+            permanent = is_permanent(error)
+            story = _story(copy, error)
+            self.give_up(ledger, entry, copy, story, error.code, permanent=permanent)
+
+
+def _took(copy: CopyEntry, *, warm_up_s: float, now: float) -> TimeToReady:
+    """From when it was asked for; an instance that was there already is no part of it."""
+    instance = copy.came_with
+    parts = TimeToReady(
+        start_s=0.0 if instance is None else instance.start_s,
+        connect_s=0.0 if instance is None else instance.connect_s,
+        fetch_s=copy.fetch_s,
+        load_s=max(copy.load_s - warm_up_s, 0.0),
+        warm_up_s=warm_up_s,
+    )
+    since = copy.asked_at if instance is None else instance.asked_at
+    return replace(parts, waited_s=max(now - since - parts.total_s, 0.0))
+
+
+def _story(copy: CopyEntry, error: PenstockError) -> str:
+    """For FailureReason: which model, what happened, what to do."""
+    hint = f" {error.hint}" if error.hint else ""
+    return (
+        f"Model {copy.component.model.model_name} of {_of(copy)} could not be"
+        f" loaded: {error.message}{'' if error.message.endswith('.') else '.'}{hint}"
+    )
+
+
+def _of(copy: CopyEntry) -> str:
+    """Whose it is, for people."""
+    component = copy.component.component
+    return f"inference component {component}" if component else f"variant {copy.variant}"
+
+
+def _is_asynchronous(ledger: EndpointLedger, entry: InstanceEntry) -> bool:
+    """Whether requests of its generation are asynchronous ones: whoever waits goes before them."""
+    generations = (ledger.desired.active, ledger.desired.target)
+    return any(
+        one is not None and one.generation == entry.generation and one.asynchronous is not None
+        for one in generations
+    )

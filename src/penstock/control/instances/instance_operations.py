@@ -1,0 +1,233 @@
+"""Operations on instances: start, stop; and what is done when one ends by itself.
+
+None of them decides anything: what came of them is in the ledger, and reconciliation looks again.
+An instance that is to be stopped has what is under way on it and its copies cancelled first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from penstock.control.instances.endpoint_log import folder_name
+from penstock.control.instances.entries import InstanceEntry
+from penstock.control.instances.instance_client import InstanceClient, Json
+from penstock.control.instances.ledger import EndpointLedger
+from penstock.control.instances.operation_settings import OperationSettings
+from penstock.control.instances.under_way import UnderWay
+from penstock.control.ports import RoutePublisher
+from penstock.control.store.target_model_record import TargetModelRecord, take_notes
+from penstock.core.deployment.attempts import is_permanent
+from penstock.core.deployment.endpoint_state import GONE, RUNNING, STARTING, STOPPING
+from penstock.core.residency.culprits import is_crash
+from penstock.errors import PenstockError
+from penstock.fleet.base import Fleet, InstanceExit, InstanceSpec
+
+#: Of an instance that has ended: what it said is in this machine's memory.
+_LAST_WORDS_S_MAX: Final = 1.0
+
+
+class InstanceOperations:
+    """Of all endpoints of this server."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        publisher: RoutePublisher,
+        settings: OperationSettings,
+        under_way: UnderWay,
+        record: TargetModelRecord,
+        on_event: Callable[[str, Json], None],
+    ) -> None:
+        """`on_event`: an instance's word about a copy on it."""
+        self._fleet = fleet
+        self._publisher = publisher
+        self._settings = settings
+        self._under_way = under_way
+        self._record = record
+        self._on_event = on_event
+        self._modules: set[str] = set()
+        self._starts = asyncio.Semaphore(settings.starts_max)
+        self._guests_starts = asyncio.Semaphore(1)  #: nobody else waits behind them
+        fleet.on_exit = self._on_exit
+
+    def start(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
+        """A new entry, phase starting."""
+        entry.asked_at = self._under_way.clock.monotonic()
+        self._under_way.add(ledger, entry)
+        self._under_way.enter(entry, STARTING, queued=True)
+        self._under_way.begin(
+            (entry.instance_id, None), self._start(ledger, entry), self._start_failed
+        )
+
+    def keep_warm(self, modules: Iterable[str] = ()) -> None:
+        """Spares stand ready, with what instances of this server were seen to import."""
+        if self._settings.warm_instances:
+            self._modules.update(modules)
+            self._fleet.keep_warm(self._settings.warm_instances, sorted(self._modules))
+
+    def stop(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
+        self._under_way.enter(entry, STOPPING)
+        under_way = self._under_way.take_tasks(entry.instance_id)
+        self._under_way.aside(self._stop(ledger, entry, under_way))
+
+    def give_up(
+        self,
+        ledger: EndpointLedger,
+        entry: InstanceEntry,
+        message: str,
+        reason: str,
+        *,
+        permanent: bool,
+    ) -> None:
+        """Records the slot's failure and stops the instance."""
+        self._under_way.record(ledger, "instance failed", reason, message)
+        now = self._under_way.clock.monotonic()
+        ledger.fail_instance(entry, message, permanent=permanent, now=now, reason=reason)
+        self.stop(ledger, entry)
+
+    async def admit_gateways(self, pids: Sequence[int]) -> None:
+        """Returns once every instance accepts connections of these processes.
+
+        One that is starting is told when it is reached; one that does not answer is looked after
+        elsewhere.
+        """
+        clients = list(self._under_way.clients.values())
+        await asyncio.gather(*(self._admit(one, pids) for one in clients), return_exceptions=True)
+
+    async def _admit(self, client: InstanceClient, pids: Sequence[int]) -> None:
+        op = {"op": "gateways", "pids": list(pids)}
+        await client.call(op, timeout_s=self._settings.status_s_max)
+
+    def log_path(self, ledger: EndpointLedger, entry: InstanceEntry) -> Path:
+        """One file per slot, so that a slot's log goes on over its instances."""
+        name = f"{entry.variant}-{entry.generation}-{entry.ordinal}.log"
+        return self._settings.log_dir / folder_name(ledger.desired.endpoint) / name
+
+    async def close(self) -> None:
+        """Cancels what is under way and ends every instance. Nothing is recorded any more."""
+        self._fleet.on_exit = lambda instance_id, how: None
+        await self._under_way.cancel()
+        for _, entry in self._under_way.instances():
+            await self._publisher.disconnect(entry.instance_id)
+        clients = list(self._under_way.clients.values())
+        await self._fleet.close()
+        # What their models counted last is said last.
+        await asyncio.gather(*(one.wait_ended(timeout_s=_LAST_WORDS_S_MAX) for one in clients))
+        for client in clients:
+            client.close()
+        await self._under_way.wait_asides()
+
+    async def _start(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
+        async with self._guests_starts if entry.guest else self._starts:
+            self._under_way.enter(entry, STARTING)
+            self._under_way.changed(ledger.desired.endpoint)  # its time limit runs from now
+            settings = dict(self._settings.instance_settings)
+            settings["work_dir"] = str(self._settings.work_dir)
+            if self._settings.access is not None:
+                settings["platform"] = (await self._settings.access()).to_dict()
+            monotonic = self._under_way.clock.monotonic
+            began = monotonic()
+            handle = await self._fleet.start(
+                InstanceSpec(
+                    instance_id=entry.instance_id,
+                    instance_type=entry.kind,
+                    log_path=self.log_path(ledger, entry),
+                    cache_dir=self._settings.cache_dir,
+                    guest=entry.guest,
+                    cores_max=entry.cores_max,
+                    settings=settings,
+                )
+            )
+            entry.pid, entry.address = handle.pid, handle.address
+            started = monotonic()
+            self._under_way.clients[entry.instance_id] = client = await InstanceClient.connect(
+                entry.instance_id,
+                handle.address,
+                on_event=lambda event: self._on_event(entry.instance_id, event),
+                on_close=lambda: self._on_close(entry.instance_id),
+                tls=self._settings.tls,
+            )
+            if self._settings.gateway_pids is not None:
+                await self._admit(client, self._settings.gateway_pids())
+            await self._publisher.connect(entry.instance_id, handle.address)
+            entry.start_s, entry.connect_s = started - began, monotonic() - started
+        self._under_way.enter(entry, RUNNING)
+        ledger.had(entry)
+
+    def _start_failed(
+        self, ledger: EndpointLedger, entry: InstanceEntry, error: PenstockError
+    ) -> None:
+        if error.code == "instance-gone":
+            self._under_way.enter(entry, GONE)  # the fleet will say how it ended
+            return
+        hint = f" {error.hint}" if error.hint else ""
+        story = f"Variant {entry.variant}: {error.message}.{hint}"
+        self.give_up(ledger, entry, story, error.code, permanent=is_permanent(error))
+
+    async def _stop(
+        self,
+        ledger: EndpointLedger,
+        entry: InstanceEntry,
+        under_way: list[asyncio.Task[None]],
+    ) -> None:
+        for task in under_way:
+            task.cancel()
+        if under_way:
+            await asyncio.wait(under_way)
+        try:
+            # The data connection stays until the end: the instance answers what it still holds.
+            client = self._under_way.clients.get(entry.instance_id)
+            # What a guest has under way is done again: who waits for its memory has it at once. One
+            # that hangs would not hear that it is to end, and its place is wanted.
+            at_once = entry.guest or entry.hangs
+            grace_s = 0.0 if at_once else self._settings.stop_grace_s
+            await self._fleet.stop(entry.instance_id, grace_s=grace_s)
+            if client is not None:  # its last words are what its models were counted last
+                await client.wait_ended(timeout_s=_LAST_WORDS_S_MAX)
+        finally:
+            take_notes(self._settings.work_dir, entry.instance_id)  # nobody is to blame
+            self._remove(ledger, entry)
+
+    def _on_exit(self, instance_id: str, how: InstanceExit) -> None:
+        """The fleet: an instance ended by itself."""
+        found = self._under_way.find(instance_id)
+        if found is None or found[1].phase == STOPPING:
+            return
+        ledger, entry = found
+        loading = any(copy.ready_since is None for copy in ledger.copies_on(instance_id))
+        when = " while it loaded its model" if loading else ""
+        message = f"Variant {entry.variant}{when}: {how.story}"
+        self._under_way.record(ledger, "instance ended", "instance-exit", message)
+        self._note_crash(ledger, entry, how)
+        now = self._under_way.clock.monotonic()
+        reason = "instance-stood-still" if how.stood_still else "instance-exit"
+        ledger.fail_instance(entry, message, permanent=False, now=now, reason=reason)
+        for task in self._under_way.take_tasks(instance_id):
+            task.cancel()
+        self._remove(ledger, entry)
+
+    def _note_crash(self, ledger: EndpointLedger, entry: InstanceEntry, how: InstanceExit) -> None:
+        """Which target models were at work: the next host is told of those that are to blame."""
+        noted = take_notes(self._settings.work_dir, entry.instance_id)
+        if not noted or not is_crash(how.code):
+            return
+        names = ", ".join(sorted(one.name for one in noted))
+        self._under_way.record(ledger, "models at work noted", "instance-crashed", names[:400])
+        self._under_way.aside(self._record.crashed(ledger.desired.endpoint, noted))
+
+    def _on_close(self, instance_id: str) -> None:
+        self._under_way.clients.pop(instance_id, None)
+        found = self._under_way.find(instance_id)
+        if found is not None:
+            ledger, entry = found
+            if entry.phase not in (STARTING, STOPPING, GONE):
+                self._under_way.enter(entry, GONE)
+            self._under_way.changed(ledger.desired.endpoint)
+
+    def _remove(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
+        self._under_way.aside(self._publisher.disconnect(entry.instance_id))
+        self._under_way.remove(ledger, entry)

@@ -1,0 +1,329 @@
+"""What the control plane sees of one endpoint: instances, copies, failures, routes, history.
+
+It records and counts; `core/endpoint/reconcile.py` decides with what it shows. Nothing here survives the
+process: after a start everything is observed anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.core.deployment.attempts import ReconcileSpec, failure_count
+from penstock.core.deployment.component_spec import component_of
+from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes, VariantSpec
+from penstock.core.deployment.endpoint_state import (
+    READY,
+    RUNNING,
+    STARTING,
+    EndpointDesired,
+    EndpointObserved,
+    PoolShortage,
+    SlotFailure,
+)
+from penstock.core.endpoint import instance_pools
+
+_log = logging.getLogger(__name__)
+
+_ACTIVITIES_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """One thing that was done, or that happened, and why."""
+
+    at: float  #: seconds since the epoch
+    what: str
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A place for an instance of a variant, or for a copy of one of its components."""
+
+    variant: str
+    generation: int
+    ordinal: int
+    component: str = ""  #: none: an instance's
+
+
+class EndpointLedger:
+    """One endpoint's."""
+
+    def __init__(self, desired: EndpointDesired, spec: ReconcileSpec) -> None:
+        self.desired = desired
+        self.instances: dict[str, InstanceEntry] = {}
+        self.copies: dict[int, CopyEntry] = {}
+        self.published: EndpointRoutes | None = None
+        self.activities: deque[Activity] = deque(maxlen=_ACTIVITIES_MAX)
+        self.released: dict[str, float] = {}  #: by variant, when one went as no copy needed it
+        self._failures: dict[Slot, SlotFailure] = {}
+        self._shortages: dict[tuple[str, int, str], PoolShortage] = {}
+        self._spec = spec
+
+    @property
+    def guest(self) -> bool:
+        """It takes what others leave."""
+        deployments = (self.desired.active, self.desired.target)
+        return any(one is not None and one.guest for one in deployments)
+
+    def record(self, at: float, what: str, reason: str, detail: str = "") -> None:
+        """Adds to the history; the same thing again right away is not a new one."""
+        last = self.activities[-1] if self.activities else None
+        if last is None or (last.what, last.reason, last.detail) != (what, reason, detail):
+            self.activities.append(Activity(at=at, what=what, reason=reason, detail=detail))
+            _log.info("%s: %s (%s) %s", self.desired.endpoint, what, reason, detail)
+
+    def wish(self, desired: EndpointDesired) -> None:
+        """A new wish gives the slots that it concerns fresh attempts, and forgets generations and
+        components that are gone. What is wished of one component does not concern another's."""
+        if desired == self.desired:
+            return
+        former, self.desired = self.desired, desired
+        concerned = {one.name for one in set(former.components) ^ set(desired.components)}
+        every = replace(former, components=()) != replace(desired, components=())
+        generations = {
+            one.generation for one in (desired.active, desired.target) if one is not None
+        }
+        there = {one.name for one in desired.components}
+        kept: dict[Slot, SlotFailure] = {}
+        for slot, failure in self._failures.items():
+            component = component_of(slot.component)
+            if slot.generation not in generations or (component and component not in there):
+                continue
+            fresh = every or not component or component in concerned
+            kept[slot] = replace(failure, count=0, permanent=False) if fresh else failure
+        self._failures = kept
+        if every:
+            self._shortages.clear()
+
+    def deployment(self, generation: int) -> DeploymentSpec:
+        """Raises `AssertionError` where it is not wished (any more)."""
+        for one in (self.desired.active, self.desired.target):
+            if one is not None and one.generation == generation:
+                return one
+        raise AssertionError(f"{self.desired.endpoint} has no generation {generation}")
+
+    def variant(self, name: str, generation: int) -> VariantSpec:
+        """As `deployment`."""
+        variants = self.deployment(generation).variants
+        return next(one for one in variants if one.name == name)
+
+    def copies_on(self, instance_id: str) -> list[CopyEntry]:
+        return [copy for copy in self.copies.values() if copy.instance_id == instance_id]
+
+    def remove_instance(self, instance_id: str) -> None:
+        """With the copies on it."""
+        self.instances.pop(instance_id, None)
+        for copy in self.copies_on(instance_id):
+            del self.copies[copy.copy]
+
+    def fail_instance(
+        self,
+        entry: InstanceEntry,
+        message: str,
+        *,
+        permanent: bool,
+        now: float,
+        reason: str = "",
+    ) -> None:
+        """Its slot has failed; what it takes with it is the caller's to clean up. Where its pool
+        has no room, that is the pool's failure: another one may have some."""
+        kind = entry.kind.name
+        if reason in instance_pools.SHORTAGES and self._has_pools(entry.variant, entry.generation):
+            self.short(entry.variant, entry.generation, kind, reason, message, now=now)
+            return
+        since = [
+            copy.ready_since
+            for copy in self.copies_on(entry.instance_id)
+            if copy.ready_since is not None
+        ]
+        slot = Slot(variant=entry.variant, generation=entry.generation, ordinal=entry.ordinal)
+        ready_s = now - min(since) if since else 0.0
+        self.fail(
+            slot, message, permanent=permanent, ready_s=ready_s, now=now, reason=reason,
+            guest=entry.guest,
+        )  # fmt: skip
+
+    def short(
+        self,
+        variant: str,
+        generation: int,
+        instance_type: str,
+        reason: str,
+        message: str,
+        *,
+        now: float,
+        waits: bool = False,
+    ) -> None:
+        """A pool of a variant that has several can't give an instance now."""
+        key = variant, generation, instance_type
+        found = PoolShortage(
+            variant=variant,
+            generation=generation,
+            instance_type=instance_type,
+            count=1,
+            at=now,
+            reason=reason,
+            message=message,
+            waits=waits,
+        )
+        former = self._shortages.get(key)
+        self._shortages[key] = instance_pools.shortage_of(former, found, spec=self._spec)
+
+    def had(self, entry: InstanceEntry) -> None:
+        """An instance runs: its pool was not short when it was asked for."""
+        key = entry.variant, entry.generation, entry.kind.name
+        former = self._shortages.get(key)
+        if former is not None and former.at < entry.asked_at:
+            del self._shortages[key]
+
+    def _has_pools(self, variant: str, generation: int) -> bool:
+        deployments = (self.desired.active, self.desired.target)
+        return any(
+            one.name == variant and one.pools
+            for deployment in deployments
+            if deployment is not None and deployment.generation == generation
+            for one in deployment.variants
+        )
+
+    def fail_copy(
+        self, copy: CopyEntry, message: str, *, permanent: bool, now: float, reason: str = ""
+    ) -> None:
+        """As `fail_instance`, of a copy whose instance goes on without it."""
+        slot = Slot(
+            variant=copy.variant,
+            generation=copy.generation,
+            component=copy.component.name,
+            ordinal=copy.ordinal,
+        )
+        ready_s = 0.0 if copy.ready_since is None else now - copy.ready_since
+        self.fail(slot, message, permanent=permanent, ready_s=ready_s, now=now, reason=reason)
+
+    def fail(
+        self,
+        slot: Slot,
+        message: str,
+        *,
+        permanent: bool,
+        now: float,
+        ready_s: float = 0.0,
+        refused: bool = False,
+        reason: str = "",
+        guest: bool = False,
+    ) -> None:
+        former = self._failures.get(slot)
+        self._failures[slot] = SlotFailure(
+            variant=slot.variant,
+            generation=slot.generation,
+            component=slot.component,
+            ordinal=slot.ordinal,
+            count=failure_count(former, ready_s=ready_s, spec=self._spec, guest=guest),
+            at=now,
+            message=message,
+            permanent=permanent,
+            refused=refused,
+            reason=reason,
+        )
+
+    def publish(self, routes: EndpointRoutes | None) -> None:
+        """Remembers what gateways were told; copies named once may have requests in flight."""
+        self.published = routes
+        if routes is None:
+            return
+        for variant in routes.variants:
+            for route in variant.copies:
+                if route.copy in self.copies:
+                    self.copies[route.copy].routed = True
+
+    def observed(self, outstanding: Callable[[int], int] = lambda copy: 0) -> EndpointObserved:
+        """`outstanding`: of a copy, at this moment."""
+        return EndpointObserved(
+            instances=tuple(entry.observed() for entry in self.instances.values()),
+            copies=tuple(
+                copy.observed(outstanding(copy.copy), instance_type=self._type_of(copy.instance_id))
+                for copy in self.copies.values()
+            ),
+            failures=tuple(self._failures.values()),
+            published=self.published,
+            released=tuple(self.released.items()),
+            shortages=tuple(self._shortages.values()),
+        )
+
+    def _type_of(self, instance_id: str) -> str:
+        entry = self.instances.get(instance_id)
+        return entry.kind.name if entry is not None else ""
+
+    def awaits_copy(self) -> bool:
+        """Whether an instance is about to be told what to load. One that takes inference components
+        may stay without any for as long as it likes."""
+        generations = (self.desired.active, self.desired.target)
+        takes = any(one is not None and one.takes_components for one in generations)
+        return not takes and any(entry.phase == RUNNING and not on for entry, on in self.held())
+
+    def component_counts(self) -> dict[str, int]:
+        """Ready copies by inference component, of the generation that is shown."""
+        return {name: sum(types.values()) for name, types in self.component_types().items()}
+
+    def component_types(self) -> dict[str, dict[str, int]]:
+        """As `component_counts`, by instance type."""
+        deployment = self.desired.active or self.desired.target
+        counts: dict[str, dict[str, int]] = {one.name: {} for one in self.desired.components}
+        for copy in self.copies.values():
+            name = component_of(copy.component.name)
+            if (
+                name in counts
+                and copy.phase == READY
+                and deployment is not None
+                and copy.generation == deployment.generation
+            ):
+                kind = self._type_of(copy.instance_id)
+                counts[name][kind] = counts[name].get(kind, 0) + 1
+        return counts
+
+    def kept_counts(self) -> dict[str, int]:
+        """Instances that are there or on their way and will stay, by variant."""
+        deployment = self.desired.active or self.desired.target
+        counts: dict[str, int] = {}
+        for entry in self.instances.values():
+            if (
+                entry.phase in (STARTING, RUNNING)
+                and not entry.leaving
+                and deployment is not None
+                and entry.generation == deployment.generation
+            ):
+                counts[entry.variant] = counts.get(entry.variant, 0) + 1
+        return counts
+
+    def ready_counts(self) -> dict[str, int]:
+        """Instances that serve now, by variant of the generation that is shown. One that takes
+        inference components serves once it runs."""
+        return {name: sum(types.values()) for name, types in self.pool_counts().items()}
+
+    def pool_counts(self) -> dict[str, dict[str, int]]:
+        """Instances that serve now, by variant and type, as `ready_counts`."""
+        deployment = self.desired.active or self.desired.target
+        if deployment is None:
+            return {}
+        ready = {variant.name for variant in deployment.variants if variant.model is None}
+        serving = {copy.instance_id for copy in self.copies.values() if copy.phase == READY}
+        counts: dict[str, dict[str, int]] = {one.name: {} for one in deployment.variants}
+        for entry in self.instances.values():
+            if (
+                entry.phase == RUNNING
+                and entry.generation == deployment.generation
+                and (entry.instance_id in serving or entry.variant in ready)
+            ):
+                of_type = counts.setdefault(entry.variant, {})
+                of_type[entry.kind.name] = of_type.get(entry.kind.name, 0) + 1
+        return counts
+
+    def held(self) -> Iterator[tuple[InstanceEntry, list[CopyEntry]]]:
+        """Every instance with the copies on it."""
+        for entry in self.instances.values():
+            yield entry, self.copies_on(entry.instance_id)

@@ -1,0 +1,129 @@
+"""Deployments that are no endpoints: instances and copies of work that nobody invokes.
+
+The reconciler keeps them up as it does endpoints', and nobody else knows of them: no gateway routes
+to them, no list shows them, no metric counts them. They are not on record either: whoever hosts one
+says so again after a start of the server, and takes it back when its work is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.control.instances.ledger import EndpointLedger
+from penstock.core.deployment.deployment import DeploymentSpec
+from penstock.core.deployment.endpoint_state import (
+    DELETING,
+    IN_SERVICE,
+    READY,
+    RUNNING,
+    STARTING,
+    EndpointDesired,
+    SlotFailure,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedCopy:
+    """A copy that answers."""
+
+    copy: int
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedSeen:
+    """A hosted deployment as it is now."""
+
+    copies: tuple[HostedCopy, ...]  #: those that answer
+    instances: int  #: that it holds, in any phase
+    coming: int  #: of them, those without a copy that answers
+    starting: int = 0  #: of those, the ones that have no connection yet
+    price_per_hour: float  #: of all of them, US dollars
+    failures: tuple[SlotFailure, ...]  #: the last of each slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hosted:
+    desired: EndpointDesired
+    changed: Callable[[], None]
+    on_event: Callable[[dict[str, Any]], None]
+
+
+class HostedDeployments:
+    """Those of one server, by name without case. Names have a slash, as no endpoint's has."""
+
+    def __init__(self) -> None:
+        self._hosted: dict[str, _Hosted] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._hosted
+
+    def add(
+        self,
+        deployment: DeploymentSpec,
+        changed: Callable[[], None],
+        on_event: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """`changed` is called when there is something else to see, `on_event` with what its
+        instances say of their work."""
+        assert "/" in deployment.endpoint, "an endpoint might have this name"
+        desired = EndpointDesired(
+            endpoint=deployment.endpoint, status=IN_SERVICE, active=deployment
+        )
+        hosted = _Hosted(desired=desired, changed=changed, on_event=on_event)
+        self._hosted[deployment.endpoint.lower()] = hosted
+
+    def end(self, name: str) -> None:
+        """Its instances are to be stopped."""
+        found = self._hosted.get(name.lower())
+        if found is not None:
+            desired = EndpointDesired(
+                endpoint=found.desired.endpoint, status=DELETING, active=found.desired.active
+            )
+            self._hosted[name.lower()] = _Hosted(
+                desired=desired, changed=found.changed, on_event=found.on_event
+            )
+
+    def forget(self, name: str) -> None:
+        """Nothing is left of it."""
+        found = self._hosted.pop(name.lower(), None)
+        if found is not None:
+            found.changed()
+
+    def desired(self, name: str) -> EndpointDesired | None:
+        found = self._hosted.get(name.lower())
+        return None if found is None else found.desired
+
+    def changed(self, name: str) -> None:
+        found = self._hosted.get(name.lower())
+        if found is not None:
+            found.changed()
+
+    def on_event(self, name: str, event: dict[str, Any]) -> None:
+        found = self._hosted.get(name.lower())
+        if found is not None:
+            found.on_event(event)
+
+
+def seen_of(ledger: EndpointLedger) -> HostedSeen:
+    """Copies on instances that have closed their connection do not answer."""
+    running = {one.instance_id for one in ledger.instances.values() if one.phase == RUNNING}
+    copies = tuple(
+        HostedCopy(copy=copy.copy, instance_id=copy.instance_id)
+        for copy in ledger.copies.values()
+        if copy.phase == READY and copy.instance_id in running
+    )
+    answering = {one.instance_id for one in copies}
+    return HostedSeen(
+        copies=copies,
+        instances=len(ledger.instances),
+        coming=sum(
+            one.phase in (STARTING, RUNNING) and one.instance_id not in answering
+            for one in ledger.instances.values()
+        ),
+        starting=sum(one.phase == STARTING for one in ledger.instances.values()),
+        price_per_hour=sum(one.kind.price_per_hour for one in ledger.instances.values()),
+        failures=ledger.observed().failures,
+    )

@@ -1,0 +1,395 @@
+"""Drives every endpoint from what is to what should be.
+
+One task for the whole server: it waits for something to have changed or for a decision's deadline,
+asks `core/endpoint/reconcile.py` what to do, and begins it. Long operations run in `operations.py` and
+come back as changes. Every rule is in `core/`; what is here is waiting, calling and writing down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from penstock.clock import Clock
+from penstock.control.housekeeping import Housekeeping, InUse
+from penstock.control.instances import endpoint_log
+from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.control.instances.ledger import Activity, EndpointLedger
+from penstock.control.instances.operation_settings import OperationSettings
+from penstock.control.instances.operations import Operations
+from penstock.control.instances.room import Room
+from penstock.control.ports import ModelCounted, RoutePublisher
+from penstock.control.reconcile.actions import FAILED, WAITS, Actions, told
+from penstock.control.reconcile.hosted import HostedDeployments
+from penstock.control.reconcile.ready_times_file import ReadyTimesFile
+from penstock.control.store.records import NotFound, UnreadableRecord
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.control.store.target_model_record import TargetModelRecord
+from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.endpoint_state import (
+    DELETING,
+    LOADING,
+    Action,
+    DrainCopy,
+    EndpointDesired,
+    FinishDelete,
+    ForgetComponent,
+    LoadCopy,
+    PublishRoutes,
+    RefuseCopy,
+    RefuseInstance,
+    SetComponent,
+    SetStatus,
+    StartInstance,
+    StopInstance,
+    UnloadCopy,
+    WithdrawRoutes,
+)
+from penstock.core.endpoint.ready_times import ReadyTimes
+from penstock.core.endpoint.reconcile import decide
+from penstock.errors import PenstockError
+from penstock.fleet.base import Fleet
+from penstock.fleet.catalogue import InstanceCatalogue
+from penstock.metrics import item_failures
+from penstock.metrics.item_failures import apart
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 1.0  #: when the database could not be written
+_BUG_RETRY_S: Final = 5.0  #: after an exception that is ours: other endpoints go on
+_STATUS_INTERVAL_S: Final = 5.0
+_TIDY_INTERVAL_S: Final = 60.0
+
+
+class ReconcilerDriver:
+    """The driver of `core.reconcile.decide` for all endpoints of one server."""
+
+    def __init__(
+        self,
+        *,
+        database: StoreThread,
+        fleet: Fleet,
+        publisher: RoutePublisher,
+        clock: Clock,
+        catalogue: InstanceCatalogue,
+        available_bytes: Callable[[], int | None],
+        settings: OperationSettings,
+        record: TargetModelRecord,
+        housekeeping: Housekeeping | None = None,
+        spec: ReconcileSpec | None = None,
+        model_counted: ModelCounted = lambda *counted: None,
+        ready_times_file: Path | None = None,
+    ) -> None:
+        """`available_bytes`: what the machine has free at this moment; None = not known."""
+        self._database = database
+        self._publisher = publisher
+        self._clock = clock
+        self._spec = spec or ReconcileSpec()
+        self._housekeeping = housekeeping
+        self._log_dir = settings.log_dir
+        self.ready_times = ReadyTimes()
+        self.spares = fleet.spares
+        self.fleet = fleet
+        self._kept_times = (
+            ReadyTimesFile(ready_times_file, self.ready_times) if ready_times_file else None
+        )
+        self.hosted = HostedDeployments()
+        self._room = Room(
+            catalogue.machine,
+            self._held,
+            available_bytes,
+            fleet.spares,
+            self._end_guest,
+            settings.instance_limits,
+        )
+        self.work = Operations(
+            fleet=fleet,
+            publisher=publisher,
+            clock=clock,
+            settings=settings,
+            spec=self._spec,
+            changed=self._changed,
+            room=self._room,
+            room_changed=self._room_changed,
+            record=record,
+            model_counted=model_counted,
+            ready_times=self.ready_times,
+            told=self.hosted.on_event,
+        )
+        self._actions = Actions(work=self.work, room=self._room, catalogue=catalogue, clock=clock)
+        self._ledgers: dict[str, EndpointLedger] = {}
+        self._dirty: dict[str, None] = {}  #: to be decided again, in order
+        self._stale: dict[str, None] = {}  #: to be read again from the store first
+        self._waiting: dict[str, None] = {}  #: for room on the machine
+        self._deadlines: dict[str, float] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._status_due = 0.0
+        self._tidy_due = 0.0
+        self._tidying: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Takes up every endpoint that is on record, oldest first."""
+        if self._kept_times is not None:
+            self._kept_times.read()
+        for record in await self._database.call(Store.all_endpoints):
+            with apart("endpoints", record.name):
+                self._ledgers[record.name.lower()] = EndpointLedger(record.desired(), self._spec)
+                self._changed(record.name)
+        self.work.instances.keep_warm()
+        self._status_due = self._clock.monotonic() + _STATUS_INTERVAL_S
+        self._task = asyncio.create_task(self._run(), name="reconciler")
+
+    def notify(self, endpoint: str) -> None:
+        """The record of an endpoint has changed: read it again and act."""
+        self._stale[endpoint.lower()] = None
+        self._changed(endpoint)
+
+    async def close(self) -> None:
+        """Ends every instance; the record stays, so that the next start brings all back."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+        if self._tidying is not None:
+            await asyncio.wait([self._tidying])
+            self._tidying = None
+        await self.work.close()
+        if self._kept_times is not None:
+            await asyncio.to_thread(self._kept_times.write)
+
+    def ledger(self, endpoint: str) -> EndpointLedger | None:
+        """What is seen of an endpoint now; None if it is unknown."""
+        return self._ledgers.get(endpoint.lower())
+
+    def activities(self, endpoint: str) -> list[Activity]:
+        """What was done for it and why, oldest first."""
+        ledger = self.ledger(endpoint)
+        return list(ledger.activities) if ledger is not None else []
+
+    def _changed(self, endpoint: str) -> None:
+        self._dirty[endpoint.lower()] = None
+        self._wake.set()
+        self.hosted.changed(endpoint)
+
+    def _room_changed(self) -> None:
+        for key in self._waiting:
+            self._dirty[key] = None
+        self._waiting.clear()
+        self._room.changed()
+        self._wake.set()
+
+    def _held(self) -> Iterator[tuple[InstanceEntry, list[CopyEntry]]]:
+        """Every instance of this server with the copies on it."""
+        return (one for ledger in self._ledgers.values() for one in ledger.held())
+
+    def _end_guest(self, instance_id: str, reason: str) -> None:
+        """Its memory is wanted; reconciliation starts it again when there is room."""
+        for ledger in self._ledgers.values():
+            entry = ledger.instances.get(instance_id)
+            if entry is not None:
+                ledger.record(self._clock.wall(), "stop instance", reason, instance_id)
+                self.work.instances.stop(ledger, entry)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._round()
+            except Exception:
+                _log.exception("reconciliation failed")
+                await asyncio.sleep(_BUG_RETRY_S)
+
+    async def _round(self) -> None:
+        await self._wait()
+        now = self._clock.monotonic()
+        due = [key for key, at in self._deadlines.items() if now >= at]
+        for key in sorted(dict.fromkeys((*self._dirty, *due)), key=self._is_guest):
+            await self._turn(key)
+        if now >= self._status_due:
+            self._status_due = now + _STATUS_INTERVAL_S
+            self.work.status.ask()
+            await self._look_for_wishes()
+            if self._kept_times is not None:
+                await asyncio.to_thread(self._kept_times.write)
+        if now >= self._tidy_due and (self._tidying is None or self._tidying.done()):
+            self._tidy_due = now + _TIDY_INTERVAL_S
+            self._tidying = asyncio.create_task(self._tidy())
+
+    def _is_guest(self, key: str) -> bool:
+        """Guests come last: what was freed is for whoever else waits."""
+        ledger = self._ledgers.get(key)
+        return ledger is not None and ledger.guest
+
+    async def _tidy(self) -> None:
+        if self._housekeeping is not None:
+            ledgers = self._ledgers.values()
+            copies = [copy for ledger in ledgers for copy in ledger.copies.values()]
+            in_use = InUse(
+                digests=frozenset(
+                    digest for copy in copies for digest in (copy.digest, *copy.model_digests)
+                ),
+                logs=frozenset(
+                    self.work.instances.log_path(ledger, entry)
+                    for ledger in ledgers
+                    for entry in ledger.instances.values()
+                ),
+                loading=any(copy.phase == LOADING for copy in copies)
+                or any(ledger.awaits_copy() for ledger in ledgers),
+            )
+            await asyncio.to_thread(self._housekeeping.tidy, in_use)
+
+    async def _look_for_wishes(self) -> None:
+        """Who recorded a wish may have been cut off before it said so."""
+        try:
+            for name in await self._database.call(Store.unsettled_endpoints):
+                self.notify(name)
+        except PenstockError as error:
+            _log.warning("endpoints can't be read: %s: %s", error.code, error.message)
+
+    async def _wait(self) -> None:
+        """Until something has changed or the nearest deadline has come."""
+        until = min([self._status_due, *self._deadlines.values()])
+        if not self._dirty:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(max(until - self._clock.monotonic(), 0.0)):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _turn(self, key: str) -> None:
+        """One decision for one endpoint, carried out. Failures are tried again, never fatal."""
+        self._dirty.pop(key, None)
+        self._deadlines.pop(key, None)
+        try:
+            if key in self._stale:
+                await self._read(key)
+            ledger = self._ledgers.get(key)
+            if ledger is None:
+                return
+            decision = decide(
+                ledger.desired,
+                ledger.observed(self._publisher.outstanding),
+                now=self._clock.monotonic(),
+                spec=self._spec,
+            )
+            if decision.next_deadline is not None:
+                self._deadlines[key] = decision.next_deadline
+            for action in decision.actions:
+                await self._carry_out(key, ledger, action)
+        except UnreadableRecord as error:  # what serves goes on as it is
+            item_failures.note("endpoints", key, error)
+            self._deadlines[key] = self._clock.monotonic() + _BUG_RETRY_S
+        except PenstockError as error:
+            _log.warning("endpoint %s: %s: %s %s", key, error.code, error.message, error.hint)
+            self._deadlines[key] = self._clock.monotonic() + _RETRY_S
+        except Exception as error:
+            item_failures.note("endpoints", key, error)
+            self._deadlines[key] = self._clock.monotonic() + _BUG_RETRY_S
+
+    async def _read(self, key: str) -> None:
+        ledger = self._ledgers.get(key)
+        hosted = self.hosted.desired(key)
+        if hosted is not None:
+            self._stale.pop(key, None)
+            self._wish(key, hosted)
+            return
+        try:
+            # The mark goes first: a change while the store reads marks it again.
+            self._stale.pop(key, None)
+            desired = (await self._database.call(Store.describe_endpoint, key)).desired()
+        except NotFound:
+            if ledger is not None:
+                ledger.wish(replace(ledger.desired, status=DELETING))
+            return
+        except BaseException:
+            self._stale[key] = None
+            raise
+        self._wish(key, desired)
+
+    def _wish(self, key: str, desired: EndpointDesired) -> None:
+        ledger = self._ledgers.get(key)
+        if ledger is None:
+            self._ledgers[key] = EndpointLedger(desired, self._spec)
+        elif desired != ledger.desired:
+            ledger.wish(desired)
+        self._changed(key)
+
+    async def _carry_out(self, key: str, ledger: EndpointLedger, action: Action) -> None:
+        if not isinstance(action, StartInstance):  # it says itself what came of it
+            ledger.record(self._clock.wall(), *told(action))
+        match action:
+            case StartInstance():
+                began = self._actions.start(ledger, action)
+                if began == WAITS:
+                    self._waiting[key] = None
+                elif began == FAILED:
+                    self._changed(key)
+            case StopInstance():
+                self._actions.stop(ledger, action)
+            case LoadCopy():
+                self._actions.load(ledger, action)
+            case DrainCopy():
+                self._actions.drain(ledger, action)
+            case UnloadCopy():
+                self._actions.unload(ledger, action)
+            case RefuseInstance():
+                self._actions.refuse_instance(ledger, action)
+                self._changed(key)
+            case RefuseCopy():
+                self._actions.refuse(ledger, action)
+                self._changed(key)
+            case PublishRoutes(routes=routes):
+                if key not in self.hosted:
+                    self._publisher.publish(routes)
+                ledger.publish(routes)
+            case WithdrawRoutes():
+                self._publisher.withdraw(ledger.desired.endpoint)
+                ledger.publish(None)
+            case SetStatus():
+                await self._set_status(key, ledger, action)
+            case SetComponent():
+                await self._set_component(key, ledger, action)
+            case ForgetComponent(component=component):
+                name = ledger.desired.endpoint
+                record = await self._database.call(Store.forget_component, name, component)
+                self._wish(key, record.desired())
+            case FinishDelete():
+                if key not in self.hosted:
+                    await self._database.call(Store.finish_delete, ledger.desired.endpoint)
+                del self._ledgers[key]
+                self.ready_times.forget(key)
+                self.hosted.forget(key)
+
+    async def _set_component(self, key: str, ledger: EndpointLedger, action: SetComponent) -> None:
+        name, wall = ledger.desired.endpoint, self._clock.wall()
+        if action.failure_reason:
+            words = f"{action.component} {action.status}: {action.failure_reason}"
+            await asyncio.to_thread(endpoint_log.tell, self._log_dir, name, words, wall=wall)
+        record = await self._database.call(Store.set_component, name, action, now=wall)
+        self._wish(key, record.desired())
+
+    async def _set_status(self, key: str, ledger: EndpointLedger, action: SetStatus) -> None:
+        if action.failure_reason:  # first: whoever reads the reason may look for more
+            name, wall = ledger.desired.endpoint, self._clock.wall()
+            words = f"{action.status}: {action.failure_reason}"
+            await asyncio.to_thread(endpoint_log.tell, self._log_dir, name, words, wall=wall)
+        record = await self._database.call(
+            Store.set_status,
+            ledger.desired.endpoint,
+            action.status,
+            now=self._clock.wall(),
+            failure_reason=action.failure_reason,
+            active_generation=action.active_generation,
+            restore_previous=action.restore_previous,
+        )
+        if record is None:
+            ledger.wish(replace(ledger.desired, status=DELETING))
+            self._changed(key)
+        else:
+            self._wish(key, record.desired())

@@ -1,0 +1,83 @@
+"""Instances and the copies on them, as status reports show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.core.deployment.endpoint_state import READY, RUNNING
+from penstock.core.endpoint.ready_times import TimeToReady
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyView:
+    """One copy."""
+
+    copy: int
+    component: str
+    phase: str  #: the instance's, where that does not run
+    load_s: float
+    model_memory_bytes: int  #: what loading it took
+    cores: float = 0.0  #: set aside for it; 0 = it shares its instance's
+    memory_bytes: int = 0  #: the same
+    took: TimeToReady | None = None  #: until it was ready; None: it is not yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceView:
+    """One instance."""
+
+    instance_id: str
+    variant: str
+    generation: int
+    phase: str
+    instance_type: str
+    cores: float
+    memory_bytes_max: int  #: what the instance was given
+    memory_bytes: int  #: what it and its workers take, measured a few seconds ago at most
+    pid: int | None
+    log_path: Path
+    copies: tuple[CopyView, ...]
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Of its copies; its own where it has none yet."""
+        return tuple(copy.phase for copy in self.copies) or (self.phase,)
+
+    @property
+    def serves(self) -> bool:
+        return READY in self.states
+
+    @property
+    def load_s(self) -> float:
+        """What loading its copies took together."""
+        return sum(copy.load_s for copy in self.copies)
+
+
+def instance_view(entry: InstanceEntry, copies: list[CopyEntry], log_path: Path) -> InstanceView:
+    return InstanceView(
+        instance_id=entry.instance_id,
+        variant=entry.variant,
+        generation=entry.generation,
+        phase=entry.phase,
+        instance_type=entry.kind.name,
+        cores=entry.kind.cores,
+        memory_bytes_max=entry.kind.memory_bytes,
+        memory_bytes=entry.memory_bytes,
+        pid=entry.pid,
+        log_path=log_path,
+        copies=tuple(
+            CopyView(
+                copy=copy.copy,
+                component=copy.component.name,
+                phase=copy.phase if entry.phase == RUNNING else entry.phase,
+                load_s=copy.load_s,
+                model_memory_bytes=copy.model_memory_bytes,
+                cores=copy.component.need.cores,
+                memory_bytes=copy.component.need.memory_bytes,
+                took=copy.took,
+            )
+            for copy in copies
+        ),
+    )

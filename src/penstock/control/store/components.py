@@ -1,0 +1,261 @@
+"""Inference components in the store: steps inside a transaction, for the store and the autoscaler.
+
+Each function takes an open connection, as those of `rows.py`. What may be changed when is here;
+what follows from a change is `core/components`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, RowMapping, delete, select, update
+
+from penstock.control.database import schema
+from penstock.control.store import paging, rows
+from penstock.control.store.deployment_json import decode_revision, encode_revision
+from penstock.control.store.records import (
+    COMPONENT,
+    ENDPOINT,
+    BaseUnfit,
+    ComponentBusy,
+    ComponentRecord,
+    EndpointBusy,
+    HasAdapters,
+    ListedResource,
+    ListQuery,
+    NotFound,
+    Page,
+    UnknownVariant,
+)
+from penstock.core.deployment.component_spec import ComponentRevision
+from penstock.core.deployment.endpoint_state import (
+    CREATING,
+    DELETING,
+    FAILED,
+    IN_SERVICE,
+    UPDATING,
+    SetComponent,
+)
+from penstock.metrics.item_failures import readable
+
+_TABLE = schema.inference_components
+_STILL_THERE = (CREATING, IN_SERVICE, UPDATING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewComponent:
+    """What CreateInferenceComponent asks for."""
+
+    endpoint: str
+    variant: str
+    copies: int
+    revision: ComponentRevision
+    request: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentChange:
+    """What an update asks for; None leaves it as it is."""
+
+    copies: int | None = None
+    revision: ComponentRevision | None = None  #: its number is given by the store
+    request: Mapping[str, Any] | None = None
+
+
+def create(
+    db: Connection,
+    name: str,
+    wanted: NewComponent,
+    *,
+    arn: str,
+    now: float,
+    tags: Mapping[str, str] | None,
+) -> ComponentRecord:
+    """Status Creating.
+
+    Raises `AlreadyExists`, also while the old one is Deleting; `NotFound` of the endpoint;
+    `EndpointBusy` of one that is Deleting or Failed; `UnknownVariant`; of an adapter `NotFound` and
+    `BaseUnfit` of its base.
+    """
+    endpoint = rows.endpoint(db, wanted.endpoint)
+    if endpoint.status in (DELETING, FAILED):
+        raise EndpointBusy(endpoint.name, endpoint.status)
+    known = tuple(one.name for one in endpoint.shown.variants)
+    if wanted.variant not in known:
+        raise UnknownVariant(endpoint.name, wanted.variant, known)
+    if wanted.revision.base:
+        _require_base(db, wanted.revision.base, endpoint.name, wanted.variant)
+    extra = {
+        "endpoint_key": endpoint.name.lower(),
+        "variant": wanted.variant,
+        "status": CREATING,
+        "failure_reason": "",
+        "copies": wanted.copies,
+        "revision_last": 1,
+        "active": encode_revision(replace(wanted.revision, number=1)),
+    }
+    rows.create(db, COMPONENT, name, wanted.request, arn, now, tags, extra)
+    return record(db, name)
+
+
+def record(db: Connection, name: str) -> ComponentRecord:
+    """Raises `NotFound`, `UnreadableRecord`."""
+    return _record(db, rows.require(db, COMPONENT, name))
+
+
+def page(db: Connection, query: ListQuery) -> Page[ListedResource]:
+    """Raises `InvalidToken`."""
+    found = db.execute(paging.filtered(_TABLE, query)).mappings().all()
+    return paging.page(_TABLE, query, found, lambda row: _listed(db, row))
+
+
+def set_copies(db: Connection, name: str, copies: int, *, now: float) -> ComponentRecord:
+    """What the autoscaler wishes: also while an earlier change is under way. The same count again
+    changes nothing.
+
+    Raises `NotFound`, or `ComponentBusy` of one that is Creating, Failed or Deleting.
+    """
+    row = rows.require(db, COMPONENT, name)
+    if row["status"] not in (IN_SERVICE, UPDATING):
+        raise ComponentBusy(row["name"], row["status"])
+    if row["copies"] != copies:
+        request = orjson.loads(row["request"]) | {"RuntimeConfig": {"CopyCount": copies}}
+        _write(db, row, now, status=UPDATING, failure_reason="", copies=copies,
+               request=rows.to_json(request))  # fmt: skip
+    return record(db, name)
+
+
+def change(db: Connection, name: str, wanted: ComponentChange, *, now: float) -> ComponentRecord:
+    """Status Updating. Raises `NotFound`, or `ComponentBusy` of one that is not InService."""
+    row = rows.require(db, COMPONENT, name)
+    if row["status"] != IN_SERVICE:
+        raise ComponentBusy(row["name"], row["status"])
+    values: dict[str, Any] = {"status": UPDATING, "failure_reason": ""}
+    if wanted.copies is not None:
+        values["copies"] = wanted.copies
+    if wanted.request is not None:
+        values["request"] = rows.to_json(wanted.request)
+    if wanted.revision is not None:
+        number = row["revision_last"] + 1
+        values |= {
+            "revision_last": number,
+            "target": encode_revision(replace(wanted.revision, number=number)),
+            "former_request": row["request"],
+        }
+    _write(db, row, now, **values)
+    return record(db, name)
+
+
+def begin_delete(db: Connection, name: str, *, now: float) -> ListedResource:
+    """Status Deleting, from any. A second call changes nothing. One that can't be read is part of
+    no endpoint's wish, so nothing would bring its deletion to an end: it goes at once.
+
+    Raises `NotFound`; `HasAdapters` of a base.
+    """
+    row = rows.require(db, COMPONENT, name)
+    if row["status"] != DELETING:
+        adapters = tuple(_adapters_of(db, row))
+        if adapters:
+            raise HasAdapters(row["name"], adapters)
+        _write(db, row, now, status=DELETING)
+    begun = _listed(db, rows.require(db, COMPONENT, name))
+    if not readable("component-rows", [row], rows.component_desired, lambda one: one["name"]):
+        rows.remove(db, COMPONENT, name)
+    return begun
+
+
+def settle(db: Connection, endpoint: str, action: SetComponent, *, now: float) -> None:
+    """A deletion that was asked for meanwhile wins, and so does a newer count."""
+    row = rows.find(db, COMPONENT, action.component)
+    if row is None or row["endpoint_key"] != endpoint.lower():
+        return
+    if row["status"] not in _STILL_THERE or row["copies"] != action.copies:
+        return
+    values: dict[str, Any] = {"status": action.status, "failure_reason": action.failure_reason}
+    if action.active_revision is not None and row["target"] is not None:
+        if decode_revision(row["target"]).number == action.active_revision:
+            values["active"] = row["target"]
+        elif row["former_request"] is not None:
+            values["request"] = row["former_request"]
+        values |= {"target": None, "former_request": None}
+    _write(db, row, now, **values)
+
+
+def forget(db: Connection, endpoint: str, name: str) -> None:
+    """One that is Deleting; anything else is left alone."""
+    row = rows.find(db, COMPONENT, name)
+    if row is not None and row["status"] == DELETING and row["endpoint_key"] == endpoint.lower():
+        rows.remove(db, COMPONENT, name)
+
+
+def delete_all(db: Connection, endpoint_key: str, *, now: float) -> None:
+    """Their endpoint is Deleting: so are they, and they go with it."""
+    db.execute(
+        update(_TABLE)
+        .where(_TABLE.c.endpoint_key == endpoint_key)
+        .values(status=DELETING, modified=now)
+    )
+
+
+def remove_all(db: Connection, endpoint_key: str) -> None:
+    """Their endpoint is gone."""
+    mine = select(_TABLE.c.arn).where(_TABLE.c.endpoint_key == endpoint_key)
+    for (arn,) in db.execute(mine).all():
+        db.execute(delete(schema.tags).where(schema.tags.c.arn_key == arn.lower()))
+    db.execute(delete(_TABLE).where(_TABLE.c.endpoint_key == endpoint_key))
+
+
+def _require_base(db: Connection, name: str, endpoint: str, variant: str) -> None:
+    row = rows.require(db, COMPONENT, name)
+    if row["endpoint_key"] != endpoint.lower() or row["variant"] != variant:
+        raise BaseUnfit(row["name"], f"it is not on variant {variant} of endpoint {endpoint}")
+    if decode_revision(row["active"]).base:
+        raise BaseUnfit(row["name"], "it is an adapter itself")
+    if row["status"] not in (IN_SERVICE, UPDATING):
+        raise BaseUnfit(row["name"], f"it is {row['status']}")
+
+
+def _adapters_of(db: Connection, base: RowMapping) -> Iterator[str]:
+    """Those that are not on their way out."""
+    beside = select(_TABLE).where(
+        _TABLE.c.endpoint_key == base["endpoint_key"], _TABLE.c.status != DELETING
+    )
+    found = db.execute(beside.order_by(_TABLE.c.key)).mappings()
+    for one in readable("component-rows", found, rows.component_desired, lambda row: row["name"]):
+        if one.base.lower() == base["key"]:
+            yield one.name
+
+
+def _record(db: Connection, row: RowMapping) -> ComponentRecord:
+    endpoint = rows.find(db, ENDPOINT, row["endpoint_key"])
+    if endpoint is None:
+        raise NotFound(COMPONENT, row["name"])
+    with rows.reading(COMPONENT, row):
+        return ComponentRecord(
+            name=row["name"],
+            arn=row["arn"],
+            endpoint=endpoint["name"],
+            endpoint_arn=endpoint["arn"],
+            request=rows.request_of(row),
+            created=row["created"],
+            modified=row["modified"],
+            failure_reason=row["failure_reason"],
+            desired=rows.component_desired(row),
+        )
+
+
+def _listed(db: Connection, row: RowMapping) -> ListedResource:
+    endpoint = rows.find(db, ENDPOINT, row["endpoint_key"])
+    return replace(
+        rows.listed(row),
+        endpoint=row["endpoint_key"] if endpoint is None else endpoint["name"],
+        endpoint_arn="" if endpoint is None else endpoint["arn"],
+        variant=row["variant"],
+    )
+
+
+def _write(db: Connection, row: RowMapping, now: float, **values: Any) -> None:
+    db.execute(update(_TABLE).where(_TABLE.c.key == row["key"]).values(modified=now, **values))

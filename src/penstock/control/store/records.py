@@ -1,0 +1,272 @@
+"""What the store gives and takes: rows as plain values, queries, pages, and its errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from penstock.core.deployment.component_spec import ComponentDesired
+from penstock.core.deployment.deployment import DeploymentSpec
+from penstock.core.deployment.endpoint_state import EndpointDesired
+from penstock.core.request.grants import Grant
+from penstock.errors import CallerError
+
+MODEL = "model"
+ENDPOINT_CONFIG = "endpoint-config"
+ENDPOINT = "endpoint"
+COMPONENT = "inference-component"
+TRANSFORM_JOB = "transform-job"
+
+#: How AWS's messages call each kind.
+NOUNS = {
+    MODEL: "model",
+    ENDPOINT_CONFIG: "endpoint configuration",
+    ENDPOINT: "endpoint",
+    COMPONENT: "inference component",
+    TRANSFORM_JOB: "transform job",
+}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRecord:
+    """A model or an endpoint configuration: what its create call said."""
+
+    name: str
+    arn: str
+    request: dict[str, Any]  #: the create call's members, as given
+    created: float  #: seconds since the epoch
+    modified: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointRecord:
+    """An endpoint, with the deployments that reconciliation works on."""
+
+    name: str
+    arn: str
+    request: dict[str, Any]  #: members beyond name and configuration, of create or the last update
+    created: float
+    modified: float
+    status: str
+    failure_reason: str
+    active: DeploymentSpec | None
+    target: DeploymentSpec | None
+    previous: DeploymentSpec | None  #: `active` before its weights and counts were changed
+    components: tuple[ComponentDesired, ...] = ()  #: by name
+
+    @property
+    def shown(self) -> DeploymentSpec:
+        """What DescribeEndpoint tells of: the generation that serves, else the first one.
+
+        Raises `UnreadableRecord` of one that has none: only what can't be read and is Deleting.
+        """
+        deployment = self.active or self.target
+        if deployment is None:
+            raise UnreadableRecord(ENDPOINT, self.name, "it has no deployment")
+        return deployment
+
+    @property
+    def config_name(self) -> str:
+        """Until a switch is complete the old configuration is named. Empty where none is known of
+        one that is Deleting."""
+        deployment = self.active or self.target
+        return deployment.config_name if deployment is not None else ""
+
+    def desired(self) -> EndpointDesired:
+        return EndpointDesired(
+            endpoint=self.name,
+            status=self.status,
+            active=self.active,
+            target=self.target,
+            previous=self.previous,
+            components=self.components,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentRecord:
+    """An inference component."""
+
+    name: str
+    arn: str
+    endpoint: str  #: its name as it was created
+    endpoint_arn: str
+    request: dict[str, Any]  #: of create, with what updates changed
+    created: float
+    modified: float
+    failure_reason: str
+    desired: ComponentDesired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedResource:
+    """What a list tells: columns alone, so a resource whose text is damaged is listed too."""
+
+    name: str
+    arn: str
+    created: float
+    modified: float
+    status: str = ""  #: endpoints and inference components only, as all below
+    endpoint: str = ""
+    endpoint_arn: str = ""
+    variant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListQuery:
+    """The filters that all lists share. Times in seconds since the epoch; before is exclusive,
+    after inclusive, as in AWS."""
+
+    name_contains: str = ""
+    created_before: float | None = None
+    created_after: float | None = None
+    modified_before: float | None = None
+    modified_after: float | None = None
+    status_equals: str = ""  #: endpoints and inference components only
+    endpoint_equals: str = ""  #: inference components only
+    variant_equals: str = ""  #: inference components only
+    sort_by: str = "CreationTime"  #: Name | CreationTime | Status (where there is one)
+    sort_order: str = "Descending"  #: Ascending | Descending
+    max_results: int = 10
+    next_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    items: tuple[T, ...]
+    next_token: str = ""  #: empty on the last page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecord:
+    """One access key. `secret` and `salt` are what is stored, never the secret itself."""
+
+    key_id: str
+    kind: str  #: sigv4 | bearer
+    label: str
+    created: float
+    secret: bytes = field(default=b"", repr=False)
+    salt: bytes = field(default=b"", repr=False)
+    grant: Grant = field(
+        default_factory=Grant
+    )  #: what it may do; everything, if nothing else was said
+
+
+class AlreadyExists(CallerError):
+    """A resource of that name (without case) exists; `arn` is the existing one's."""
+
+    def __init__(self, kind: str, name: str, arn: str) -> None:
+        super().__init__(
+            "already-exists",
+            f'Cannot create already existing {NOUNS[kind]} "{arn}".',
+            hint="Choose another name, or delete the existing one first.",
+        )
+        self.kind = kind
+        self.name = name
+        self.arn = arn
+
+
+class NotFound(CallerError):
+    """No resource of that kind and name. The front door fills in the ARN that was meant."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__("not-found", f'Could not find {NOUNS[kind]} "{name}".')
+        self.kind = kind
+        self.name = name
+
+
+class UnreadableRecord(CallerError):
+    """What is stored of a resource is damaged, or of a version that is not known."""
+
+    def __init__(self, kind: str, name: str, cause: object) -> None:
+        super().__init__(
+            "resource-unreadable",
+            f'The stored record of {NOUNS[kind]} "{name}" can\'t be read: {cause}.',
+            hint="Delete it and create it again, or bring the database back from a copy.",
+        )
+        self.kind = kind
+        self.name = name
+
+
+class EndpointBusy(CallerError):
+    """The endpoint's status does not allow the change."""
+
+    def __init__(self, name: str, status: str) -> None:
+        super().__init__(
+            "endpoint-busy",
+            f'Endpoint "{name}" is {status}; only an endpoint that is InService can be updated.',
+            hint="Wait until it is InService, or delete it.",
+        )
+        self.name = name
+        self.endpoint_status = status
+
+
+class ComponentBusy(CallerError):
+    """The inference component's status does not allow the change."""
+
+    def __init__(self, name: str, status: str) -> None:
+        super().__init__(
+            "component-busy",
+            f'Inference component "{name}" is {status}; only one that is InService can be updated.',
+            hint="Wait until it is InService, or delete it.",
+        )
+        self.name = name
+        self.component_status = status
+
+
+class BaseUnfit(CallerError):
+    """An inference component can't have an adapter."""
+
+    def __init__(self, name: str, cause: str) -> None:
+        super().__init__(
+            "adapter-base-unfit",
+            f'Inference component "{name}" can\'t be the base of an adapter: {cause}.',
+            hint="A base is a component with a model of its own, InService, on the same endpoint.",
+        )
+        self.name = name
+        self.cause = cause
+
+
+class HasAdapters(CallerError):
+    """A base is deleted after its adapters."""
+
+    def __init__(self, name: str, adapters: tuple[str, ...]) -> None:
+        super().__init__(
+            "component-has-adapters",
+            f'Inference component "{name}" has adapters: {", ".join(adapters)}.',
+            hint="Delete them first.",
+        )
+        self.name = name
+        self.adapters = adapters
+
+
+class UnknownVariant(CallerError):
+    """An update names a variant that the endpoint does not have."""
+
+    def __init__(self, endpoint: str, variant: str, known: tuple[str, ...]) -> None:
+        super().__init__(
+            "unknown-variant",
+            f'Endpoint "{endpoint}" has no variant "{variant}".',
+            hint=f"Its variants are {', '.join(known)}.",
+        )
+        self.variant = variant
+
+
+class InvalidToken(CallerError):
+    """A NextToken that was not made by the same list call."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "invalid-next-token",
+            "NextToken is not one of this list call's",
+            hint="Pass the token of the last page unchanged, with the same filters and order.",
+        )
+
+
+class TooManyTags(CallerError):
+    def __init__(self, arn: str, tag_count_max: int) -> None:
+        super().__init__(
+            "too-many-tags", f"{arn} would have more than {tag_count_max} tags", hint="Delete some."
+        )

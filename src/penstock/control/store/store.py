@@ -1,0 +1,440 @@
+"""The record of what was asked for: models, configurations, endpoints, components, tags, keys.
+
+Synchronous; the server calls it through `control/store/store_thread.py`. Each method is one transaction,
+so a kill at any moment leaves either the state before or the one after. It knows no protocol and
+makes no decision beyond the state machine's guards (who may be updated, what a finished rollout
+means).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Table, delete, insert, or_, select, update
+
+from penstock.control.database import schema
+from penstock.control.database.connection import DatabaseConnection
+from penstock.control.database.leader_table import Term
+from penstock.control.store import components, paging, rows, target_model_notes
+from penstock.control.store.deployment_json import encode_deployment
+from penstock.control.store.records import (
+    ENDPOINT,
+    ENDPOINT_CONFIG,
+    MODEL,
+    ComponentRecord,
+    EndpointRecord,
+    KeyRecord,
+    ListedResource,
+    ListQuery,
+    Page,
+    ResourceRecord,
+    UnknownVariant,
+)
+from penstock.control.store.target_model_notes import CrashRecord
+from penstock.core.deployment.deployment import DeploymentSpec
+from penstock.core.deployment.endpoint_state import CREATING, DELETING, UPDATING, SetComponent
+from penstock.metrics.item_failures import readable
+
+
+class Store:
+    """The database of one server. See `records.py` for what comes and goes, and the errors."""
+
+    def __init__(self, state_dir: Path, url: str = "", *, term: Term | None = None) -> None:
+        """`term`: what a server of a PostgreSQL database writes under; none: nothing is fenced."""
+        self._database = DatabaseConnection(state_dir, url, term=term)
+
+    @property
+    def call_s_max(self) -> float | None:
+        """A call that takes longer is to be aborted; None: none can hang."""
+        return self._database.call_s_max
+
+    def abort(self) -> None:
+        """Ends what is under way on the other thread."""
+        self._database.abort()
+
+    def close(self) -> None:
+        self._database.close()
+
+    def begin(self) -> AbstractContextManager[Connection]:
+        """One transaction, for rows that are kept elsewhere: alarms, and what acts on them."""
+        return self._database.begin()
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """The same, of one that only reads."""
+        return self._database.read()
+
+    # Models
+
+    def create_model(
+        self,
+        name: str,
+        request: Mapping[str, Any],
+        *,
+        arn: str,
+        now: float,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raises `AlreadyExists`."""
+        with self._database.begin() as db:
+            rows.create(db, MODEL, name, request, arn, now, tags)
+
+    def describe_model(self, name: str) -> ResourceRecord:
+        """Raises `NotFound`, as all describe and delete methods; `UnreadableRecord`, as all that
+        describe: what can't be read can be listed and deleted."""
+        with self._database.read() as db:
+            return rows.resource(db, MODEL, name)
+
+    def delete_model(self, name: str) -> None:
+        """Endpoints that use it live on: they have a snapshot."""
+        with self._database.begin() as db:
+            rows.remove(db, MODEL, name)
+
+    def list_models(self, query: ListQuery) -> Page[ListedResource]:
+        """Raises `InvalidToken`, as all list methods."""
+        return self._listed(schema.models, query)
+
+    # Endpoint configurations
+
+    def create_endpoint_config(
+        self,
+        name: str,
+        request: Mapping[str, Any],
+        *,
+        arn: str,
+        now: float,
+        models: Sequence[str] = (),
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """`models` must exist: raises `NotFound` for the first that does not; `AlreadyExists`."""
+        with self._database.begin() as db:
+            for model in models:
+                rows.require(db, MODEL, model)
+            rows.create(db, ENDPOINT_CONFIG, name, request, arn, now, tags)
+
+    def describe_endpoint_config(self, name: str) -> ResourceRecord:
+        with self._database.read() as db:
+            return rows.resource(db, ENDPOINT_CONFIG, name)
+
+    def delete_endpoint_config(self, name: str) -> None:
+        with self._database.begin() as db:
+            rows.remove(db, ENDPOINT_CONFIG, name)
+
+    def list_endpoint_configs(self, query: ListQuery) -> Page[ListedResource]:
+        return self._listed(schema.endpoint_configs, query)
+
+    # Endpoints
+
+    def create_endpoint(
+        self,
+        name: str,
+        deployment: DeploymentSpec,
+        *,
+        arn: str,
+        now: float,
+        request: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> EndpointRecord:
+        """Status Creating, generation 1. Raises `AlreadyExists`, also while the old is Deleting."""
+        with self._database.begin() as db:
+            extra = {
+                "status": CREATING,
+                "failure_reason": "",
+                "generation_last": 1,
+                "target_generation": 1,
+            }
+            rows.create(db, ENDPOINT, name, request or {}, arn, now, tags, extra)
+            rows.put_deployment(db, name, replace(deployment, endpoint=name, generation=1), now)
+            return rows.endpoint(db, name)
+
+    def describe_endpoint(self, name: str) -> EndpointRecord:
+        with self._database.read() as db:
+            return rows.endpoint(db, name)
+
+    def list_endpoints(self, query: ListQuery) -> Page[ListedResource]:
+        return self._listed(schema.endpoints, query)
+
+    def all_endpoints(self) -> list[EndpointRecord]:
+        """Every endpoint that can be read, oldest first: what a server brings back at its start."""
+        columns = schema.endpoints.c
+        with self._database.read() as db:
+            found = db.execute(select(schema.endpoints).order_by(columns.created, columns.key))
+            return readable(
+                "endpoint-rows",
+                found.mappings().all(),
+                lambda row: rows.with_deployments(db, row),
+                lambda row: row["name"],
+            )
+
+    def unsettled_endpoints(self) -> list[str]:
+        """Names of endpoints that are on their way, or have a component that is: Creating, Updating
+        or Deleting."""
+        columns = schema.endpoints.c
+        unsettled = (CREATING, UPDATING, DELETING)
+        with self._database.read() as db:
+            on_their_way = select(schema.inference_components.c.endpoint_key).where(
+                schema.inference_components.c.status.in_(unsettled)
+            )
+            found = db.execute(
+                select(columns.name)
+                .where(or_(columns.status.in_(unsettled), columns.key.in_(on_their_way)))
+                .order_by(columns.key)
+            )
+            return [name for (name,) in found]
+
+    def begin_update(
+        self,
+        name: str,
+        deployment: DeploymentSpec,
+        *,
+        now: float,
+        request: Mapping[str, Any] | None = None,
+    ) -> EndpointRecord:
+        """A new generation (its number is given here): status Updating.
+
+        Raises `NotFound`, or `EndpointBusy` with the status if that is not InService.
+        """
+        with self._database.begin() as db:
+            row = rows.in_service(db, name)
+            generation = row["generation_last"] + 1
+            values: dict[str, Any] = {
+                "status": UPDATING,
+                "failure_reason": "",
+                "modified": now,
+                "generation_last": generation,
+                "target_generation": generation,
+            }
+            if request is not None:
+                values["request"] = rows.to_json(request)
+            rows.update_endpoint(db, row["key"], values)
+            spec = replace(deployment, endpoint=row["name"], generation=generation)
+            rows.put_deployment(db, name, spec, now)
+            return rows.endpoint(db, name)
+
+    def update_weights(
+        self, name: str, changes: Mapping[str, tuple[float | None, int | None]], *, now: float
+    ) -> EndpointRecord:
+        """New weights and instance counts by variant; None leaves one as it is. Status Updating.
+
+        Raises `NotFound`, `UnknownVariant`, or `EndpointBusy`.
+        """
+        with self._database.begin() as db:
+            row = rows.in_service(db, name)
+            before = rows.endpoint(db, name).active
+            assert before is not None, "an endpoint in service has an active deployment"
+            known = tuple(variant.name for variant in before.variants)
+            for variant in changes:
+                if variant not in known:
+                    raise UnknownVariant(row["name"], variant, known)
+            variants = tuple(
+                replace(
+                    variant,
+                    weight=variant.weight if weight is None else weight,
+                    instance_count=variant.instance_count if count is None else count,
+                )
+                for variant in before.variants
+                for weight, count in (changes.get(variant.name, (None, None)),)
+            )
+            db.execute(
+                update(schema.deployments)
+                .where(rows.is_deployment(row["key"], before.generation))
+                .values(
+                    spec=encode_deployment(replace(before, variants=variants)),
+                    previous=encode_deployment(before),
+                )
+            )
+            values = {"status": UPDATING, "failure_reason": "", "modified": now}
+            rows.update_endpoint(db, row["key"], values)
+            return rows.endpoint(db, name)
+
+    def begin_delete(self, name: str, *, now: float) -> EndpointRecord:
+        """Status Deleting, from any. A second call changes nothing. Raises `NotFound`."""
+        with self._database.begin() as db:
+            row = rows.require(db, ENDPOINT, name)
+            if row["status"] != DELETING:
+                rows.update_endpoint(db, row["key"], {"status": DELETING, "modified": now})
+                components.delete_all(db, row["key"], now=now)
+            return rows.endpoint(db, name)
+
+    def finish_delete(self, name: str) -> None:
+        """Forgets an endpoint that is Deleting; anything else is left alone."""
+        with self._database.begin() as db:
+            row = rows.find(db, ENDPOINT, name)
+            if row is None or row["status"] != DELETING:
+                return
+            key = row["key"]
+            db.execute(delete(schema.deployments).where(schema.deployments.c.endpoint_key == key))
+            target_model_notes.forget(db, key)
+            components.remove_all(db, key)
+            rows.remove(db, ENDPOINT, name)
+
+    def set_status(
+        self,
+        name: str,
+        status: str,
+        *,
+        now: float,
+        failure_reason: str = "",
+        active_generation: int | None = None,
+        restore_previous: bool = False,
+    ) -> EndpointRecord | None:
+        """What reconciliation came to; one transaction.
+
+        With `active_generation` that generation becomes the active one, and every other is dropped.
+        `restore_previous` takes back the last change of weights and counts. A deletion that was
+        asked for meanwhile wins: then nothing changes. None if the endpoint is gone.
+        """
+        with self._database.begin() as db:
+            row = rows.find(db, ENDPOINT, name)
+            if row is None:
+                return None
+            if row["status"] == DELETING:
+                return rows.with_deployments(db, row)
+            key = row["key"]
+            values: dict[str, Any] = {
+                "status": status,
+                "failure_reason": failure_reason,
+                "modified": now,
+            }
+            if active_generation is not None:
+                values |= {"active_generation": active_generation, "target_generation": None}
+                rows.settle_deployments(db, key, active_generation, restore=restore_previous)
+            rows.update_endpoint(db, key, values)
+            return rows.endpoint(db, name)
+
+    # Target models of multi-model endpoints
+
+    def set_target_model_pin(self, endpoint: str, model: str, pinned: bool) -> None:
+        with self._database.begin() as db:
+            target_model_notes.set_pin(db, endpoint, model, pinned)
+
+    def target_model_pins(self, endpoint: str) -> list[str]:
+        with self._database.read() as db:
+            return target_model_notes.pins(db, endpoint)
+
+    def add_target_model_crash(
+        self, endpoint: str, at: float, models: Sequence[tuple[str, str]]
+    ) -> None:
+        """`models`: (name, digest of its artifact) of those that were at work."""
+        with self._database.begin() as db:
+            target_model_notes.add_crash(db, endpoint, at, models)
+
+    def target_model_crashes(self, endpoint: str) -> list[CrashRecord]:
+        """Oldest first."""
+        with self._database.read() as db:
+            return target_model_notes.crashes(db, endpoint)
+
+    def clear_target_model(self, endpoint: str, model: str) -> None:
+        """No crash so far speaks against it any more."""
+        with self._database.begin() as db:
+            target_model_notes.clear_model(db, endpoint, model)
+
+    # Inference components; what each step does, and raises, is in `control/store/components.py`
+
+    def create_component(
+        self,
+        name: str,
+        wanted: components.NewComponent,
+        *,
+        arn: str,
+        now: float,
+        tags: Mapping[str, str] | None = None,
+    ) -> ComponentRecord:
+        with self._database.begin() as db:
+            return components.create(db, name, wanted, arn=arn, now=now, tags=tags)
+
+    def describe_component(self, name: str) -> ComponentRecord:
+        with self._database.read() as db:
+            return components.record(db, name)
+
+    def list_components(self, query: ListQuery) -> Page[ListedResource]:
+        with self._database.read() as db:
+            return components.page(db, query)
+
+    def update_component(
+        self, name: str, change: components.ComponentChange, *, now: float
+    ) -> ComponentRecord:
+        with self._database.begin() as db:
+            return components.change(db, name, change, now=now)
+
+    def delete_component(self, name: str, *, now: float) -> ListedResource:
+        with self._database.begin() as db:
+            return components.begin_delete(db, name, now=now)
+
+    def set_component(self, endpoint: str, action: SetComponent, *, now: float) -> EndpointRecord:
+        """What reconciliation came to; the endpoint as it is then."""
+        with self._database.begin() as db:
+            components.settle(db, endpoint, action, now=now)
+            return rows.endpoint(db, endpoint)
+
+    def forget_component(self, endpoint: str, name: str) -> EndpointRecord:
+        with self._database.begin() as db:
+            components.forget(db, endpoint, name)
+            return rows.endpoint(db, endpoint)
+
+    # Tags, by ARN
+
+    def add_tags(self, arn: str, tags: Mapping[str, str]) -> dict[str, str]:
+        """Adds or overwrites; returns all. Raises `TooManyTags`. Whether `arn` names something is
+        `arn_exists`'s to say."""
+        with self._database.begin() as db:
+            return rows.add_tags(db, arn, tags)
+
+    def list_tags(self, arn: str) -> dict[str, str]:
+        """All tags, by key."""
+        with self._database.read() as db:
+            return rows.tags_of(db, arn)
+
+    def delete_tags(self, arn: str, names: Sequence[str]) -> None:
+        columns = schema.tags.c
+        with self._database.begin() as db:
+            db.execute(
+                delete(schema.tags).where(columns.arn_key == arn.lower(), columns.name.in_(names))
+            )
+
+    def arn_exists(self, arn: str) -> bool:
+        """Whether something that can have tags has this ARN (without case)."""
+        kind, _, name = arn.rpartition(":")[2].partition("/")
+        if kind not in rows.TABLES:
+            return False
+        with self._database.read() as db:
+            row = rows.find(db, kind, name)
+            return row is not None and row["arn"].lower() == arn.lower()
+
+    # Access keys, as `control/access/keys.py` wants them kept
+
+    def add_key(self, key: KeyRecord) -> None:
+        with self._database.begin() as db:
+            db.execute(
+                insert(schema.keys).values(
+                    key_id=key.key_id,
+                    kind=key.kind,
+                    label=key.label,
+                    secret=key.secret,
+                    salt=key.salt,
+                    created=key.created,
+                    scope=key.grant.scope,
+                    endpoints=",".join(sorted(key.grant.endpoints)),
+                )
+            )
+
+    def list_keys(self) -> list[KeyRecord]:
+        """Those that can be read: any other opens nothing."""
+        columns = schema.keys.c
+        with self._database.read() as db:
+            found = db.execute(select(schema.keys).order_by(columns.created, columns.key_id))
+            return readable("key-rows", found.mappings(), rows.key, lambda row: row["key_id"])
+
+    def delete_key(self, key_id: str) -> bool:
+        """False if there was none."""
+        with self._database.begin() as db:
+            done = db.execute(delete(schema.keys).where(schema.keys.c.key_id == key_id))
+            return bool(done.rowcount)
+
+    def _listed(self, table: Table, query: ListQuery) -> Page[ListedResource]:
+        with self._database.read() as db:
+            found = db.execute(paging.filtered(table, query)).mappings().all()
+            return paging.page(table, query, found, rows.listed)

@@ -1,0 +1,91 @@
+"""What outlives the hosts of target models: pins, and which models ended the instances they ran in.
+
+Hosts come and go with their instances; each new one is told here what the others knew. Pins and
+crashes are in the database; who is to blame for crashes is `core/residency/culprits.py`'s to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.clock import Clock
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
+from penstock.core.residency.culprits import IN_EVERY_CRASH, Crash, Culprit, CulpritSpec, culprits
+from penstock.wire.work_note import NotedModel, at_work
+
+_LOG = logging.getLogger(__name__)
+
+#: Of a note: thousands of models that are loaded at a time.
+_NOTE_BYTES_MAX: Final = 64 * 2**20
+
+
+class TargetModelRecord:
+    """Of all endpoints of one server."""
+
+    def __init__(
+        self, database: StoreThread, clock: Clock, spec: CulpritSpec | None = None
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._spec = spec or CulpritSpec()
+        #: Whoever writes a pin or tells a host of pins holds it until hosts have heard of them:
+        #: else one could be told last what was written first.
+        self.telling = asyncio.Lock()
+
+    async def pin(self, endpoint: str, model: str, pinned: bool) -> None:
+        await self._database.call(Store.set_target_model_pin, endpoint, model, pinned)
+
+    async def pins(self, endpoint: str) -> list[str]:
+        return await self._database.call(Store.target_model_pins, endpoint)
+
+    async def crashed(self, endpoint: str, models: Iterable[NotedModel]) -> None:
+        """An instance of the endpoint crashed while these were at work."""
+        noted = [(one.name, one.digest) for one in models]
+        await self._database.call(Store.add_target_model_crash, endpoint, self._clock.wall(), noted)
+
+    async def clear(self, endpoint: str, model: str) -> None:
+        """Somebody asks for it by name: it gets another chance."""
+        await self._database.call(Store.clear_target_model, endpoint, model)
+
+    async def quarantined(self, endpoint: str) -> list[dict[str, Any]]:
+        """As a host is told: model, digest of its artifact, for how long, and why."""
+        records = await self._database.call(Store.target_model_crashes, endpoint)
+        now = self._clock.wall()
+        crashes = [Crash(one.at, frozenset(name for name, _ in one.models)) for one in records]
+        digests = {name: digest for one in records for name, digest in one.models}
+        return [
+            {
+                "model": one.model,
+                "digest": digests[one.model],
+                "seconds": one.until - now,
+                "message": _story(one),
+            }
+            for one in culprits(crashes, self._spec, now=now)
+        ]
+
+
+def take_notes(work_dir: Path, instance_id: str) -> list[NotedModel]:
+    """What was at work on an instance that has ended, of all its hosts; its notes are removed."""
+    found: list[NotedModel] = []
+    # No pattern: each new one is compiled, and kept by the library for long.
+    notes = work_dir.iterdir() if work_dir.is_dir() else ()
+    for path in sorted(one for one in notes if one.name.startswith(f"{instance_id}.")):
+        try:
+            with path.open("rb") as file:
+                found += at_work(file.read(_NOTE_BYTES_MAX))
+            path.unlink()
+        except OSError as error:
+            _LOG.warning("%s: %s", path, error)
+    return found
+
+
+def _story(culprit: Culprit) -> str:
+    times = f"{culprit.crashes} times"
+    if culprit.reason == IN_EVERY_CRASH:
+        return f"its instance crashed {times}, and it was loading or computing every time"
+    return f"its instance crashed {times} while it alone was loading or computing"

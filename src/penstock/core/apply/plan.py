@@ -1,0 +1,235 @@
+"""What `penstock apply` has to do: the difference between what is asked for and what is seen.
+
+A plan is made anew at each run from what is there and remembers nothing, so a run that was killed
+anywhere is continued by the next one, and a plan of what is already so is empty. Nothing is deleted
+unless pruning is asked for, and then only what bears the marks of an earlier run: a package's own
+digest, the stack's tag, a versioned name. An archive that a model of anybody reads stays, wherever
+it lies.
+
+Knows names, digests and sizes; neither stores nor protocols. Steps come in the order in which they
+are to be carried out, `Action` by `Action`; those of one action do not need each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.core.apply.versioned_names import is_version_of
+
+
+class Action(Enum):
+    """What a step does, in the order of doing: a configuration names models that must exist."""
+
+    REMOVE_LEFT_OVER = "remove-left-over"
+    UPLOAD = "upload"
+    CREATE_MODEL = "create-model"
+    CREATE_ENDPOINT_CONFIG = "create-endpoint-config"
+    CREATE_ENDPOINT = "create-endpoint"
+    UPDATE_ENDPOINT = "update-endpoint"
+    TAG_ENDPOINT = "tag-endpoint"
+    DELETE_ENDPOINT = "delete-endpoint"
+    DELETE_ENDPOINT_CONFIG = "delete-endpoint-config"
+    DELETE_MODEL = "delete-model"
+    DELETE_ARTIFACT = "delete-artifact"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where an artifact lies."""
+
+    location: str  #: a folder or prefix, as a URI that ends in "/"
+    name: str  #: below it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What an artifact is."""
+
+    digest: str  #: of the package; empty = it is none of ours
+    size: int  #: bytes; a whole package has the same size wherever it lies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointWish:
+    """An endpoint as asked for."""
+
+    name: str
+    config: str  #: versioned name of its configuration, which says all that it is made of
+    models: tuple[str, ...]  #: versioned names
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSeen:
+    """An endpoint as described."""
+
+    status: str  #: SageMaker's EndpointStatus
+    config: str  #: the one that it serves, or the one that it is on its way to
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """All that is asked for."""
+
+    artifacts: Mapping[Place, Content]
+    endpoints: tuple[EndpointWish, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is there of it, and what earlier runs left beside it."""
+
+    artifacts: Mapping[Place, Content]  #: where they are asked for, and where pruned models read
+    left_over: tuple[Place, ...] = ()  #: uploads of runs that ended before them
+    endpoints: Mapping[str, EndpointSeen] = field(default_factory=dict)
+    models: frozenset[str] = frozenset()
+    configs: frozenset[str] = frozenset()
+    stack_endpoints: frozenset[str] = frozenset()  #: that bear the tag of this stack
+    #: model, or what else reads artifacts -> their URIs: an archive, a folder or a prefix
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do."""
+
+    action: Action
+    name: str  #: of the resource, or of the artifact below `location`
+    reason: str
+    location: str = ""
+    size: int = 0  #: bytes to upload
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    steps: tuple[Step, ...]
+    unchanged: int  #: artifacts, models, configurations and endpoints that are as they should be
+
+    def of(self, action: Action) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.action is action)
+
+
+def plan(wish: Wish, seen: Seen, *, prune: bool = False) -> Plan:
+    """The steps from `seen` to `wish`; none where nothing is missing."""
+    models = _distinct(model for endpoint in wish.endpoints for model in endpoint.models)
+    configs = _distinct(endpoint.config for endpoint in wish.endpoints)
+    made = (
+        _uploads(wish, seen)
+        + _missing(Action.CREATE_MODEL, models, seen.models)
+        + _missing(Action.CREATE_ENDPOINT_CONFIG, configs, seen.configs)
+    )
+    changes = [
+        step for endpoint in wish.endpoints if (step := _endpoint_step(endpoint, seen)) is not None
+    ]
+    wanted = len(wish.artifacts) + len(models) + len(configs) + len(wish.endpoints)
+    left_over = [
+        Step(Action.REMOVE_LEFT_OVER, place.name, "upload-not-finished", place.location)
+        for place in sorted(seen.left_over)
+    ]
+    steps = left_over + made + changes + _tags(wish, seen)
+    if prune:
+        steps += _pruned(wish, seen)
+    order = list(Action)
+    return Plan(
+        steps=tuple(sorted(steps, key=lambda step: order.index(step.action))),
+        unchanged=wanted - len(made) - len(changes),
+    )
+
+
+def _uploads(wish: Wish, seen: Seen) -> list[Step]:
+    steps = []
+    for place, content in sorted(wish.artifacts.items()):
+        there = seen.artifacts.get(place)
+        if there == content:
+            continue
+        reason = "not-there"
+        if there is not None:
+            # The digest is read from its head: of a torn copy only the size tells.
+            reason = "not-whole" if there.digest == content.digest else "other-content"
+        steps.append(Step(Action.UPLOAD, place.name, reason, place.location, content.size))
+    return steps
+
+
+def _missing(action: Action, names: list[str], there: frozenset[str]) -> list[Step]:
+    return [Step(action, name, "not-there") for name in names if name not in there]
+
+
+def _endpoint_step(wish: EndpointWish, seen: Seen) -> Step | None:
+    there = seen.endpoints.get(wish.name)
+    if there is None:
+        return Step(Action.CREATE_ENDPOINT, wish.name, "not-there")
+    if there.status == "Deleting":
+        return Step(Action.CREATE_ENDPOINT, wish.name, "being-deleted")
+    if there.status == "Failed":
+        return Step(Action.CREATE_ENDPOINT, wish.name, "failed")
+    if there.config != wish.config:
+        return Step(Action.UPDATE_ENDPOINT, wish.name, "other-config")
+    return None
+
+
+def _tags(wish: Wish, seen: Seen) -> list[Step]:
+    """Tags beyond those asked for are others' business. Creating an endpoint tags it."""
+    steps = []
+    for endpoint in wish.endpoints:
+        there = seen.endpoints.get(endpoint.name)
+        if there is None or there.status in ("Deleting", "Failed"):
+            continue
+        if any(there.tags.get(key) != value for key, value in endpoint.tags.items()):
+            steps.append(Step(Action.TAG_ENDPOINT, endpoint.name, "other-tags"))
+    return steps
+
+
+def _pruned(wish: Wish, seen: Seen) -> list[Step]:
+    asked = {endpoint.name for endpoint in wish.endpoints}
+    as_compared = {name.lower() for name in asked}  # names of endpoints count without case
+    gone = sorted(name for name in seen.stack_endpoints if name.lower() not in as_compared)
+    configs = {endpoint.config for endpoint in wish.endpoints}
+    models = {model for endpoint in wish.endpoints for model in endpoint.models}
+    owners = [*sorted(asked), *gone]
+    deleted = frozenset(made_for_any(seen.models - models, owners))
+    steps = [Step(Action.DELETE_ENDPOINT, name, "not-asked-for") for name in gone]
+    for action, names in (
+        (Action.DELETE_ENDPOINT_CONFIG, made_for_any(seen.configs - configs, owners)),
+        (Action.DELETE_MODEL, deleted),
+    ):
+        steps += [Step(action, name, "not-asked-for") for name in sorted(names)]
+    return steps + _pruned_artifacts(wish, seen, deleted)
+
+
+def made_for_any(names: Iterable[str], owners: Iterable[str]) -> list[str]:
+    """Of models or configurations that nothing asks for, those that were made for the owners."""
+    made_for = list(owners)
+    return [name for name in names if any(is_version_of(name, owner) for owner in made_for)]
+
+
+def _pruned_artifacts(wish: Wish, seen: Seen, deleted: frozenset[str]) -> list[Step]:
+    """Archives of ours where they are asked for, and those that deleted models were made of; none
+    that a model of others reads."""
+    locations = {place.location for place in wish.artifacts}
+    ours = deleted.union(*(endpoint.models for endpoint in wish.endpoints))
+    kept = [uri for name, uris in seen.reads.items() if name not in ours for uri in uris]
+    freed = [uri for name in deleted for uri in seen.reads.get(name, ())]
+    steps = []
+    for place, content in sorted(seen.artifacts.items(), key=lambda item: item[0]):
+        if not content.digest or place in wish.artifacts or _is_read(place, kept):
+            continue
+        if _is_read(place, freed):
+            steps.append(
+                Step(Action.DELETE_ARTIFACT, place.name, "model-not-asked-for", place.location)
+            )
+        elif place.location in locations:
+            steps.append(Step(Action.DELETE_ARTIFACT, place.name, "not-asked-for", place.location))
+    return steps
+
+
+def _is_read(place: Place, uris: Iterable[str]) -> bool:
+    """Whether one of the URIs is the artifact's, or of a folder or prefix that it lies below."""
+    own = f"{place.location}{place.name}"
+    return any(own == uri or own.startswith(f"{uri.rstrip('/')}/") for uri in uris)
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

@@ -1,0 +1,222 @@
+"""How long a copy's batches run, learned while it serves: per size of batch and padded length.
+
+A *cell* is a bucket of lengths and a power of two of rows (1, 2, 3-4, 5-8, ...): what compilers
+specialise for, and coarse enough to be seen often. Each keeps a moving mean (the latest sixteenth)
+and its 99th percentile, followed by stochastic approximation (Robbins and Monro 1951): a longer run
+raises it by a step, any other lowers it by a 99th of the step, which balances where one run in a
+hundred is longer.
+
+A cell that was not seen, or not lately, stands on its neighbours: an affine fit `a + b * rows`
+through the seen cells of its bucket; one seen cell alone says little, so a larger batch is taken to
+cost in proportion and a smaller one as much. A bucket without any is taken from the nearest shorter
+one, longer in proportion to its length, else from the nearest longer one as it is. All of these
+rather overestimate, and the first run corrects them. Cells may be seeded with measurements, for
+example a compile report's. Before anything is known every estimate is 0: nothing is forecast.
+
+The first runs of a cell may be far too long (compilers warm up with the first shape they meet): if
+one of the next few takes less than half of the mean, the cell starts afresh from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.batching.spec import BatchSpec
+
+_MEAN_WEIGHT = 1 / 16
+_FRESH_RUNS = 8  #: of a cell, in which a much shorter run shows that those before were warm-up
+_KNOWN_RUNS = 64  #: of a cell, after which every fourth run is enough: it costs a microsecond
+_STALE_RUNS = 1024  #: of the copy, after which a cell that none of them was in is forgotten
+_FIT_EVERY_RUNS = 32  #: estimates of cells that are not seen need not follow each run
+_FIRST_HIGH = 1.5  #: times the first run: until there are more, as for a spread of a fifth
+_STEP_MIN = 1 / 16  #: of the mean; keeps the percentile moving where all runs take the same time
+
+
+class _Cell:
+    __slots__ = ("deviation", "high_s", "mean_s", "rows", "runs", "seen_at")
+
+    def __init__(self, rows: float, run_s: float, seen_at: int) -> None:
+        self.start(rows, run_s)
+        self.seen_at = seen_at
+
+    def start(self, rows: float, run_s: float) -> None:
+        self.rows = rows  #: moving mean
+        self.runs = 1
+        self.mean_s = run_s
+        self.deviation = run_s / 4
+        self.high_s = run_s * _FIRST_HIGH
+
+    def learn(self, rows: int, run_s: float) -> None:
+        self.runs += 1
+        if self.runs <= _FRESH_RUNS and run_s < self.mean_s / 2:
+            self.start(rows, run_s)
+            return
+        error = run_s - self.mean_s
+        self.mean_s += error * max(_MEAN_WEIGHT, 1 / self.runs)
+        self.rows += (rows - self.rows) * _MEAN_WEIGHT
+        self.deviation += (abs(error) - self.deviation) * _MEAN_WEIGHT
+        step = max(self.deviation, self.mean_s * _STEP_MIN)
+        self.high_s += step if run_s > self.high_s else -step / 99
+        self.high_s = max(self.high_s, self.mean_s)
+
+
+class RunTimes:
+    """Estimates for one copy. `bucket` is an index into the spec's buckets; 0 without any."""
+
+    __slots__ = (
+        "_buckets", "_cells", "_rows_max", "_runs", "_saved_s", "_sizes", "high_s", "horizon_s",
+        "mean_s",
+    )  # fmt: skip
+
+    def __init__(self, spec: BatchSpec) -> None:
+        self._buckets = spec.buckets
+        self._rows_max = spec.rows_max
+        self._sizes = (spec.rows_max - 1).bit_length() + 1
+        count = self._sizes * max(1, len(spec.buckets))
+        self._cells: list[_Cell | None] = [None] * count
+        self._runs = 0
+        self._saved_s = [0.0] * max(1, len(spec.buckets))
+        #: by cell, seen or not; `at` says where. Read directly: the batcher asks per batch.
+        self.mean_s: list[float] = [0.0] * count
+        self.high_s: list[float] = [0.0] * count
+        #: not below any estimate: a deadline further away than this needs no look at the others
+        self.horizon_s = 0.0
+        for rows, length, run_s in spec.runs_measured:
+            bucket = next((at for at, to in enumerate(spec.buckets) if to >= length), -1)
+            cell = self.at(rows, bucket % max(1, len(spec.buckets)))
+            self._cells[cell] = _Cell(rows, run_s, 0)
+        if spec.runs_measured:
+            self._estimate()
+
+    def at(self, rows: int, bucket: int) -> int:
+        """The cell of a batch of `rows` (1 to rows_max) rows."""
+        return bucket * self._sizes + (rows - 1).bit_length()
+
+    def learn(self, rows: int, bucket: int, run_s: float) -> None:
+        """A batch ran for `run_s`."""
+        at = bucket * self._sizes + (rows - 1).bit_length()
+        cell = self._cells[at]
+        self._runs += 1
+        if cell is not None and cell.runs > _KNOWN_RUNS and self._runs & 3:
+            return
+        if cell is None:
+            cell = self._cells[at] = _Cell(rows, run_s, self._runs)
+            self._estimate()
+        else:
+            cell.learn(rows, run_s)
+            cell.seen_at = self._runs
+            self.mean_s[at], self.high_s[at] = cell.mean_s, cell.high_s
+            self.horizon_s = max(self.horizon_s, cell.high_s)
+            if not self._runs % _FIT_EVERY_RUNS:
+                self._estimate()
+
+    def saved_s(self, bucket: int) -> float:
+        """Lane time that two batches cost more than one of all their rows; 0 = not known."""
+        return self._saved_s[bucket]
+
+    def rows_within(self, limit_s: float, bucket: int, rows_max: int) -> int:
+        """The most rows, up to `rows_max`, whose mean run time is within `limit_s`; 0 if none.
+
+        Between the sizes of two cells in proportion.
+        """
+        mean_s, at = self.mean_s, bucket * self._sizes
+        if mean_s[at] > limit_s:
+            return 0
+        rows, before_s = 1, mean_s[at]
+        while rows < rows_max:
+            at += 1
+            after, after_s = min(2 * rows, self._rows_max), mean_s[at]
+            if after_s > limit_s:
+                share = (limit_s - before_s) / (after_s - before_s)
+                return min(rows + int((after - rows) * share), rows_max)
+            rows, before_s = after, after_s
+        return rows_max
+
+    def mean_between_s(self, rows: int, bucket: int) -> float:
+        """The mean run time of `rows` rows, in proportion between the sizes of two cells."""
+        at = self.at(rows, bucket)
+        size = (rows - 1).bit_length()
+        edge, edge_s = min(1 << size, self._rows_max), self.mean_s[at]
+        if rows == edge:
+            return edge_s
+        before, before_s = 1 << (size - 1), self.mean_s[at - 1]
+        return before_s + (edge_s - before_s) * (rows - before) / (edge - before)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """The seen cells, JSON-ready."""
+        return [
+            {
+                "bucket": self._buckets[at // self._sizes] if self._buckets else 0,
+                "rows": min(1 << (at % self._sizes), self._rows_max),
+                "runs": cell.runs,
+                "run_s_mean": cell.mean_s,
+                "run_s_p99": cell.high_s,
+            }
+            for at, cell in enumerate(self._cells)
+            if cell is not None
+        ]
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError if the state contradicts itself; for tests and the twin."""
+        for mean_s, high_s in zip(self.mean_s, self.high_s, strict=True):
+            assert 0 <= mean_s <= high_s * (1 + 1e-9), "a percentile below its mean"
+            assert high_s <= self.horizon_s, "an estimate beyond the horizon"
+
+    # estimates of what was not seen
+
+    def _estimate(self) -> None:
+        """Fills in the cells that were not seen, and forgets those not seen for long."""
+        newest = max(cell.seen_at for cell in self._cells if cell is not None)
+        for at, cell in enumerate(self._cells):
+            if cell is not None and cell.seen_at + _STALE_RUNS <= newest:
+                self._cells[at] = None
+        buckets = range(len(self._saved_s))
+        seen = [bucket for bucket in buckets if any(self._of(bucket))]
+        for bucket in seen:
+            self._fit(bucket)
+        for bucket in buckets:
+            if bucket not in seen:
+                shorter = [other for other in seen if other < bucket]
+                self._take_over(bucket, shorter[-1] if shorter else seen[0])
+        self.horizon_s = max(self.high_s)
+
+    def _of(self, bucket: int) -> list[_Cell | None]:
+        return self._cells[bucket * self._sizes : (bucket + 1) * self._sizes]
+
+    def _fit(self, bucket: int) -> None:
+        cells = [cell for cell in self._of(bucket) if cell is not None]
+        ratio = max(cell.high_s / cell.mean_s if cell.mean_s else 1.0 for cell in cells)
+        base_s, row_s = _affine([(cell.rows, cell.mean_s) for cell in cells])
+        self._saved_s[bucket] = base_s if len(cells) > 1 else base_s / 2
+        least = cells[0]
+        for size, cell in enumerate(self._of(bucket)):
+            at = bucket * self._sizes + size
+            if cell is not None:
+                self.mean_s[at], self.high_s[at] = cell.mean_s, cell.high_s
+                continue
+            rows = min(1 << size, self._rows_max)
+            if len(cells) > 1:
+                mean_s = base_s + row_s * rows
+            else:
+                mean_s = least.mean_s * max(1.0, rows / least.rows)
+            self.mean_s[at], self.high_s[at] = mean_s, mean_s * ratio
+
+    def _take_over(self, bucket: int, other: int) -> None:
+        longer = bucket > other
+        scale = self._buckets[bucket] / self._buckets[other] if longer else 1.0
+        to, start = bucket * self._sizes, other * self._sizes
+        for size in range(self._sizes):
+            self.mean_s[to + size] = self.mean_s[start + size] * scale
+            self.high_s[to + size] = self.high_s[start + size] * scale
+        self._saved_s[bucket] = self._saved_s[other]
+
+
+def _affine(points: list[tuple[float, float]]) -> tuple[float, float]:
+    """Least squares `a + b * x`, neither below 0; of a single point all is `a`."""
+    count = len(points)
+    x_mean = sum(x for x, _ in points) / count
+    y_mean = sum(y for _, y in points) / count
+    spread = sum((x - x_mean) ** 2 for x, _ in points)
+    slope = sum((x - x_mean) * (y - y_mean) for x, y in points) / spread if spread else 0.0
+    slope = min(max(slope, 0.0), y_mean / x_mean)
+    return y_mean - slope * x_mean, slope

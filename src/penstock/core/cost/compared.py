@@ -1,0 +1,182 @@
+"""The same models served in other ways: what that would cost beside shared instances.
+
+    one endpoint each     every model has an instance of its own, of the smallest type that holds it
+    memory fractions      every model gets the same fixed part of an instance, chosen for the
+                          largest one: rigid, and sized for the worst
+    shared, all resident  models packed by what they were measured to hold, up to a fill
+    shared, as called     only those that are in use at a time are resident: what was in fact held
+
+Each is counted for one replica of everything and for several, which are on instances of their own:
+two replicas of a model on one instance would fail together. Packing is first fit decreasing
+(Johnson, 1973): at most 11/9 of the least number of instances, and one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.cost.usage import HOUR_S, InstanceUsage
+from penstock.errors import CallerError
+
+ONE_EACH: Final = "one endpoint each"
+FRACTIONS: Final = "memory fractions"
+RESIDENT: Final = "shared, all resident"
+AS_CALLED: Final = "shared, as called"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeOffer:
+    """An instance type that could be bought."""
+
+    name: str
+    memory_bytes: int  #: that models may use
+    price_per_hour: float  #: US dollars
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonSpec:
+    """What is compared, and how carefully memory is given away."""
+
+    shared: TypeOffer  #: of the shared instances, and of the fractions
+    offers: tuple[TypeOffer, ...]  #: for endpoints of their own; the shared type is one more
+    replicas: tuple[int, ...] = (1, 3)
+    fill: float = 0.8  #: of an instance's memory, for packed models
+    #: A fraction is this much of the largest model: nobody knows what a model takes before it runs.
+    margin: float = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One way to serve, with so many replicas."""
+
+    name: str
+    replicas: int
+    instances: float  #: on average over the time, for what was held
+    dollars_per_hour: float
+    models_per_instance: float
+    saves: float  #: of what one endpoint each costs: 0.8 is 80 % cheaper, below 0 is dearer
+    saves_fractions: float  #: likewise, of what memory fractions cost
+    #: Likewise, of one endpoint each without replicas: what safety costs, paid by what was saved.
+    saves_single: float
+
+
+def compared(
+    bytes_of: Mapping[str, int],
+    spec: ComparisonSpec,
+    *,
+    shared_per_hour: float | None = None,
+    shared_instances: float = 0.0,
+) -> list[Alternative]:
+    """Alternatives in the order of `spec.replicas`, each in the order of this file's list.
+
+    Args:
+        bytes_of: model -> bytes that it was measured to hold.
+        shared_per_hour: dollars per hour of the instances that in fact served, if they are to be
+            compared as well; `shared_instances` of them on average.
+
+    Raises CallerError (`model-too-large`) where a model fits no instance that is offered.
+    """
+    models = len(bytes_of)
+    if not models:
+        return []
+    offers = sorted((*spec.offers, spec.shared), key=lambda o: (o.price_per_hour, o.name))
+    each = sum(_smallest(name, size, offers) for name, size in sorted(bytes_of.items()))
+    price = spec.shared.price_per_hour
+    packed = bins(bytes_of.values(), spec.shared.memory_bytes * spec.fill)
+    found = []
+    parts = math.ceil(models / _per_instance(bytes_of, spec))
+    for replicas in spec.replicas:
+        rows: list[tuple[str, float, float]] = [
+            (ONE_EACH, models * replicas, each * replicas),
+            (FRACTIONS, parts * replicas, parts * replicas * price),
+            (RESIDENT, packed * replicas, packed * replicas * price),
+        ]
+        if shared_per_hour is not None:
+            rows.append((AS_CALLED, shared_instances * replicas, shared_per_hour * replicas))
+        whole, rigid = rows[0][2], rows[1][2]
+        found += [
+            Alternative(
+                name=name,
+                replicas=replicas,
+                instances=instances,
+                dollars_per_hour=dollars,
+                models_per_instance=models * replicas / instances if instances else 0.0,
+                saves=_saved(dollars, whole),
+                saves_fractions=_saved(dollars, rigid),
+                saves_single=_saved(dollars, each),
+            )
+            for name, instances, dollars in rows
+        ]
+    return found
+
+
+def of_usage(
+    instances: Sequence[InstanceUsage],
+    offers: Sequence[TypeOffer],
+    *,
+    replicas: tuple[int, ...] = (1, 3),
+) -> list[Alternative]:
+    """The alternatives to the instances of a report, whose longest held one tells its time.
+
+    The type that cost the most is the shared one. Raises CallerError (`model-too-large`).
+    """
+    time_s = max((instance.held_s for instance in instances), default=0.0)
+    if not time_s:
+        return []
+    by_type: dict[TypeOffer, float] = {}
+    bytes_of: dict[str, int] = {}
+    for instance in instances:
+        offer = TypeOffer(
+            name=instance.instance_type,
+            memory_bytes=instance.memory_bytes,
+            price_per_hour=instance.price_per_hour,
+        )
+        by_type[offer] = by_type.get(offer, 0.0) + instance.held_s
+        for usage in instance.models:
+            key = f"{instance.endpoint}/{usage.model}"
+            bytes_of[key] = max(bytes_of.get(key, 0), usage.bytes_peak)
+    shared = max(by_type, key=lambda o: (by_type[o] * o.price_per_hour, o.name, o.memory_bytes))
+    return compared(
+        bytes_of,
+        ComparisonSpec(shared=shared, offers=tuple(offers), replicas=replicas),
+        shared_per_hour=sum(each.dollars for each in instances) * HOUR_S / time_s,
+        shared_instances=sum(each.held_s for each in instances) / time_s,
+    )
+
+
+def bins(sizes: Iterable[int], room: float) -> int:
+    """How many instances hold all: first fit, the largest first. One above the room is alone."""
+    free: list[float] = []
+    for size in sorted(sizes, reverse=True):
+        at = next((at for at, left in enumerate(free) if size <= left), None)
+        if at is None:
+            free.append(room - size)
+        else:
+            free[at] -= size
+    return len(free)
+
+
+def _saved(dollars: float, other: float) -> float:
+    return 1.0 - dollars / other if other else 0.0
+
+
+def _per_instance(bytes_of: Mapping[str, int], spec: ComparisonSpec) -> int:
+    """How many equal parts an instance has, each for the largest model and its margin."""
+    part = max(1.0, max(bytes_of.values()) * spec.margin)
+    return max(1, math.floor(spec.shared.memory_bytes / part))
+
+
+def _smallest(name: str, size: int, offers: Sequence[TypeOffer]) -> float:
+    """The price of the cheapest type that holds a model."""
+    for offer in offers:
+        if size <= offer.memory_bytes:
+            return offer.price_per_hour
+    largest = max(offer.memory_bytes for offer in offers)
+    raise CallerError(
+        "model-too-large",
+        f"{name!r} holds {size} bytes, and the largest type that is offered has {largest}",
+        hint="Offer a larger instance type.",
+    )

@@ -1,0 +1,206 @@
+"""What models of shared instances have cost, and who is to pay: by model, by tenant, by request.
+
+An instance costs its price for each second that it is held. It is bought for its memory and for its
+cores, so its price is used as far as the scarcer of the two is: the used part is divided between
+memory and cores as they are used, and each model pays for
+
+    serving     its core seconds of answers, and its memory while it answered
+    cold start  its core seconds of loading: whoever loads again and again pays again and again
+    idle        its memory while it was loaded and did not answer
+    headroom    its part, by memory held, of what no model used: it is kept for those that are there
+
+The four of all models add up to what the instance has cost. What nobody can be charged with, of an
+instance on which no model ever was, is reported as unassigned. The idea that the fullest resource
+says how much of a machine is used is that of dominant shares (Ghodsi et al., 2011, "Dominant
+Resource Fairness"). Comparisons with other ways to serve the same models are in `cost_compared.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.cost.usage import HOUR_S, InstanceUsage, ModelUsage, check
+
+#: What ends the tenant's part of a model's name, and endings that are no part of a name.
+TENANT_ENDS: Final = "/-"
+_SUFFIXES: Final = (".tar.gz", ".tgz", ".tar", ".zip", ".onnx", ".pt2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """US dollars, and for what."""
+
+    serving: float = 0.0
+    cold_start: float = 0.0
+    idle: float = 0.0
+    headroom: float = 0.0
+
+    @property
+    def dollars(self) -> float:
+        return self.serving + self.cold_start + self.idle + self.headroom
+
+    def plus(self, other: Cost) -> Cost:
+        return Cost(
+            serving=self.serving + other.serving,
+            cold_start=self.cold_start + other.cold_start,
+            idle=self.idle + other.idle,
+            headroom=self.headroom + other.headroom,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostLine:
+    """One model, or one tenant."""
+
+    name: str
+    endpoint: str = ""  #: empty for a tenant, who may call several
+    models: int = 1
+    cost: Cost
+    requests: int
+    loads: int
+    resident_byte_s: float
+    compute_s: float
+    bytes_peak: int  #: of a model: the most on one instance; of a tenant: their sum
+
+    @property
+    def dollars_per_request(self) -> float | None:
+        """None where nothing was answered."""
+        return self.cost.dollars / self.requests if self.requests else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostReport:
+    """Lines are in the order of their cost, the dearest first."""
+
+    dollars: float  #: of all instances
+    unassigned: float  #: of instances without models
+    hours: float  #: instance hours
+    models: tuple[CostLine, ...]
+    tenants: tuple[CostLine, ...]
+
+
+def report(instances: Sequence[InstanceUsage], tenant_of: Callable[[str], str]) -> CostReport:
+    """Divides what instances cost among their models.
+
+    Raises CallerError (`usage-invalid`) for figures that can't be: negative ones, or an instance
+    without memory or cores.
+    """
+    lines: dict[tuple[str, str], CostLine] = {}
+    unassigned = 0.0
+    for instance in instances:
+        check(instance)
+        if not instance.models:
+            unassigned += instance.dollars
+        for usage, cost in zip(instance.models, divided(instance), strict=True):
+            key = (instance.endpoint, usage.model)
+            lines[key] = _joined(lines.get(key), _line(instance.endpoint, usage, cost))
+    tenants: dict[str, CostLine] = {}
+    for line in lines.values():
+        name = tenant_of(line.name)
+        before = tenants.get(name)
+        tenants[name] = _tenant(name, before, line)
+    return CostReport(
+        dollars=sum(instance.dollars for instance in instances),
+        unassigned=unassigned,
+        hours=sum(instance.held_s for instance in instances) / HOUR_S,
+        models=_dearest_first(lines.values()),
+        tenants=_dearest_first(tenants.values()),
+    )
+
+
+def divided(instance: InstanceUsage) -> list[Cost]:
+    """The cost of each of its models, in their order. Adds up to the instance's, if it has any."""
+    models = instance.models
+    held = sum(usage.resident_byte_s for usage in models)
+    busy = sum(usage.compute_s + usage.load_s for usage in models)
+    memory = _part(held, instance.memory_bytes * instance.held_s)
+    cores = _part(busy, instance.cores * instance.held_s)
+    used = instance.dollars * max(memory, cores)
+    for_memory = used * _part(memory, memory + cores)
+    for_cores = used - for_memory
+    headroom = instance.dollars - used
+    costs = []
+    for usage in models:
+        rent = for_memory * _part(usage.resident_byte_s, held)
+        answering = _part(usage.compute_s, usage.resident_s)
+        share = _part(usage.resident_byte_s, held) if held else 1.0 / len(models)
+        costs.append(
+            Cost(
+                serving=for_cores * _part(usage.compute_s, busy) + rent * answering,
+                cold_start=for_cores * _part(usage.load_s, busy),
+                idle=rent * (1.0 - answering),
+                headroom=headroom * share,
+            )
+        )
+    return costs
+
+
+def tenants_by(ends: str = TENANT_ENDS, *, parts: int = 1) -> Callable[[str], str]:
+    """How a model's name tells its tenant: by its first `parts` parts, each of which ends at one
+    of `ends`. A name that has no more parts is its own tenant, without the suffix of an archive.
+    """
+
+    def tenant_of(model: str) -> str:
+        name = model
+        for suffix in _SUFFIXES:
+            name = name.removesuffix(suffix)
+        at = [at for at, char in enumerate(name) if char in ends]
+        return (name[: at[parts - 1]] if len(at) >= parts else name) or model
+
+    return tenant_of
+
+
+def _part(amount: float, whole: float) -> float:
+    """Between 0 and 1: measured apart, a part may come out larger than its whole."""
+    return min(1.0, amount / whole) if whole else 0.0
+
+
+def _line(endpoint: str, usage: ModelUsage, cost: Cost) -> CostLine:
+    return CostLine(
+        name=usage.model,
+        endpoint=endpoint,
+        cost=cost,
+        requests=usage.requests,
+        loads=usage.loads,
+        resident_byte_s=usage.resident_byte_s,
+        compute_s=usage.compute_s,
+        bytes_peak=usage.bytes_peak,
+    )
+
+
+def _joined(before: CostLine | None, line: CostLine) -> CostLine:
+    """The same model on one more instance."""
+    if before is None:
+        return line
+    return _sum(before, line, before.name, before.endpoint, models=1,
+                bytes_peak=max(before.bytes_peak, line.bytes_peak))  # fmt: skip
+
+
+def _tenant(name: str, before: CostLine | None, line: CostLine) -> CostLine:
+    nothing = CostLine(name=name, models=0, cost=Cost(), requests=0, loads=0, resident_byte_s=0.0,
+                       compute_s=0.0, bytes_peak=0)  # fmt: skip
+    before = before or nothing
+    return _sum(before, line, name, "", models=before.models + 1,
+                bytes_peak=before.bytes_peak + line.bytes_peak)  # fmt: skip
+
+
+def _sum(
+    one: CostLine, other: CostLine, name: str, endpoint: str, *, models: int, bytes_peak: int
+) -> CostLine:
+    return CostLine(
+        name=name,
+        endpoint=endpoint,
+        models=models,
+        cost=one.cost.plus(other.cost),
+        requests=one.requests + other.requests,
+        loads=one.loads + other.loads,
+        resident_byte_s=one.resident_byte_s + other.resident_byte_s,
+        compute_s=one.compute_s + other.compute_s,
+        bytes_peak=bytes_peak,
+    )
+
+
+def _dearest_first(lines: Iterable[CostLine]) -> tuple[CostLine, ...]:
+    return tuple(sorted(lines, key=lambda line: (-line.cost.dollars, line.endpoint, line.name)))

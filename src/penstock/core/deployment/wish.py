@@ -1,0 +1,138 @@
+"""What a variant should have: instances, and copies of components on them.
+
+An instance is capacity; a copy is a loaded model on an instance. A component is a model with a
+number of copies, and with what one copy takes of its instance. A variant that CreateEndpointConfig
+was given a model for is the special case, and `wished` is the one place that makes it: one
+component of the variant's name, with as many copies as there are instances, each with an instance
+to itself. A variant without a model has the inference components that were created on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
+
+# SageMaker's names (InferenceComponentSchedulingConfig).
+SPREAD = "SPREAD"  #: copies evenly over the instances: one that dies takes few with it
+BINPACK = "BINPACK"  #: onto few instances, so that others stay empty
+PLACEMENT_STRATEGIES = (SPREAD, BINPACK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyNeed:
+    """What one copy takes of its instance; 0 = it shares with whoever is there."""
+
+    memory_bytes: int = 0
+    cores: float = 0.0
+    accelerators: int = 0
+    whole_instance: bool = False  #: it has an instance to itself, and comes and goes with it
+    memory_bytes_max: int = 0  #: a model that needs more is not loaded; 0 = its instance's
+
+
+WHOLE_INSTANCE = CopyNeed(whole_instance=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentWish:
+    """A model and its copies."""
+
+    name: str  #: unique among the components of its variant
+    model: ModelSource
+    copies: int
+    need: CopyNeed = WHOLE_INSTANCE
+    strategy: str = SPREAD
+    download_timeout_s: float = 3600.0
+    startup_timeout_s: float = 600.0
+    component: str = ""  #: inference component that requests name; none: the variant's own model
+
+    @property
+    def told(self) -> str:
+        """Its name to people."""
+        return self.component or self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantWish:
+    """One variant of one generation."""
+
+    name: str
+    generation: int
+    instances: int
+    components: tuple[ComponentWish, ...]
+    pools: tuple[str, ...] = ()  #: instance types in the order they are filled; none: one type
+
+    def component(self, name: str) -> ComponentWish:
+        """Raises `KeyError` where there is none."""
+        for one in self.components:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+
+def wished(
+    deployment: DeploymentSpec, components: Mapping[str, tuple[ComponentWish, ...]] | None = None
+) -> tuple[VariantWish, ...]:
+    """What the variants of a generation should have, in their order.
+
+    `components`: by variant, of those that take inference components.
+    """
+    found = components or {}
+    return tuple(
+        _of_components(deployment.generation, one, found.get(one.name, ()))
+        if one.model is None
+        else _single_model(deployment.generation, one)
+        for one in deployment.variants
+    )
+
+
+def raised(deployment: DeploymentSpec, former: DeploymentSpec | None) -> frozenset[tuple[str, str]]:
+    """(variant, component) of every count that is higher than before; "" for instances.
+
+    Inference components have a life of their own: their counts are not a deployment's.
+    """
+    before = dict(_counts(former)) if former is not None else {}
+    return frozenset(key for key, count in _counts(deployment) if count > before.get(key, 0))
+
+
+def _counts(deployment: DeploymentSpec) -> Iterator[tuple[tuple[str, str], int]]:
+    for wish in wished(deployment):
+        yield (wish.name, ""), wish.instances
+        for one in wish.components:
+            yield (wish.name, one.name), one.copies
+
+
+def _of_components(
+    generation: int, variant: VariantSpec, components: tuple[ComponentWish, ...]
+) -> VariantWish:
+    return VariantWish(
+        name=variant.name,
+        generation=generation,
+        instances=variant.instance_count,
+        components=components,
+        pools=_types(variant),
+    )
+
+
+def _single_model(generation: int, variant: VariantSpec) -> VariantWish:
+    assert variant.model is not None, "who takes components has no model"
+    return VariantWish(
+        name=variant.name,
+        generation=generation,
+        instances=variant.instance_count,
+        components=(
+            ComponentWish(
+                name=variant.name,
+                model=variant.model,
+                copies=variant.instance_count,
+                download_timeout_s=variant.download_timeout_s,
+                startup_timeout_s=variant.startup_timeout_s,
+            ),
+        ),
+        pools=_types(variant),
+    )
+
+
+def _types(variant: VariantSpec) -> tuple[str, ...]:
+    return tuple(one.instance_type for one in variant.pools)

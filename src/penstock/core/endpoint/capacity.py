@@ -1,0 +1,199 @@
+"""Which instances a variant should have: those to keep, those to start, those to take away.
+
+Of too many the least advanced go first: what serves stays, what is coming up goes; of those as far
+the least wanted pool's, where there are several; of those alike the ones with the least left to do,
+whose drains are over soonest. What drains is never taken back, so the choice holds however the
+counts change. Of too few a slot at a time is filled, after the pause that its last failure asks
+for, from the pool that `instance_pools` chooses. It does not know which copies are wished where; of
+the copies it sees only how far they are, and how many requests they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from penstock.core.deployment.attempts import FreeSlot, ReconcileSpec, earliest, free_slots
+from penstock.core.deployment.endpoint_state import (
+    DRAINED,
+    DRAINING,
+    ENDING,
+    GONE,
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+    STARTING,
+    UNLOADING,
+    CopyObserved,
+    DrainCopy,
+    EndpointObserved,
+    InstanceObserved,
+    RefuseInstance,
+    SlotFailure,
+    StartInstance,
+    StopInstance,
+)
+from penstock.core.deployment.wish import VariantWish
+from penstock.core.endpoint import instance_pools
+from penstock.core.endpoint.endings import retire_instance
+from penstock.core.endpoint.instance_pools import PoolChoice
+
+_ALIVE = (STARTING, RUNNING)
+_NO_REASONS: Mapping[str, str] = MappingProxyType({})
+_LEAVING = (DRAINING, DRAINED, UNLOADING, ENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityDecision:
+    kept: tuple[InstanceObserved, ...]  #: that count, the most advanced first
+    starts: tuple[StartInstance, ...]
+    next_deadline: float | None  #: when the pause of a slot, or of a pool, is over
+    refusals: tuple[RefuseInstance, ...] = ()
+
+
+def decide(
+    wish: VariantWish,
+    observed: EndpointObserved,
+    *,
+    now: float,
+    spec: ReconcileSpec,
+    start_reason: str,
+) -> CapacityDecision:
+    """The instances of one variant. `start_reason`: of an instance that replaces none."""
+    copies = observed.copies_by_instance()
+    seen = _seen(wish, observed)
+    kept = alive(wish, observed)[: wish.instances]
+    # An instance that is about to be reported dead still holds its slot: its failure decides when
+    # the next attempt is due.
+    taken = {one.ordinal for one in kept}
+    taken |= {one.ordinal for one in seen if one.phase in (GONE, ENDING)}
+    failures = {
+        failure.ordinal: failure
+        for failure in observed.failures
+        if not failure.component
+        and failure.variant == wish.name
+        and failure.generation == wish.generation
+    }
+    starts: list[StartInstance] = []
+    refusals: list[RefuseInstance] = []
+    deadline: float | None = None
+    pool = _pool(wish, observed, failures.values(), now=now, spec=spec)
+    startable = spec.starting_max - _on_their_way(wish, kept, copies)
+    for slot in free_slots(
+        wish.instances, taken, failures, spec, missing=wish.instances - len(kept)
+    ):
+        # What it costs to decide, and the processes that are begun before the machine is known to
+        # be full, don't grow with a count.
+        if len(starts) >= startable:
+            break
+        if slot.due is not None and now < slot.due:
+            deadline = earliest(deadline, slot.due)
+            continue
+        if pool.refusal:
+            refusals.append(_refusal(wish, slot, pool))
+            break  # the slots behind it would fare the same
+        if pool.next_deadline is not None:
+            deadline = earliest(deadline, pool.next_deadline)
+            break
+        reason = "replace-failed" if slot.failed else start_reason
+        starts.append(
+            StartInstance(wish.name, wish.generation, slot.ordinal, reason, pool.instance_type)
+        )
+    return CapacityDecision(tuple(kept), tuple(starts), deadline, tuple(refusals))
+
+
+def alive(wish: VariantWish, observed: EndpointObserved) -> list[InstanceObserved]:
+    """Instances of a variant that may stay, in the order in which they would."""
+    copies = observed.copies_by_instance()
+    found = [one for one in _seen(wish, observed) if _counts(one, copies.get(one.instance_id, ()))]
+    return sorted(found, key=lambda one: _advance(wish, one, copies.get(one.instance_id, ())))
+
+
+def take_away(
+    observed: EndpointObserved,
+    kept: Collection[str],
+    generations: Collection[int],
+    reasons: Mapping[str, str] = _NO_REASONS,
+) -> tuple[DrainCopy | StopInstance, ...]:
+    """The next step for every instance that is not kept; to be begun once routes without its copies
+    are published. `generations` are those that are wished now; `reasons` are of variants whose
+    instances are managed."""
+    copies = observed.copies_by_instance()
+    actions: list[DrainCopy | StopInstance] = []
+    for one in observed.instances:
+        if one.instance_id not in kept and one.phase != GONE:
+            reason = "old-generation"
+            if one.generation in generations:
+                reason = reasons.get(one.variant, "variant-count")
+            actions += retire_instance(one, copies.get(one.instance_id, ()), reason)
+    return tuple(actions)
+
+
+def _pool(
+    wish: VariantWish,
+    observed: EndpointObserved,
+    failures: Iterable[SlotFailure],
+    *,
+    now: float,
+    spec: ReconcileSpec,
+) -> PoolChoice:
+    """Whence the next instances come; a variant of one type has nothing to choose."""
+    if not wish.pools:
+        return PoolChoice()
+    return instance_pools.choose(wish, observed.shortages, failures, now=now, spec=spec)
+
+
+def _refusal(wish: VariantWish, slot: FreeSlot, pool: PoolChoice) -> RefuseInstance:
+    return RefuseInstance(
+        wish.name, wish.generation, slot.ordinal, instance_pools.ALL_POOLS_SHORT, pool.refusal
+    )
+
+
+def _seen(wish: VariantWish, observed: EndpointObserved) -> list[InstanceObserved]:
+    return [
+        one
+        for one in observed.instances
+        if one.variant == wish.name and one.generation == wish.generation
+    ]
+
+
+def _counts(one: InstanceObserved, copies: Collection[CopyObserved]) -> bool:
+    """A copy that has the instance to itself and leaves takes it along."""
+    return (
+        one.phase in _ALIVE
+        and not one.leaving
+        and not any(copy.need.whole_instance and copy.phase in _LEAVING for copy in copies)
+    )
+
+
+def _advance(
+    wish: VariantWish, one: InstanceObserved, copies: Collection[CopyObserved]
+) -> tuple[int, int, int, int, int, int, int, str]:
+    """Smaller is further: what serves most, else is nearest to it, then of the pool that is wanted
+    most, then has most left to do, then the oldest slot."""
+    phases = [copy.phase for copy in copies]
+    return (
+        -phases.count(READY),
+        -phases.count(LOST),
+        -phases.count(LOADING),
+        _ALIVE[::-1].index(one.phase),
+        instance_pools.rank(wish, one),
+        -sum(copy.outstanding for copy in copies),
+        one.ordinal,
+        one.instance_id,
+    )
+
+
+def _on_their_way(
+    wish: VariantWish,
+    kept: Collection[InstanceObserved],
+    copies: dict[str, list[CopyObserved]],
+) -> int:
+    """Instances that were asked for and have shown nothing yet. Where each is to have a copy of its
+    own, one that has none yet is not there yet."""
+    each_has_one = any(one.need.whole_instance for one in wish.components)
+    return sum(
+        one.phase == STARTING or (each_has_one and one.instance_id not in copies) for one in kept
+    )

@@ -1,0 +1,73 @@
+"""How many copies of each of a component's revisions there should be now.
+
+Without a batch size all copies of the new revision come up beside the old ones, which serve until
+every new one is ready. With one, copies are replaced batch by batch: a batch of new ones comes up,
+as many old ones go, and the next batch begins after a pause. Both need room beside what serves:
+an old copy never goes before a new one is ready. An old one that ends by itself meanwhile is not
+replaced.
+
+The two modes are those of SageMaker's UpdateInferenceComponent without and with
+RollingUpdatePolicy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.core.deployment.component_spec import ComponentDesired, copies_name, copies_wish
+from penstock.core.deployment.endpoint_state import (
+    DELETING,
+    FAILED,
+    LOADING,
+    LOST,
+    READY,
+    CopyObserved,
+)
+from penstock.core.deployment.wish import ComponentWish
+
+_THERE = (LOADING, READY, LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutDecision:
+    wishes: tuple[ComponentWish, ...]  #: one for each revision, the old one first
+    complete: bool  #: as many copies of the newest revision as are wished are ready, and settled
+    next_deadline: float | None  #: when a pause between two batches is over
+
+
+def decide(
+    component: ComponentDesired, copies: Iterable[CopyObserved], *, now: float
+) -> RolloutDecision:
+    """`copies` are those of the generation that is decided about."""
+    mine = [one for one in copies if one.variant == component.variant]
+    newest = component.target or component.active
+    named = copies_name(component.name, newest.number)
+    ready = [one for one in mine if one.component == named and one.phase == READY]
+    if component.status in (FAILED, DELETING):
+        wishes = tuple(copies_wish(component, one, 0) for one in component.revisions())
+        return RolloutDecision(wishes, complete=False, next_deadline=None)
+    if component.target is None:
+        wish = copies_wish(component, newest, component.copies)
+        return RolloutDecision((wish,), len(ready) >= component.copies, None)
+    former = copies_name(component.name, component.active.number)
+    there = sum(one.component == former and one.phase in _THERE for one in mine)
+    old, new, deadline = component.copies, component.copies, None
+    if newest.batch:
+        batches = len(ready) // newest.batch
+        since = [now if one.since is None else one.since for one in ready]
+        settled = max(since, default=now) + newest.batch_wait_s
+        if batches and now < settled:
+            deadline = settled
+        else:
+            batches += 1
+        new = min(batches * newest.batch, component.copies)
+        old = component.copies - (len(ready) // newest.batch) * newest.batch
+    return RolloutDecision(
+        (
+            copies_wish(component, component.active, max(min(old, there), 0)),
+            copies_wish(component, newest, new),
+        ),
+        complete=len(ready) >= component.copies and deadline is None,
+        next_deadline=deadline,
+    )

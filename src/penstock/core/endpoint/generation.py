@@ -1,0 +1,253 @@
+"""What one generation of an endpoint has, of what it should have, and what is to be begun for it.
+
+Asks the deciders of counts and places in their order, on one observation: how many copies of each
+revision of the components (`components/rollout`), how many instances where they follow the copies
+(`managed_instances`), which instances (`capacity`), which copies on them (`placement`), and which
+adapters on those (`components/adapters`), which take no place. It neither
+publishes routes nor takes anything away: what that needs is in what it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from penstock.core.deployment.attempts import ReconcileSpec, earliest
+from penstock.core.deployment.component_spec import ComponentDesired, component_of
+from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
+from penstock.core.deployment.endpoint_state import (
+    CONSOLIDATED,
+    IN_SERVICE,
+    READY,
+    RELEASES,
+    RUNNING,
+    UPDATING,
+    Action,
+    CopyObserved,
+    DrainCopy,
+    EndpointObserved,
+    InstanceObserved,
+    UnloadCopy,
+)
+from penstock.core.deployment.wish import ComponentWish, VariantWish, wished
+from penstock.core.endpoint import adapters, capacity, managed_instances, placement
+from penstock.core.endpoint import component_rollout as rollouts
+from penstock.core.endpoint.component_rollout import RolloutDecision
+from penstock.core.endpoint.managed_instances import COPIES_NEED_MORE
+
+#: Statuses of adapters that a new generation waits for.
+_SETTLED = (IN_SERVICE, UPDATING)
+
+
+@dataclass(slots=True)
+class Held:
+    """What one generation has, of what it should have."""
+
+    wishes: tuple[VariantWish, ...] = ()
+    instances: dict[str, tuple[InstanceObserved, ...]] = field(default_factory=dict)
+    copies: dict[str, tuple[CopyObserved, ...]] = field(default_factory=dict)
+    #: copies to be taken from instances that stay
+    retires: list[DrainCopy | UnloadCopy] = field(default_factory=list)
+    #: by variant whose instances are managed, why some of them go
+    releases: dict[str, str] = field(default_factory=dict)
+    rollouts: dict[str, RolloutDecision] = field(default_factory=dict)  #: by component
+    actions: list[Action] = field(default_factory=list)  #: to be begun
+    next_deadline: float | None = None
+    adapters_missing: bool = False  #: on copies of their bases, of those that serve or will
+
+    def component_counts(self) -> frozenset[tuple[str, str]]:
+        return frozenset(
+            (wish.name, one.name)
+            for wish in self.wishes
+            for one in wish.components
+            if one.component
+        )
+
+    def serving(self, component: ComponentDesired) -> ComponentDesired:
+        """As it is to be routed to: a new revision that is complete serves before its record says
+        so, so that whoever reads the record finds it serving."""
+        rollout = self.rollouts.get(component.name)
+        if rollout is None or not rollout.complete or component.target is None:
+            return component
+        return replace(component, active=component.target, target=None)
+
+    def instance_ids(self) -> set[str]:
+        return {one.instance_id for kept in self.instances.values() for one in kept}
+
+    def reaches(self, counts: Collection[tuple[str, str]]) -> bool:
+        """Whether these counts are reached: (variant, component), "" for instances."""
+        return all(self._reaches(wish, counts) for wish in self.wishes)
+
+    def _reaches(self, wish: VariantWish, counts: Collection[tuple[str, str]]) -> bool:
+        running = sum(one.phase == RUNNING for one in self.instances[wish.name])
+        if running < wish.instances and (wish.name, "") in counts:
+            return False
+        return self.reaches_copies(wish, counts)
+
+    def reaches_copies(
+        self, wish: VariantWish, counts: Collection[tuple[str, str]] | None = None
+    ) -> bool:
+        """As `reaches`, of one variant's copies; None: of all."""
+        ready: dict[str, int] = {}
+        for copy in self.copies[wish.name]:
+            ready[copy.component] = ready.get(copy.component, 0) + (copy.phase == READY)
+        return all(
+            ready.get(one.name, 0) >= one.copies
+            or (counts is not None and (wish.name, one.name) not in counts)
+            for one in wish.components
+        )
+
+
+def keep_up(
+    deployment: DeploymentSpec,
+    components: Iterable[ComponentDesired],
+    observed: EndpointObserved,
+    *,
+    now: float,
+    spec: ReconcileSpec,
+    start_reason: str,
+    first: bool,
+) -> Held:
+    """Loads and starts what is missing.
+
+    Args:
+        deployment: the generation.
+        components: those that are to be on it.
+        observed: the snapshot.
+        now: seconds.
+        spec: times and bounds.
+        start_reason: of an instance that replaces none.
+        first: the generation has not served yet.
+    """
+    wanted = tuple(components)
+    mine = [one for one in observed.copies if one.generation == deployment.generation]
+    riding = [one for one in mine if one.base_copy]
+    placed = tuple(one for one in observed.copies if not one.base_copy)
+    turn = _Turn(replace(observed, copies=placed), now, spec)
+    found: dict[str, tuple[ComponentWish, ...]] = {}
+    for component in wanted:
+        if component.base:
+            continue
+        copies = adapters.as_ready(component, wanted, mine)
+        rollout = rollouts.decide(component, copies, now=now)
+        turn.held.rollouts[component.name] = rollout
+        found[component.variant] = found.get(component.variant, ()) + rollout.wishes
+        turn.wake(rollout.next_deadline)
+    variants = {one.name: one for one in deployment.variants}
+    turn.held.wishes = tuple(
+        turn.managed(variants[wish.name], wish, first=first) for wish in wished(deployment, found)
+    )
+    for wish in turn.held.wishes:
+        follows = variants[wish.name].managed is not None and not first
+        turn.keep(wish, COPIES_NEED_MORE if follows else start_reason)
+    for component in wanted:
+        if component.base:
+            turn.adapt(component, riding, deployment.generation)
+    turn.settle(riding)
+    return turn.held
+
+
+class _Turn:
+    """One call of `keep_up`."""
+
+    def __init__(self, observed: EndpointObserved, now: float, spec: ReconcileSpec) -> None:
+        self._observed = observed
+        self._now = now
+        self._spec = spec
+        self.held = Held()
+
+    def wake(self, *deadlines: float | None) -> None:
+        self.held.next_deadline = earliest(self.held.next_deadline, *deadlines)
+
+    def managed(self, variant: VariantSpec, wish: VariantWish, *, first: bool) -> VariantWish:
+        """With as many instances as the copies need, where they follow them."""
+        if variant.managed is None:
+            return wish
+        decision = managed_instances.decide(
+            variant.managed,
+            wish,
+            capacity.alive(wish, self._observed),
+            self._observed,
+            now=self._now,
+            instances_min=variant.instance_count if first else 0,
+        )
+        self.wake(decision.next_deadline)
+        if decision.reason in RELEASES:
+            self.held.releases[wish.name] = decision.reason
+        return replace(wish, instances=decision.instances)
+
+    def keep(self, wish: VariantWish, start_reason: str) -> None:
+        """The instances of one variant, and the copies on them."""
+        instances = capacity.decide(
+            wish, self._observed, now=self._now, spec=self._spec, start_reason=start_reason
+        )
+        copies = placement.decide(
+            wish, instances.kept, self._observed, now=self._now, spec=self._spec
+        )
+        held = self.held
+        held.instances[wish.name] = instances.kept
+        held.copies[wish.name] = copies.kept
+        held.retires += copies.retires
+        held.actions += [*copies.loads, *copies.refusals, *instances.refusals, *instances.starts]
+        self.wake(instances.next_deadline, copies.next_deadline)
+        if held.releases.get(wish.name) == CONSOLIDATED and not held.reaches_copies(wish):
+            self._hold_back(wish)
+
+    def adapt(
+        self, adapter: ComponentDesired, riding: Collection[CopyObserved], generation: int
+    ) -> None:
+        """One adapter on the copies of its base that stay."""
+        held = self.held
+        staying = held.instance_ids()
+        kept = held.copies.get(adapter.variant, ())
+        decision = adapters.decide(
+            adapter,
+            [one for one in kept if component_of(one.component) == adapter.base],
+            [
+                one
+                for one in riding
+                if component_of(one.component) == adapter.name and one.instance_id in staying
+            ],
+            self._observed.failures,
+            generation=generation,
+            now=self._now,
+            spec=self._spec,
+        )
+        if adapter.variant in held.copies:
+            held.copies[adapter.variant] += decision.kept
+        held.rollouts[adapter.name] = decision.rollout
+        held.actions += decision.loads
+        held.retires += decision.retires
+        held.adapters_missing |= not decision.rollout.complete and adapter.status in _SETTLED
+        self.wake(decision.rollout.next_deadline)
+
+    def settle(self, riding: Collection[CopyObserved]) -> None:
+        """Adapters leave before their base does, or with it."""
+        held = self.held
+        gone = adapters.without_base(riding, {one.copy: one for one in self._observed.copies})
+        ended = {one.copy for one in gone}
+        held.copies = {
+            variant: tuple(one for one in kept if one.copy not in ended)
+            for variant, kept in held.copies.items()
+        }
+        held.retires = [
+            *gone,
+            *(one for one in adapters.held_back(held.retires, riding) if one.copy not in ended),
+        ]
+
+    def _hold_back(self, wish: VariantWish) -> None:
+        """What is to be taken away serves until its copies are ready on the others."""
+        staying = {one.instance_id for one in self.held.instances[wish.name]}
+        going = [
+            one for one in capacity.alive(wish, self._observed) if one.instance_id not in staying
+        ]
+        ids = {one.instance_id for one in going}
+        names = {one.name for one in wish.components}
+        self.held.instances[wish.name] += tuple(going)
+        self.held.copies[wish.name] += tuple(
+            copy
+            for copy in self._observed.copies
+            if copy.instance_id in ids
+            and copy.generation == wish.generation
+            and copy.component in names
+        )

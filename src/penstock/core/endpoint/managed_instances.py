@@ -1,0 +1,183 @@
+"""How many instances a variant should have where they follow the copies on them.
+
+SageMaker's ManagedInstanceScaling. Out: as many at once as the copies need that have no room, up to
+the maximum. In: after a cooldown, and never below the minimum,
+
+    IDLE_RELEASE   instances without a copy go
+    CONSOLIDATION  and then, one at a time, the one that would go first, if its copies have room on
+                   the others; they are loaded there before it goes
+
+A copy that SPREAD keeps apart from others of its component is not moved. Instances that are on
+their way count: nothing is asked for twice. What an instance of the type has is known once one of
+them has been seen; until then one is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.core.deployment.deployment import CONSOLIDATION, ManagedScaling
+from penstock.core.deployment.endpoint_state import (
+    CONSOLIDATED,
+    LOADING,
+    LOST,
+    READY,
+    RELEASED_IDLE,
+    RUNNING,
+    CopyObserved,
+    EndpointObserved,
+    InstanceObserved,
+)
+from penstock.core.deployment.wish import SPREAD, CopyNeed, VariantWish
+from penstock.core.endpoint.instance_room import InstanceRoom, empty_room
+from penstock.core.endpoint.packing import assign, rooms_needed
+from penstock.core.models.memory_need import START_BYTES
+
+#: Reasons, beside those of releases.
+COPIES_NEED_MORE = "copies-need-more"
+AT_MAXIMUM = "at-maximum"
+BELOW_MINIMUM = "below-minimum"
+STEADY = "steady"
+COOLDOWN = "scale-in-cooldown"
+
+_THERE = (LOADING, READY, LOST)
+#: Copies that are looked at in one decision; the others follow in the next.
+_MISSING_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedDecision:
+    instances: int
+    reason: str
+    next_deadline: float | None = None  #: when the cooldown is over
+
+
+def decide(
+    managed: ManagedScaling,
+    wish: VariantWish,
+    alive: Sequence[InstanceObserved],
+    observed: EndpointObserved,
+    *,
+    now: float,
+    instances_min: int = 0,
+) -> ManagedDecision:
+    """The count that `capacity` is to make true.
+
+    Args:
+        managed: the bounds.
+        wish: with the copies that are wished; its count of instances is not looked at.
+        alive: those of the variant that are not leaving, in the order in which they would stay.
+        observed: the snapshot.
+        now: seconds.
+        instances_min: at least so many in any case, such as a new generation's first ones.
+    """
+    least = min(max(managed.instances_min, instances_min), managed.instances_max)
+    variant = _Variant(wish, alive, observed)
+    count = len(alive)
+    more = variant.more(managed.instances_max - count)
+    if count + more < least:
+        return ManagedDecision(least, BELOW_MINIMUM)
+    if more:
+        return ManagedDecision(count + more, COPIES_NEED_MORE)
+    if count >= managed.instances_max and variant.lack_room():
+        return ManagedDecision(managed.instances_max, AT_MAXIMUM)
+    fewer, reason = _fewer(managed, variant, count - least)
+    if not fewer:
+        return ManagedDecision(count, STEADY)
+    due = _due(managed, wish, alive, observed, now)
+    if now < due:
+        return ManagedDecision(count, COOLDOWN, due)
+    return ManagedDecision(count - fewer, reason)
+
+
+def _fewer(managed: ManagedScaling, variant: _Variant, most: int) -> tuple[int, str]:
+    """How many instances may go, and why they would."""
+    idle = min(variant.idle(), most)
+    if idle > 0:
+        return (min(idle, managed.step_max) if managed.step_max else idle), RELEASED_IDLE
+    if managed.strategy == CONSOLIDATION and most > 0 and variant.last_can_move():
+        return 1, CONSOLIDATED
+    return 0, STEADY
+
+
+def _due(
+    managed: ManagedScaling,
+    wish: VariantWish,
+    alive: Sequence[InstanceObserved],
+    observed: EndpointObserved,
+    now: float,
+) -> float:
+    """The cooldown begins anew with every instance that comes or goes."""
+    changes = [at for name, at in observed.released if name == wish.name]
+    changes += [
+        one.since if one.phase == RUNNING and one.since is not None else now for one in alive
+    ]
+    return max(changes, default=now) + managed.cooldown_s
+
+
+class _Variant:
+    """The rooms of its instances, and the copies that are missing."""
+
+    def __init__(
+        self, wish: VariantWish, alive: Sequence[InstanceObserved], observed: EndpointObserved
+    ) -> None:
+        copies = observed.copies_by_instance()
+        self._wish = wish
+        self._alive = alive
+        self._rooms = [InstanceRoom(one, copies.get(one.instance_id, ())) for one in alive]
+        self._missing = self._missing_on(self._rooms)
+
+    def more(self, more_max: int) -> int:
+        """Instances that the missing copies need beyond those that are there."""
+        if not self._missing or more_max <= 0:
+            return 0
+        if not self._rooms:
+            return 1
+        empty = empty_room(self._rooms[0].instance, own_bytes=START_BYTES).free()
+        rooms = [_free(room) for room in self._rooms]
+        return rooms_needed(self._missing, rooms, empty, more_max=more_max)
+
+    def lack_room(self) -> bool:
+        return assign(self._missing, [_free(room) for room in self._rooms]) is None
+
+    def idle(self) -> int:
+        """Instances without a copy that the missing ones do not need either."""
+        busy = [room for room in self._rooms if room.count]
+        empty = len(self._rooms) - len(busy)
+        if not self._missing or not empty:
+            return empty
+        first = next(room for room in self._rooms if not room.count)
+        rooms = [_free(room) for room in busy]
+        return empty - rooms_needed(self._missing, rooms, first.free(), more_max=empty)
+
+    def last_can_move(self) -> bool:
+        """Whether what the last instance has fits on the others, all of which run."""
+        if len(self._rooms) < 2 or any(one.phase != RUNNING for one in self._alive):
+            return False
+        *others, last = self._rooms
+        of_component = Counter(copy.component for room in self._rooms for copy in room.copies)
+        spread = {one.name for one in self._wish.components if one.strategy == SPREAD}
+        if any(
+            copy.component in spread and of_component[copy.component] > 1 for copy in last.copies
+        ):
+            return False
+        return assign(self._missing_on(others), [_free(room) for room in others]) is not None
+
+    def _missing_on(self, rooms: Sequence[InstanceRoom]) -> list[CopyNeed]:
+        there: Counter[str] = Counter(
+            copy.component for room in rooms for copy in room.copies if self._counts(copy)
+        )
+        missing: list[CopyNeed] = []
+        for component in self._wish.components:
+            lacks = component.copies - there[component.name]
+            missing += [component.need] * min(max(lacks, 0), _MISSING_MAX - len(missing))
+        return missing
+
+    def _counts(self, copy: CopyObserved) -> bool:
+        return copy.phase in _THERE and copy.generation == self._wish.generation
+
+
+def _free(room: InstanceRoom) -> CopyNeed | None:
+    return None if room.whole else room.free()

@@ -1,0 +1,261 @@
+"""Which copies go onto which instance: those to keep, to load, to take away, and those refused.
+
+A copy needs memory, cores and accelerators of one instance, or a whole instance. What an instance
+has free is what it was given, less what is set aside for its copies; and where the operating system
+measures more than its copies were to take, less that. Among the instances that have room:
+
+    SPREAD   fewest copies of the component, then fewest copies of any, then most room
+    BINPACK  least room left: what is begun is filled before an empty instance is touched
+
+and of two that are alike the lower slot, then the identifier. Where copies find no room one by one
+so, a search looks for places for all of them at once (`core/endpoint/packing.py`). Of too many copies the
+least advanced go first, then those on the instance that the strategy would fill last (SPREAD: the
+one with most copies of the component, BINPACK: the one with fewest of any), then those with the
+least left to do, then the highest slot.
+
+Where none has room a copy waits as long as instances are still to come, or what leaves or loads may
+leave enough; else the lowest free slot is refused, with what is missing. Slots behind it would fare
+the same, so they wait for it. Copies are never moved: whoever wants fewer instances takes one away.
+
+It knows what is on the instances that it is given, and neither why these are kept nor who is routed
+to what. The strategies are those of SageMaker's InferenceComponentSchedulingConfig.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.core.deployment.attempts import FreeSlot, ReconcileSpec, earliest, free_slots
+from penstock.core.deployment.endpoint_state import (
+    ENDING,
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+    CopyObserved,
+    DrainCopy,
+    EndpointObserved,
+    InstanceObserved,
+    LoadCopy,
+    RefuseCopy,
+    SlotFailure,
+    UnloadCopy,
+)
+from penstock.core.deployment.wish import BINPACK, ComponentWish, VariantWish
+from penstock.core.endpoint.endings import retire_copy
+from penstock.core.endpoint.instance_room import InstanceRoom, empty_room, shortage
+from penstock.core.endpoint.packing import ITEMS_MAX, assign
+
+#: Which of too many copies are kept: the most advanced.
+_PROGRESS = {READY: 0, LOST: 1, LOADING: 2}
+#: Of the copies of a component that found no room, those that a search is made for.
+_SEARCHED_MAX = ITEMS_MAX + 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDecision:
+    kept: tuple[CopyObserved, ...]  #: that count, in any phase
+    loads: tuple[LoadCopy, ...]
+    refusals: tuple[RefuseCopy, ...]
+    #: to be begun once routes without these copies are published
+    retires: tuple[DrainCopy | UnloadCopy, ...]
+    next_deadline: float | None  #: when a slot's pause is over
+
+
+def decide(
+    wish: VariantWish,
+    instances: Iterable[InstanceObserved],
+    observed: EndpointObserved,
+    *,
+    now: float,
+    spec: ReconcileSpec,
+) -> PlacementDecision:
+    """The copies of one variant, on those of its instances that are kept."""
+    turn = _Turn(wish, instances, observed, now, spec)
+    for component in wish.components:
+        turn.place(component)
+    turn.rearrange()
+    return turn.decision()
+
+
+@dataclass(slots=True)
+class _Load:
+    """A copy to be loaded; without an instance while none has room."""
+
+    component: ComponentWish
+    slot: FreeSlot
+    instance: InstanceObserved | None = None
+
+    def action(self, generation: int) -> LoadCopy:
+        assert self.instance is not None, "only what has a place is loaded"
+        return LoadCopy(
+            self.instance.instance_id,
+            self.component.name,
+            generation,
+            self.slot.ordinal,
+            _load_reason(self.component, self.slot),
+        )
+
+
+class _Turn:
+    """One call of `decide`: the rooms of the instances as they fill."""
+
+    def __init__(
+        self,
+        wish: VariantWish,
+        instances: Iterable[InstanceObserved],
+        observed: EndpointObserved,
+        now: float,
+        spec: ReconcileSpec,
+    ) -> None:
+        self._copies = observed.copies_by_instance()
+        self._running = [one for one in instances if one.phase == RUNNING]
+        self._wish = wish
+        self._now = now
+        self._spec = spec
+        self._rooms = self._as_they_are()
+        self._room = {room.instance.instance_id: room for room in self._rooms}
+        self._there = [copy for room in self._rooms for copy in room.copies]
+        self._by_component: dict[str, list[CopyObserved]] = {}
+        for copy in self._there:
+            if copy.generation == wish.generation:
+                self._by_component.setdefault(copy.component, []).append(copy)
+        self._failures: dict[str, dict[int, SlotFailure]] = {}
+        for failure in observed.failures:
+            if failure.variant == wish.name and failure.generation == wish.generation:
+                self._failures.setdefault(failure.component, {})[failure.ordinal] = failure
+        self._kept: list[CopyObserved] = []
+        self._loads: list[_Load] = []
+        self._left: list[_Load] = []  #: what is due and found no room, of each component some
+        self._refusals: list[RefuseCopy] = []
+        self._deadline: float | None = None
+
+    def place(self, component: ComponentWish) -> None:
+        """Keeps what may stay of a component, and loads what is missing."""
+        mine = self._by_component.get(component.name, [])
+        kept = self._keep(component, [copy for copy in mine if copy.phase in _PROGRESS])
+        self._kept += kept
+        taken = {copy.ordinal for copy in kept}
+        taken |= {copy.ordinal for copy in mine if copy.phase == ENDING}
+        pausing, no_room = False, 0
+        for slot in free_slots(
+            component.copies,
+            taken,
+            self._failures.get(component.name, {}),
+            self._spec,
+            missing=component.copies - len(kept),
+        ):
+            pauses = slot.due is not None and self._now < slot.due
+            if pauses and slot.due is not None:
+                self._deadline = earliest(self._deadline, slot.due)
+            if pauses and not slot.refused:
+                pausing = True
+                continue
+            room = self._choose(component) if not no_room else None
+            if room is not None:
+                room.add(component)
+                self._loads.append(_Load(component, slot, room.instance))
+                continue
+            if not no_room and not pausing and not pauses:
+                self._refuse(component, slot)
+            no_room += 1
+            self._left.append(_Load(component, slot))
+            if no_room == _SEARCHED_MAX:
+                return
+
+    def rearrange(self) -> None:
+        """Where copies found no room one by one, looks for an order in which all of them do."""
+        fitting = [one for one in self._left if self._fits_somewhere(one.component)]
+        wanted = [*self._loads, *fitting]
+        if not fitting or any(one.component.need.whole_instance for one in wanted):
+            return
+        rooms = self._as_they_are()
+        places = assign(
+            [one.component.need for one in wanted],
+            [None if room.whole else room.free() for room in rooms],
+        )
+        if places is None:
+            return
+        for load, place in zip(wanted, places, strict=True):
+            load.instance = rooms[place].instance
+        self._loads = wanted
+        found = {(one.component.name, one.slot.ordinal) for one in fitting}
+        self._refusals = [
+            one for one in self._refusals if (one.component, one.ordinal) not in found
+        ]
+
+    def decision(self) -> PlacementDecision:
+        kept = {copy.copy for copy in self._kept}
+        wished = {component.name for component in self._wish.components}
+        retires: list[DrainCopy | UnloadCopy] = []
+        for copy in self._there:
+            if copy.copy not in kept:
+                current = copy.generation == self._wish.generation and copy.component in wished
+                retires += retire_copy(copy, "copy-count" if current else "old-generation")
+        return PlacementDecision(
+            tuple(self._kept),
+            tuple(one.action(self._wish.generation) for one in self._loads),
+            tuple(self._refusals),
+            tuple(retires),
+            self._deadline,
+        )
+
+    def _as_they_are(self) -> list[InstanceRoom]:
+        return [InstanceRoom(one, self._copies.get(one.instance_id, ())) for one in self._running]
+
+    def _fits_somewhere(self, component: ComponentWish) -> bool:
+        return any(empty_room(one).fits(component.need) for one in self._running)
+
+    def _keep(
+        self, component: ComponentWish, alive: Collection[CopyObserved]
+    ) -> list[CopyObserved]:
+        """At most as many as are wished, the most advanced first."""
+        kept = sorted(alive, key=lambda one: (_PROGRESS[one.phase], one.ordinal, one.copy))
+        while len(kept) > max(component.copies, 0):
+            beside = Counter(copy.instance_id for copy in kept)
+            kept.remove(max(kept, key=lambda one: self._surplus_key(component, one, beside)))
+        return kept
+
+    def _surplus_key(
+        self, component: ComponentWish, copy: CopyObserved, beside: Mapping[str, int]
+    ) -> tuple[int, int, int, int, int]:
+        """Larger goes first. `beside`: copies of the component that still count, by instance."""
+        if component.strategy == BINPACK:
+            crowd = -self._room[copy.instance_id].count
+        else:
+            crowd = beside[copy.instance_id]
+        return _PROGRESS[copy.phase], crowd, -copy.outstanding, copy.ordinal, copy.copy
+
+    def _choose(self, component: ComponentWish) -> InstanceRoom | None:
+        fitting = [room for room in self._rooms if room.fits(component.need)]
+        if component.need.whole_instance:
+            return min(fitting, key=InstanceRoom.slot_key, default=None)
+        if component.strategy == BINPACK:
+            return min(fitting, key=InstanceRoom.pack_key, default=None)
+        return min(fitting, key=lambda room: room.spread_key(component.name), default=None)
+
+    def _refuse(self, component: ComponentWish, slot: FreeSlot) -> None:
+        """Says what is missing, if waiting would not help."""
+        if not self._rooms or len(self._rooms) < self._wish.instances:
+            return
+        if any(room.may_fit_later(component.need) for room in self._rooms):
+            return
+        reason, failure = shortage(component, self._wish.name, self._rooms)
+        self._refusals.append(
+            RefuseCopy(
+                self._wish.name,
+                self._wish.generation,
+                component.name,
+                slot.ordinal,
+                reason,
+                failure,
+            )
+        )
+
+
+def _load_reason(component: ComponentWish, slot: FreeSlot) -> str:
+    if component.need.whole_instance:
+        return "instance-running"
+    return "replace-failed" if slot.failed and not slot.refused else "copy-count"

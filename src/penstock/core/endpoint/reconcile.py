@@ -1,0 +1,254 @@
+"""What to do next so that an endpoint becomes what was asked for.
+
+One pure function, `decide`: recorded wish and one observation in, actions out. It knows the life of
+an endpoint; what follows from it is asked of deciders, in this order and on that observation:
+`components/rollout` (how many copies of each revision of its inference components),
+`managed_instances` (how many instances, where they follow the copies), `capacity` (which
+instances), `placement` (which copies on which instance), `components/adapters` (which adapters on
+which copies), `routes` (what gateways are told), `components/life` (the status of each component).
+The driver carries the actions out, and what came of them is part of the next observation: what is
+being started, loaded, drained or stopped is seen in that phase, so nothing is asked for twice.
+
+The life of an endpoint:
+
+    Creating   every variant at its counts and ready -> routes published -> InService
+               a failure that trying again cannot help, or `attempts_max` failures -> Failed
+    Updating   (new generation) its copies come up beside the old ones, which serve until ALL new
+               ones are ready; then the routes change as a whole, and the old copies drain and stop.
+               If the new generation fails it is stopped and the endpoint is InService as before,
+               with the story of the update as FailureReason
+    Updating   (weights, counts) copies are added, or drained and stopped; out of reach -> the
+               former weights and counts are restored, with a FailureReason
+    InService  what dies is replaced, 0.5 s to 30 s after its last failure; the status stays, even
+               with nothing serving: the caller's wish has not changed
+    Failed     everything is stopped; only DeleteEndpoint is left
+    Deleting   routes are withdrawn, copies drain and stop, the endpoint is gone
+
+Inference components begin once the first generation of their endpoint is in service. A new
+generation takes over when their copies are ready on it too.
+
+After the server itself was started again nothing is observed, and the same rules bring everything
+back. An endpoint found Updating goes straight to its target generation: old copies are kept up only
+where they have been seen, so a machine that has room for one generation is enough. Until the switch
+its routes name no copy; if the target fails, the old generation is started as for any InService.
+
+Invariants: a copy that requests were routed to is drained before it is stopped (unless it died),
+and only after routes without it were published; the only routed generation is never stopped for
+one that is not published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.deployment.attempts import ReconcileSpec, earliest
+from penstock.core.deployment.component_spec import ComponentDesired
+from penstock.core.deployment.deployment import DeploymentSpec
+from penstock.core.deployment.endpoint_state import (
+    DELETING,
+    FAILED,
+    IN_SERVICE,
+    UPDATING,
+    Action,
+    EndpointDesired,
+    EndpointObserved,
+    FinishDelete,
+    ForgetComponent,
+    SetComponent,
+    SetStatus,
+)
+from penstock.core.deployment.wish import raised
+from penstock.core.endpoint import capacity, endings, final_failures, generation, routes
+from penstock.core.endpoint import component_life as life
+from penstock.core.endpoint.generation import Held
+
+#: SageMaker bounds FailureReason.
+_FAILURE_REASON_CHARS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileDecision:
+    """Actions, to be begun in this order, and when to decide again if nothing else happens."""
+
+    actions: tuple[Action, ...]
+    next_deadline: float | None
+
+
+def decide(
+    desired: EndpointDesired,
+    observed: EndpointObserved,
+    *,
+    now: float,
+    spec: ReconcileSpec | None = None,
+) -> ReconcileDecision:
+    """The next actions for one endpoint. See the module for the rules."""
+    spec = spec or ReconcileSpec()
+    ending = desired.status in (DELETING, FAILED)
+    expired = endings.expire(observed, now=now, spec=spec, ending=ending)
+    turn = _Turn(desired, expired.observed, now, spec)
+    turn.actions += expired.actions
+    turn.deadline = expired.next_deadline
+    if desired.status == DELETING:
+        turn.end("endpoint-deleted")
+        if not observed.instances:
+            turn.actions.append(FinishDelete("nothing-left"))
+    elif desired.status == FAILED:
+        turn.end("endpoint-failed")
+        turn.end_components("endpoint-failed")
+    elif desired.target is not None:
+        turn.roll_out(desired.target, desired.active)
+    elif desired.active is not None:
+        turn.hold(desired.active, desired.previous)
+    return ReconcileDecision(tuple(turn.actions), turn.deadline)
+
+
+class _Turn:
+    """One call of `decide`: gathers actions and the nearest deadline."""
+
+    __slots__ = ("_now", "_observed", "_spec", "_wish", "actions", "deadline")
+
+    def __init__(
+        self, wish: EndpointDesired, observed: EndpointObserved, now: float, spec: ReconcileSpec
+    ) -> None:
+        self._wish = wish
+        self._observed = observed
+        self._now = now
+        self._spec = spec
+        self.actions: list[Action] = []
+        self.deadline: float | None = None
+
+    def end(self, reason: str) -> None:
+        """Withdraws, drains and stops everything."""
+        self.actions += routes.withdraw(self._observed.published, reason)
+        copies = self._observed.copies_by_instance()
+        for one in self._observed.instances:
+            self.actions += endings.retire_instance(one, copies.get(one.instance_id, ()), reason)
+
+    def roll_out(self, target: DeploymentSpec, active: DeploymentSpec | None) -> None:
+        """A first or a new generation on its way up."""
+        failure = final_failures.of_rollout(target, self._observed, self._spec)
+        if failure is not None:
+            self.actions.append(
+                SetStatus(
+                    FAILED if active is None else IN_SERVICE,
+                    "generation-failed",
+                    _failure_reason(failure.message, target, active),
+                    None if active is None else active.generation,
+                )
+            )
+            return
+        # Components come once there is something for them to be on.
+        components = self._wish.components if active is not None else ()
+        new = self._keep_up(target, "new-generation", components, first=True)
+        counts = raised(target, None) | new.component_counts()
+        if new.reaches(counts) and not new.adapters_missing:
+            self._publish(target, new, routes.GENERATION_READY)
+            self.actions.append(
+                SetStatus(IN_SERVICE, "generation-ready", "", active_generation=target.generation)
+            )
+            return
+        if active is None:
+            self._take_away([new], {target.generation})
+            return
+        old = Held()
+        if self._was_seen(active):
+            old = self._keep_up(active, "variant-count", components)
+        self._publish(active, old, "copies-changed")
+        self._take_away([new, old], {target.generation, active.generation})
+
+    def hold(self, active: DeploymentSpec, previous: DeploymentSpec | None) -> None:
+        """A generation that serves, perhaps on its way to new weights and counts."""
+        changing = self._wish.status == UPDATING
+        failure = (
+            final_failures.of_count(active, previous, self._observed, self._spec)
+            if changing and previous is not None
+            else None
+        )
+        if failure is not None:
+            self.actions.append(
+                SetStatus(
+                    IN_SERVICE,
+                    "counts-out-of-reach",
+                    failure.message[:_FAILURE_REASON_CHARS_MAX],
+                    active.generation,
+                    restore_previous=True,
+                )
+            )
+            return
+        held = self._keep_up(active, "variant-count", self._wish.components)
+        self._publish(active, held, "weights-changed" if changing else "copies-changed")
+        self._take_away([held], {active.generation})
+        if changing and held.reaches(raised(active, previous)):
+            self.actions.append(
+                SetStatus(IN_SERVICE, "counts-reached", "", active_generation=active.generation)
+            )
+        for component in self._wish.components:
+            self.actions += life.decide(
+                component,
+                held.rollouts[component.name],
+                self._observed,
+                generation=active.generation,
+                spec=self._spec,
+                others=self._wish.components,
+            )
+
+    def end_components(self, reason: str) -> None:
+        """Of an endpoint that will never serve."""
+        for one in self._wish.components:
+            if one.status == DELETING:
+                self.actions.append(ForgetComponent(one.name, "nothing-left"))
+            elif one.status != FAILED:
+                story = "the endpoint that it was to be on has failed"
+                self.actions.append(SetComponent(one.name, FAILED, one.copies, reason, story))
+
+    def _keep_up(
+        self,
+        deployment: DeploymentSpec,
+        start_reason: str,
+        components: tuple[ComponentDesired, ...],
+        *,
+        first: bool = False,
+    ) -> Held:
+        """Loads and starts what is missing. What is too much is taken away only after routes
+        without it are published, by `_take_away`."""
+        held = generation.keep_up(
+            deployment,
+            components,
+            self._observed,
+            now=self._now,
+            spec=self._spec,
+            start_reason=start_reason,
+            first=first,
+        )
+        self.actions += held.actions
+        self.deadline = earliest(self.deadline, held.next_deadline)
+        return held
+
+    def _publish(self, deployment: DeploymentSpec, held: Held, reason: str) -> None:
+        serving = [held.serving(one) for one in self._wish.components]
+        self.actions += routes.decide(
+            deployment, held.copies, self._observed.published, reason, serving
+        )
+
+    def _take_away(self, held: list[Held], generations: set[int]) -> None:
+        kept = {name for one in held for name in one.instance_ids()}
+        reasons: dict[str, str] = {}
+        for one in held:
+            self.actions += one.retires
+            reasons |= one.releases
+        self.actions += capacity.take_away(self._observed, kept, generations, reasons)
+
+    def _was_seen(self, deployment: DeploymentSpec) -> bool:
+        """Since this server was started."""
+        seen = {one.generation for one in self._observed.instances}
+        seen |= {failure.generation for failure in self._observed.failures}
+        return deployment.generation in seen
+
+
+def _failure_reason(message: str, target: DeploymentSpec, active: DeploymentSpec | None) -> str:
+    if active is not None and not message.startswith("CapacityError:"):
+        message = (
+            f"the update to configuration {target.config_name} failed, {active.config_name} serves"
+            f" on: {message}"
+        )
+    return message[:_FAILURE_REASON_CHARS_MAX]

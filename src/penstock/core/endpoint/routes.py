@@ -1,0 +1,135 @@
+"""What gateways are told: for each variant the copies that requests may be sent to.
+
+A copy is routed to while it is ready and wished; one that is not is left out first and drained
+only then, so whoever decides puts these routes before the drains. A variant with a model has one
+entry, whose copies are those of the component that bears its name. One that takes inference
+components has an entry for each of them that is not being deleted and has not failed, with no copy
+while none is ready. While a revision replaces another at once, the one that serves is routed to
+until it is replaced; batch by batch, both are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from penstock.core.deployment.component_spec import ComponentDesired, copies_name
+from penstock.core.deployment.deployment import (
+    CopyRoute,
+    DeploymentSpec,
+    EndpointRoutes,
+    ModelSource,
+    VariantRoutes,
+    VariantSpec,
+)
+from penstock.core.deployment.endpoint_state import (
+    DELETING,
+    FAILED,
+    READY,
+    CopyObserved,
+    PublishRoutes,
+    WithdrawRoutes,
+)
+from penstock.core.request.holding import zero_capacity_of
+
+GENERATION_READY = "generation-ready"
+
+
+def decide(
+    deployment: DeploymentSpec,
+    copies: Mapping[str, Iterable[CopyObserved]],
+    published: EndpointRoutes | None,
+    reason: str,
+    components: Iterable[ComponentDesired] = (),
+) -> tuple[PublishRoutes, ...]:
+    """Routes to publish; none where gateways know them already.
+
+    Args:
+        deployment: the generation that serves.
+        copies: by variant, those that placement keeps, in any phase.
+        published: what gateways were told last.
+        reason: of a change.
+        components: of the endpoint.
+    """
+    reachable = [one for one in components if one.status not in (DELETING, FAILED)]
+    models = {one.name: one.active.model for one in reachable}
+    entries: list[VariantRoutes] = []
+    for variant in deployment.variants:
+        there = copies.get(variant.name, ())
+        if variant.model is not None:
+            entries.append(_entry(variant, there, {variant.name}, variant.model))
+            continue
+        entries += [
+            replace(
+                # What comes at no copies waits for those of the base, as the base's model says.
+                _entry(variant, there, _serving(one), models.get(one.base, one.active.model)),
+                component=one.name,
+                base=one.base,
+            )
+            for one in sorted(reachable, key=lambda one: one.name)
+            if one.variant == variant.name
+        ]
+    routes = EndpointRoutes(
+        endpoint=deployment.endpoint,
+        variants=tuple(entries),
+        takes_components=deployment.takes_components,
+        asynchronous=deployment.asynchronous is not None,
+    )
+    if routes == published:
+        return ()
+    if published is None and reason != GENERATION_READY:
+        reason = "endpoint-known"
+    return (PublishRoutes(routes, reason),)
+
+
+def withdraw(published: EndpointRoutes | None, reason: str) -> tuple[WithdrawRoutes, ...]:
+    """Gateways forget an endpoint that they were told of."""
+    return () if published is None else (WithdrawRoutes(reason),)
+
+
+def _serving(component: ComponentDesired) -> set[str]:
+    """What copies are called that may be routed to."""
+    serving = {copies_name(component.name, component.active.number)}
+    if component.target is not None and component.target.batch:
+        serving.add(copies_name(component.name, component.target.number))
+    return serving
+
+
+def _entry(
+    variant: VariantSpec,
+    copies: Iterable[CopyObserved],
+    components: Collection[str],
+    model: ModelSource,
+) -> VariantRoutes:
+    ready = sorted(
+        (one for one in copies if one.phase == READY and one.component in components),
+        key=lambda one: one.copy,
+    )
+    return VariantRoutes(
+        name=variant.name,
+        weight=variant.weight,
+        strategy=variant.strategy,
+        copies=tuple(
+            CopyRoute(
+                copy=one.copy,
+                instance_id=one.instance_id,
+                outstanding_max=one.outstanding_max,
+                base_copy=one.base_copy,
+                kind=one.instance_type if variant.pools else "",
+                cache_tokens=_cache_tokens(one.model),
+            )
+            for one in ready
+        ),
+        model=ready[0].model if ready else {},
+        prefix_length_max=variant.prefix_length_max,
+        concurrency_threshold=variant.concurrency_threshold,
+        multi_model=variant.model is not None and variant.model.multi_model,
+        zero_capacity=zero_capacity_of(model),
+    )
+
+
+def _cache_tokens(model: Mapping[str, object]) -> int:
+    """Of a copy that generates, as its engine tells."""
+    told = model.get("generation")
+    tokens = told.get("cache_tokens") if isinstance(told, dict) else None
+    return tokens if isinstance(tokens, int) else 0

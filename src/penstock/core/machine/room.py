@@ -1,0 +1,291 @@
+"""Which of the machine's capacity an instance takes, and when there is none left.
+
+Two kinds of instance types, two ways to count memory:
+
+* A *promise* (`ml.local.*`; every type under `control.capacity = "strict"`) is set aside whole,
+  from the start to the end of its instance: what it was told it has, it must find.
+* Any other name is an *upper bound*. What is set aside is what the model needs: an estimate until
+  it has run, then what the operating system measures, with headroom (`core/models/memory_need.py`).
+
+Memory is looked at twice. At the start of an instance, by account: what is set aside never exceeds
+what the machine has for instances. Before a model is loaded, when its need is known, by account
+and by what the operating system has free: what other instances were granted and have not taken yet
+is not free. So two loads at once are counted before either has taken a byte, and programs that are
+not ours count too.
+
+What an instance that is about to end still holds is not free yet, but worth waiting for; so is what
+a load was granted, until it is known what it kept. Accelerators are never promised twice. Cores may
+be shared: on a laptop several small instances on the same cores are slower, never broken.
+
+Instances may grow after they were placed. Where together they have outgrown the machine, nothing
+that serves is ended by us: only new placements are refused, until there is room again. An instance
+that outgrows its own type is ended by itself (`instance/memory/limit.py`); should memory run out
+before, the operating system ends an instance sooner than the server, and what was ended is
+placed anew, by these rules.
+
+A guest does offline work. It starts and loads only in what is free, and not while somebody else
+waits for room; it is never refused what the machine has in all, but waits. What it holds is never a
+reason to refuse or to hold up anybody else: as many guests as it takes are ended at once
+(`core/machine/guest_room.py`), and start again when there is room.
+
+Of a type there may be a limit of instances, as an account has one at AWS; whatever is free besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.core.machine.guest_room import least_stops
+
+#: Clients match FailureReasons that begin with this word (SageMaker's own).
+CAPACITY_ERROR = "CapacityError:"
+
+PLACED = "placed"
+WAIT = "wait"
+NO_ROOM = "no-room"
+
+#: Where the figure of a need comes from.
+NOMINAL = "nominal"
+STARTING = "starting"  #: its process alone: what its model needs is not known yet
+ESTIMATED = "estimated"
+MEASURED = "measured"
+
+#: Stays available: below it Linux begins to take pages from programs that run.
+SPARE_BYTES = 256 * 2**20
+
+#: Instances that a message names; FailureReason is bounded, and the largest are of interest.
+_HOLDERS_TOLD_MAX = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineCapacity:
+    """What a machine has for instances."""
+
+    cores: float
+    memory_bytes: int
+    accelerators: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceNeed:
+    """What an instance asks for, at its start or before its model is loaded."""
+
+    instance_type: str
+    memory_bytes: int  #: to be set aside; 0 where a promise has been set aside before
+    expected_bytes: int = 0  #: will soon really be taken; 0 = not known yet
+    least_bytes: int = 0  #: no instance with less can hold the model; 0 = not known
+    bytes_max: int = 0  #: what an instance of the type may take; 0 = not bounded
+    promised: bool = True  #: the type is reserved, whatever its model takes
+    basis: str = NOMINAL  #: nominal | starting | estimated | measured
+    accelerators: int = 0
+    guest: bool = False  #: it takes only what is free
+    type_limit: int | None = None  #: instances of its type that there may be, this one included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedInstance:
+    """An instance that holds capacity now."""
+
+    instance_id: str
+    memory_bytes: int  #: set aside for it
+    expected_bytes: int = 0  #: of these, what its model is expected to take
+    taken_bytes: int = 0  #: what it has taken, as the operating system measures
+    accelerators: int = 0
+    leaving: bool = False  #: draining, broken or being stopped: its capacity comes back soon
+    settling: bool = False  #: its model is being loaded: what it will keep is not known yet
+    guest: bool = False  #: it is ended where somebody else needs what it holds
+    instance_type: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomDecision:
+    """Whether an instance may start, or its model be loaded.
+
+    `outcome` is `placed` (go on), `wait` (ask again when an instance has ended or a load is done)
+    or `no-room`. `reason` is one of fits | room-being-freed | guests-give-room | loads-under-way |
+    guest-waits | others-wait-first | larger-than-machine | larger-than-type | type-limit |
+    memory-taken | memory-outgrown | memory-short | accelerators-taken.
+    """
+
+    outcome: str
+    reason: str
+    message: str = ""  #: for people; begins with `CapacityError:` when there is no room
+    stops: tuple[str, ...] = ()  #: guests' instances that are to be ended now, for this one
+
+
+def decide(
+    machine: MachineCapacity,
+    placed: Iterable[PlacedInstance],
+    need: InstanceNeed,
+    *,
+    available_bytes: int | None = None,
+    others_wait: bool = False,
+) -> RoomDecision:
+    """Places by memory and accelerators alone; cores are shared.
+
+    `placed` are the other instances. `available_bytes` is what the operating system has free for
+    programs at this moment, at most what a container may still take; None = not known.
+    `others_wait`: for room, and are no guests.
+    """
+    held = tuple(placed)
+    view = _View(machine, held, available_bytes)
+    if 0 < need.bytes_max < need.least_bytes:
+        return _refused("larger-than-type", view, need)
+    if need.guest and others_wait:
+        return RoomDecision(outcome=WAIT, reason="others-wait-first")
+    if view.fits(need):
+        return RoomDecision(outcome=PLACED, reason="fits")
+    if not _View(machine, (), None).fits(need):
+        none = need.type_limit is not None and need.type_limit < 1
+        return _refused("type-limit" if none else "larger-than-machine", view, need)
+    if need.guest:
+        return RoomDecision(outcome=WAIT, reason="guest-waits")
+    staying = view.without(tuple(one for one in held if one.leaving))
+    if staying.fits(need):
+        return RoomDecision(outcome=WAIT, reason="room-being-freed")
+    guests = tuple(one for one in staying.held if one.guest)
+    if staying.without(guests).fits(need):
+        stops = least_stops(guests, lambda stopped: staying.without(stopped).fits(need))
+        return RoomDecision(outcome=WAIT, reason="guests-give-room", stops=stops)
+    if staying.without(tuple(one for one in held if one.settling or one.guest)).fits(need):
+        return RoomDecision(outcome=WAIT, reason="loads-under-way")
+    return _refused(view.shortage(need), view, need)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The machine with some instances on it."""
+
+    machine: MachineCapacity
+    held: tuple[PlacedInstance, ...]
+    available_bytes: int | None
+
+    def without(self, released: tuple[PlacedInstance, ...]) -> _View:
+        """As it is once these have ended, with the memory that they have taken given back."""
+        available = self.available_bytes
+        if available is not None:
+            available += sum(one.taken_bytes for one in released if one in self.held)
+        return _View(
+            self.machine, tuple(one for one in self.held if one not in released), available
+        )
+
+    def fits(self, need: InstanceNeed) -> bool:
+        return (
+            need.memory_bytes <= max(self.account_free(), 0)
+            and need.expected_bytes <= max(self.really_free(need), 0)
+            and need.accelerators <= self.accelerators_free()
+            and self.within_limit(need)
+        )
+
+    def within_limit(self, need: InstanceNeed) -> bool:
+        if need.type_limit is None:
+            return True
+        return self.of_type(need) < need.type_limit
+
+    def of_type(self, need: InstanceNeed) -> int:
+        return sum(one.instance_type == need.instance_type for one in self.held)
+
+    def account_free(self) -> int:
+        """Not set aside; below 0 where instances have outgrown the machine."""
+        return self.machine.memory_bytes - sum(one.memory_bytes for one in self.held)
+
+    def really_free(self, need: InstanceNeed) -> int:
+        """What the operating system has free, less what others were granted and will still take.
+
+        A promise counts in full against those who come without one: what they took could not be
+        given back. Among promises only what their models are expected to take counts: the account
+        has seen to the rest.
+        """
+        if self.available_bytes is None:
+            return max(self.machine.memory_bytes, need.expected_bytes)
+        owed = sum(
+            max((one.expected_bytes if need.promised else one.memory_bytes) - one.taken_bytes, 0)
+            for one in self.held
+        )
+        return self.available_bytes - SPARE_BYTES - owed
+
+    def accelerators_free(self) -> int:
+        return self.machine.accelerators - sum(one.accelerators for one in self.held)
+
+    def shortage(self, need: InstanceNeed) -> str:
+        """What is missing, of that which is: the reason of a refusal."""
+        if not self.within_limit(need):
+            return "type-limit"
+        if need.memory_bytes > max(self.account_free(), 0):
+            return "memory-outgrown" if self.account_free() < 0 else "memory-taken"
+        if need.accelerators > self.accelerators_free():
+            return "accelerators-taken"
+        return "memory-short"
+
+
+def _refused(reason: str, view: _View, need: InstanceNeed) -> RoomDecision:
+    if reason == "type-limit":
+        message = (
+            f"{CAPACITY_ERROR} there are {view.of_type(need)} instances of type"
+            f" {need.instance_type} of at most {need.type_limit} (control.instance_limits)."
+            " Raise the limit, lower an instance count, or choose another type."
+        )
+        return RoomDecision(outcome=NO_ROOM, reason=reason, message=message)
+    asked = _asked(reason, need)
+    message = f"{CAPACITY_ERROR} {asked}; {_free(reason, view, need)} {_hint(reason, need)}"
+    return RoomDecision(outcome=NO_ROOM, reason=reason, message=message)
+
+
+def _asked(reason: str, need: InstanceNeed) -> str:
+    if reason == "larger-than-type":
+        asked = (
+            f"a model on an instance of type {need.instance_type} needs at least"
+            f" {_gib(need.least_bytes)}"
+        )
+    elif need.basis == NOMINAL:
+        asked = f"an instance of type {need.instance_type} asks for {_gib(need.memory_bytes)}"
+    elif need.basis == STARTING:
+        asked = f"an instance of type {need.instance_type} starts with {_gib(need.memory_bytes)}"
+    else:
+        how = {ESTIMATED: "estimated from its files", MEASURED: "measured when it was loaded last"}
+        asked = (
+            f"a model on an instance of type {need.instance_type} needs {_gib(need.expected_bytes)}"
+            f" ({how[need.basis]})"
+        )
+    boards = f" and {need.accelerators} accelerators" if need.accelerators else ""
+    return f"{asked} of memory{boards}"
+
+
+def _free(reason: str, view: _View, need: InstanceNeed) -> str:
+    if reason == "larger-than-type":
+        return f"such an instance may take {_gib(need.bytes_max)} on this machine."
+    free_bytes = min(view.account_free(), view.really_free(need))
+    free = f"free on this machine: {_gib(free_bytes)} of {_gib(view.machine.memory_bytes)}"
+    if need.accelerators:
+        free += f" and {view.accelerators_free()} of {view.machine.accelerators} accelerators"
+    if reason == "memory-short" and view.available_bytes is not None:
+        free += f" (the operating system has {_gib(view.available_bytes)} available)"
+    if reason == "memory-outgrown":
+        free += " (what runs has outgrown it, and is left alone)"
+    return f"{free}, {_holders(view.held)}."
+
+
+def _holders(held: tuple[PlacedInstance, ...]) -> str:
+    if not held:
+        return "no instance holds any"
+    ordered = sorted(held, key=lambda one: (-one.memory_bytes, one.instance_id))
+    told = [
+        f"{one.instance_id} holds {_gib(one.memory_bytes)}" for one in ordered[:_HOLDERS_TOLD_MAX]
+    ]
+    others = ordered[_HOLDERS_TOLD_MAX:]
+    if others:
+        told.append(f"{len(others)} others {_gib(sum(one.memory_bytes for one in others))}")
+    return ", ".join(told)
+
+
+def _hint(reason: str, need: InstanceNeed) -> str:
+    if reason == "larger-than-type":
+        return "Choose a larger instance type, a larger machine, or a smaller model."
+    if need.basis == NOMINAL:
+        return "Choose a smaller instance type, lower an instance count, or delete an endpoint."
+    return "Choose a smaller model, lower an instance count, or delete an endpoint."
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{max(size_bytes, 0) / 2**30:.2f} GiB"

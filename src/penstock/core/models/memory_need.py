@@ -1,0 +1,172 @@
+"""How much memory a model needs: estimated before it has ever run here, measured afterwards.
+
+An estimate is what an instance takes at the height of loading and running the model: the process
+with its libraries, and a multiple of the files that hold the weights. The multiples were measured
+on a model of 16 layers of 2,560 x 2,560 weights (400 MiB in FP32) on x86, in bytes that processes
+have for themselves, per byte of file:
+
+    OpenVINO, ONNX file     2.06 while it is compiled, 2.05 after the first run
+    OpenVINO, its own IR    0.6 after loading, 1.05 to 1.1 after the first run, which packs weights
+    ONNX Runtime            1.84 after loading, as after runs
+
+A graph is packed for its processor when it first runs, so a copy that has not run shows less than
+it will take: until then the estimate stands. Python code reads weights and builds a model of them,
+for a moment both are there: 2, in each worker. What a foreign server or a GPU engine takes of the
+host's memory can't be seen from its files: a round figure, which the first load corrects.
+
+A model that was loaded on this machine before needs what it took then; no rule of thumb comes in.
+Caches that fill under traffic (keys and values of OpenVINO GenAI, graphs of frequent shapes) are
+growth, and are measured when they come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.machine.room import ESTIMATED, MEASURED
+
+_MIB = 2**20
+
+#: An instance's process before it loads anything; 35 MiB were measured.
+START_BYTES = 64 * _MIB
+
+#: What a copy that runs may come to take beyond what was seen: an eighth, and not less than this.
+_HEADROOM_SHARE = 8
+_HEADROOM_BYTES_MIN = 64 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What a runtime takes: `fixed + processes * (each + factor * files) + cache`."""
+
+    fixed_bytes: int
+    factor: float
+    each_bytes: int = 0  #: of each worker process
+    least: float = 0.0  #: of the files, in any case; 0 where a model need not read all of them
+
+
+#: Half of the files is held in any case: FP32 weights may be computed with in 16 bits.
+_RULES = {
+    "openvino": _Rule(96 * _MIB, 2.1, least=0.5),
+    "openvino-ir": _Rule(96 * _MIB, 1.1, least=0.5),
+    "seq2seq": _Rule(112 * _MIB, 1.1, least=0.5),
+    "openvino_genai": _Rule(64 * _MIB, 1.1, least=0.5),
+    "onnxruntime": _Rule(64 * _MIB, 1.9, least=0.5),
+    "torch": _Rule(512 * _MIB, 2.0, least=0.5),
+    "vllm": _Rule(2048 * _MIB, 1.1, least=0.5),
+    "paced": _Rule(32 * _MIB, 0.0),  # 19 MiB were measured, and it has no weights
+    "python": _Rule(0, 2.0, each_bytes=96 * _MIB),
+    "pipeline": _Rule(0, 0.0, each_bytes=96 * _MIB),
+    "ensemble": _Rule(0, 0.0),  # it hands tensors on; its models count for themselves
+    "process": _Rule(512 * _MIB, 2.0),
+}
+#: On accelerators the weights pass through the host's memory and do not stay.
+_ACCELERATED = _Rule(3072 * _MIB, 0.0)
+#: A runtime that is not in the table.
+_UNKNOWN = _Rule(512 * _MIB, 2.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What is known of a model before it is loaded."""
+
+    runtime: str  #: as in the model's description; "openvino-ir" for OpenVINO's own, "ensemble"
+    file_bytes: int  #: of the files that hold its weights
+    processes: int = 1  #: that hold the model, each for itself
+    cache_bytes: int = 0  #: taken at the start, such as vLLM's keys and values
+    accelerated: bool = False
+    inside: tuple[ModelFacts, ...] = ()  #: of the artifact's other models, loaded beside it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNeed:
+    """What a model will take of the host's memory, its instance's process included."""
+
+    memory_bytes: int  #: at the highest
+    least_bytes: int = 0  #: no instance with less can hold it; 0 = not known
+    basis: str = ESTIMATED  #: estimated | measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySeen:
+    """What an instance took when it had the model, as the operating system measured."""
+
+    load_bytes_max: int  #: while it was loaded
+    own_bytes_max: int  #: afterwards
+    ran: bool  #: it has answered requests
+
+
+def estimated(facts: ModelFacts) -> MemoryNeed:
+    """Of a model and those loaded beside it, which share the process and its libraries."""
+    memory_bytes, least_bytes = START_BYTES + sum(_libraries(facts).values()), 0
+    for each in (facts, *facts.inside):
+        rule = _rule(each)
+        each_bytes = rule.each_bytes + int(rule.factor * each.file_bytes)
+        memory_bytes += max(each.processes, 1) * each_bytes + each.cache_bytes
+        least_bytes += int(rule.least * each.file_bytes)
+    return MemoryNeed(memory_bytes=memory_bytes, least_bytes=least_bytes)
+
+
+def _rule(facts: ModelFacts) -> _Rule:
+    return _ACCELERATED if facts.accelerated else _RULES.get(facts.runtime, _UNKNOWN)
+
+
+def _libraries(facts: ModelFacts) -> dict[str, int]:
+    """Of all its models. OpenVINO is one library, whichever of its formats a model has."""
+    return {
+        each.runtime.partition("-")[0]: _rule(each).fixed_bytes for each in (facts, *facts.inside)
+    }
+
+
+def need_of(facts: ModelFacts, seen: MemorySeen | None) -> MemoryNeed:
+    """By what was measured here before, else by the rules of thumb."""
+    guess = estimated(facts)
+    if seen is None:
+        return guess
+    if not seen.ran:
+        memory_bytes = max(guess.memory_bytes, seen.load_bytes_max)
+        return MemoryNeed(memory_bytes=memory_bytes, least_bytes=guess.least_bytes)
+    memory_bytes = max(seen.load_bytes_max, with_headroom(seen.own_bytes_max))
+    return MemoryNeed(memory_bytes=memory_bytes, least_bytes=guess.least_bytes, basis=MEASURED)
+
+
+def beside_others(facts: ModelFacts, seen: MemorySeen | None, *, first: bool) -> MemoryNeed:
+    """What one more model takes in a process that has others.
+
+    Args:
+        seen: of this model beside others, whose libraries were there: what it took while it was
+            loaded, and what it kept.
+        first: the process has no model of this runtime, whose libraries come with it; and with
+            them those of the models inside.
+    """
+    libraries_bytes = sum(_libraries(facts).values()) if first else 0
+    if seen is not None:
+        memory_bytes = max(seen.load_bytes_max, seen.own_bytes_max) + libraries_bytes
+        return MemoryNeed(memory_bytes=memory_bytes, basis=MEASURED)
+    alone = estimated(facts)
+    memory_bytes = alone.memory_bytes - START_BYTES - sum(_libraries(facts).values())
+    return MemoryNeed(memory_bytes=memory_bytes + libraries_bytes, least_bytes=alone.least_bytes)
+
+
+def with_headroom(own_bytes: int) -> int:
+    """What to set aside for a copy that takes `own_bytes`."""
+    return own_bytes + max(own_bytes // _HEADROOM_SHARE, _HEADROOM_BYTES_MIN)
+
+
+def expected_now(
+    *, need_bytes: int, own_bytes_max: int, loaded: bool, ran: bool, bytes_max: int
+) -> int:
+    """What an instance is expected to take, from all that is known of it at this moment.
+
+    Args:
+        need_bytes: of its model, as `need_of` says; 0 = not known yet.
+        own_bytes_max: the most that was measured: since its start, or since its model is loaded.
+        loaded: its model is there.
+        ran: it has answered requests.
+        bytes_max: what its type allows: it is ended when it takes more; 0 = not bounded.
+    """
+    bound = max(bytes_max, own_bytes_max) or need_bytes
+    if not loaded:
+        return max(min(need_bytes, bound), own_bytes_max, START_BYTES)
+    measured = min(with_headroom(own_bytes_max), bound)
+    return measured if ran and own_bytes_max else max(measured, min(need_bytes, bound))

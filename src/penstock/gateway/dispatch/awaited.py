@@ -1,0 +1,69 @@
+"""Awaiting the outcome of an invocation, for doors that have a task per request anyway (gRPC)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.errors import ModelError, PenstockError
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.wire.frames import Reply
+
+#: A streamed answer is put together for a caller that wants it whole; it may not grow without end.
+ANSWER_BYTES_MAX = 1 << 30
+
+
+class AwaitedReply:
+    """The responder of one invocation; `get` returns its reply.
+
+    A door makes the invocation with this as `responder`, calls `get`, and calls
+    `Dispatcher.written` when the last byte has left.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._chunks: list[bytes] = []
+        self._chunk_bytes = 0
+        self._meta = b""
+
+    async def get(self, invocation: Invocation) -> Reply:
+        """Sends the invocation and waits. Cancelling this cancels the request everywhere.
+
+        Raises:
+            PenstockError: it was refused or has failed; nothing is left to be written.
+        """
+        self._dispatcher.invoke(invocation)
+        try:
+            return await self._future
+        except asyncio.CancelledError:
+            self._dispatcher.cancel(invocation)
+            raise
+        except PenstockError:
+            self._dispatcher.written(invocation)
+            raise
+
+    def on_reply(self, invocation: Invocation, reply: Reply) -> None:
+        if not self._future.done():
+            self._future.set_result(reply)
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        if meta is not None:
+            self._meta = meta
+        self._chunk_bytes += len(chunk)
+        if self._chunk_bytes > ANSWER_BYTES_MAX:
+            self._chunks = []
+            raise ModelError(
+                "answer-too-large",
+                f"The whole answer is larger than {ANSWER_BYTES_MAX} bytes.",
+                hint="Ask for a stream.",
+            )
+        self._chunks.append(chunk)
+
+    def on_end(self, invocation: Invocation, reply: Reply) -> None:
+        whole = reply._replace(meta=self._meta or reply.meta, body=b"".join(self._chunks))
+        self.on_reply(invocation, whole)
+
+    def on_error(self, invocation: Invocation, error: PenstockError) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)

@@ -1,0 +1,622 @@
+"""The driver of routing: sends each request to a copy, and sees to it that it ends exactly once.
+
+What decides is in `core/` (`Admission`, `EndpointRouter`, `retry`); this class waits, calls and
+carries out.
+No socket is known here: links and timers are passed in, so that the same code runs under a manual
+clock. A request's life:
+
+1. `invoke`: admitted and routed in one step, or refused at once; or held (`WAITING`) where no copy
+   is there to take it (`newcomers.py`).
+2. Sent over the link of the chosen copy's instance (`SENT`).
+3. Given back (its worker died, its connection broke): routed again within its deadline, held
+   (`WAITING`) while no copy is well, or given up (`retries.py`).
+4. Answered: the responder is told once (`ANSWERED`).
+5. `written`: the last byte left. Until then it is in flight and its slot on the copy is taken.
+
+`cancel` ends it from any of these states. The body is kept until the answer, for step 3.
+
+A responder must not raise. One that does nevertheless costs its own client the answer, and nobody
+else anything: the client is told so or cut off, and the request is over (`_responder_failed`).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from penstock.clock import Clock
+from penstock.config import LimitConfig
+from penstock.core.deployment.deployment import EndpointRoutes
+from penstock.core.request.retry import CONNECTION_LOST, REBALANCED
+from penstock.core.routing import CopyState, NoRoute, Routed
+from penstock.core.routing.outliers import NO_ANSWER
+from penstock.errors import PenstockError
+from penstock.gateway.dispatch import refusals
+from penstock.gateway.dispatch.deadlines import Deadlines
+from penstock.gateway.dispatch.draining import DrainWatch
+from penstock.gateway.dispatch.endpoint_table import Endpoint, EndpointTable, SessionsOf, pick
+from penstock.gateway.dispatch.explain import ExplainRing
+from penstock.gateway.dispatch.invocation import (
+    ANSWERED,
+    DONE,
+    SENT,
+    STREAMING,
+    WAITING,
+    Invocation,
+    component_of,
+)
+from penstock.gateway.dispatch.link import FrameLink, Link, LinkEvents
+from penstock.gateway.dispatch.newcomers import OTHERS_WAIT, Newcomers, ReadyIn
+from penstock.gateway.dispatch.outliers import OutlierWatch
+from penstock.gateway.dispatch.rebalancing import Rebalancing
+from penstock.gateway.dispatch.recording import NoRecorder, Recorders, record_failure
+from penstock.gateway.dispatch.retries import Retries
+from penstock.gateway.dispatch.sessions import GatewaySessions
+from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.waiting import OnWaiting
+from penstock.gateway.request_id import RequestIds
+from penstock.gateway.timers import Timers
+from penstock.wire.frames import Reply
+
+log = logging.getLogger(__name__)
+
+#: Bodies of all requests in flight, held ones included.
+BODIES_BYTES_MAX = 1 << 30
+STATUS_CANCELLED = 499
+#: The door of InvokeEndpoint, which endpoints with AsyncInferenceConfig don't take.
+_AT_ONCE = "runtime"
+_COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
+
+LinkFactory = Callable[[str, str, LinkEvents], Link]
+
+
+class Dispatcher:
+    """All endpoints of one gateway process."""
+
+    #: Lower-case names of the headers that it looks for in a request, whichever door it came by.
+    interest: tuple[bytes, ...] = ()
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        rng: random.Random,
+        limits: LimitConfig,
+        recorders: Recorders | None = None,
+        ids: RequestIds | None = None,
+        link_factory: LinkFactory = FrameLink,
+        on_waiting: OnWaiting = lambda *waiting: None,
+        ready_in_s: ReadyIn = lambda *pool: None,
+        shared: bool = False,
+        sessions_of: SessionsOf | None = None,
+    ) -> None:
+        """
+        Args:
+            shared: other gateways send to the same copies; instances are asked to tell how much.
+            sessions_of: makes the sessions of an endpoint, where other gateways are told of them.
+            on_waiting: is told how many requests wait for copies of a variant or a component.
+            ready_in_s: when a copy of one can be ready at the earliest.
+        """
+        self.ids = ids or RequestIds()
+        self.clock = clock
+        self.limits = limits
+        self.table = EndpointTable(rng, recorders or NoRecorder(), sessions_of, shared=shared)
+        self.sessions = GatewaySessions(clock, self.table.endpoints)
+        self.ring = ExplainRing(clock, self.ids)
+        self._monotonic = clock.monotonic
+        self._timers = timers
+        self._timeout_s = limits.request_timeout_s
+        self._stream_timeout_s = max(limits.request_timeout_s, limits.stream_timeout_s)
+        self._link_factory = link_factory
+        self._links: dict[str, Link] = {}
+        self._endpoints = self.table.endpoints
+        self._deadlines = Deadlines(clock, timers, self._expire, limit_s=limits.request_timeout_s)
+        self._live = self._deadlines.live
+        self._bodies_bytes = 0
+        self._stopping = False
+        self._shared = shared
+        self._retries = Retries(
+            clock,
+            timers,
+            self._endpoints,
+            send=self._send,
+            fail=self._fail,
+            give_slot_back=self._give_slot_back,
+            on_waiting=on_waiting,
+        )
+        self._waiting = self._retries.waiting
+        self._newcomers = Newcomers(limits, self._waiting, ready_in_s)
+        self._drains = DrainWatch(clock, timers)
+        self._rebalancing = Rebalancing(self.table, self._links)
+        self._outliers = OutlierWatch(
+            clock,
+            timers,
+            self._endpoints,
+            self._links,
+            take_back=self._retries.take_back,
+            let_back=self._copies_well,
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """Requests taken and not yet written to the last byte."""
+        return len(self._live)
+
+    @property
+    def accepting(self) -> bool:
+        """False once it drains."""
+        return not self._stopping
+
+    # Requests
+
+    def invoke(self, invocation: Invocation) -> None:
+        """Takes a request; its responder hears of it exactly once, perhaps before this returns."""
+        number = invocation.number
+        if not number:
+            invocation.number = number = self.ids.next()
+        self._live[number] = invocation
+        invocation.copy = invocation.recorder = invocation.reply = invocation.error = None
+        invocation.route = None
+        invocation.attempts = 0
+        endpoint = self._endpoints.get(invocation.endpoint)
+        invocation.entry = endpoint
+        if endpoint is None:
+            self._fail(invocation, refusals.endpoint_not_found(invocation.endpoint))
+            return
+        outstanding = endpoint.in_flight
+        endpoint.in_flight = outstanding + 1
+        invocation.body_bytes = body_bytes = len(invocation.body)
+        self._bodies_bytes += body_bytes
+        if self._stopping or self._bodies_bytes > BODIES_BYTES_MAX:
+            error = refusals.stopping() if self._stopping else refusals.memory_full()
+            self._refuse(invocation, endpoint, error)
+            return
+        received = invocation.received
+        stream = invocation.stream
+        limit = received + (
+            self._timeout_s if stream is None else stream.timeout_s or self._stream_timeout_s
+        )
+        deadline = invocation.deadline
+        own = deadline is not None and deadline < limit
+        if deadline is None or not own:
+            invocation.deadline = deadline = limit
+        if endpoint.beside:  # those that wait are in no copy's way, those of other gateways are
+            outstanding += endpoint.beside
+        refusal = endpoint.admission.admit(
+            outstanding=outstanding, lanes=endpoint.lanes, deadline=deadline, now=received
+        )
+        if refusal is not None and endpoint.admission.stands(
+            refusal, may_begin=endpoint.may_begin(invocation)
+        ):
+            self._refuse(invocation, endpoint, refusals.not_admitted(endpoint.name, refusal))
+            return
+        variant = invocation.variant
+        if invocation.affinity is None and not endpoint.looks_closer:
+            routed = endpoint.router.pick(variant=variant)
+        elif endpoint.routes.asynchronous and invocation.door == _AT_ONCE:
+            self._refuse(invocation, endpoint, refusals.asynchronous_only(endpoint.name))
+            return
+        elif self._newcomers.must_wait(invocation, endpoint):
+            routed = OTHERS_WAIT
+        else:
+            routed = pick(endpoint.router, invocation, variant, (), received)
+        if isinstance(routed, NoRoute):
+            refused = self._newcomers.take(invocation, endpoint, routed, received)
+            if refused is not None:
+                self._refuse(invocation, endpoint, refused)
+                return
+        else:
+            invocation.pinned = variant is not None
+            invocation.copy_failures = ()
+            invocation.variant = routed.variant
+            invocation.recorder = recorder = endpoint.recorders[routed.state.pool]
+            recorder.started()
+            self._send(invocation, routed, deadline, received)
+        if own or invocation.stream is not None:
+            self._deadlines.watch_own(invocation, deadline)
+        elif deadline < self._deadlines.timer_at:
+            self._deadlines.watch(deadline)
+
+    def _send(self, invocation: Invocation, route: Routed, deadline: float, now: float) -> None:
+        state = route.state
+        invocation.state = SENT
+        invocation.route = route
+        invocation.copy = state
+        invocation.attempts += 1
+        invocation.link = link = self._links[state.instance_id]
+        if route.helper is not None:
+            self._ask_to_load(route.helper, invocation)
+        left_ms = int((deadline - now) * 1000.0)
+        link.send(invocation, state.copy, left_ms if left_ms > 0 else 1)
+        if self._outliers.timer is None and invocation.entry.router.watched:
+            self._outliers.begin()
+
+    def _ask_to_load(self, host: CopyState, invocation: Invocation) -> None:
+        """A target model is hot: another host is to have it as well."""
+        assert invocation.affinity is not None
+        link = self._links.get(host.instance_id)
+        if link is not None:
+            link.tell({"op": "models", "copy": host.copy, "load": invocation.affinity.model})
+
+    def cancel(self, invocation: Invocation) -> None:
+        """The client is gone. Harmless in every state."""
+        state = invocation.state
+        if state == ANSWERED:
+            self.written(invocation)
+        elif state in (SENT, STREAMING, WAITING):
+            if state == WAITING:
+                self._waiting.leave(invocation)
+            else:
+                invocation.link.cancel(invocation)
+            invocation.recorder.cancelled(invocation.door)
+            if invocation.stream is not None:
+                invocation.stream.record(invocation.recorder, invocation.received, failed=False)
+            invocation.recorder = None
+            invocation.state = ANSWERED
+            self.written(invocation, STATUS_CANCELLED)
+
+    def written(self, invocation: Invocation, status: int = 200) -> None:
+        """The last byte of the answer left: the request is no longer in flight. Idempotent."""
+        if invocation.state != ANSWERED:
+            return
+        invocation.state = DONE
+        endpoint = invocation.entry
+        copy = invocation.copy
+        if copy is not None:
+            router = endpoint.router
+            if router.learns and invocation.reply is not None and invocation.error is None:
+                router.answered(copy, now=self._monotonic())
+            router.release(copy)
+            if copy.draining and not copy.outstanding:
+                self._drains.released(copy)
+        try:
+            error = invocation.error
+            if error is not None:
+                status = error.status
+            total_s = self._monotonic() - invocation.received
+            self.ring.record(invocation, status, total_s)
+            recorder = invocation.recorder
+            if recorder is not None:
+                reply = invocation.reply
+                if reply is not None and error is None:
+                    recorder.finished(
+                        status,
+                        total_s,
+                        reply.queue_us * 1e-6,
+                        reply.run_us * 1e-6,
+                        reply.batch_rows,
+                        invocation.door,
+                    )
+                else:
+                    record_failure(invocation, status, total_s)
+                stream = invocation.stream
+                if stream is not None:
+                    stream.record(recorder, invocation.received, failed=error is not None)
+        except Exception:  # what an instance or a model said must not cost a slot
+            log.exception("counting request %s failed", self.ids.text(invocation.number))
+        del self._live[invocation.number]
+        if endpoint is not None:
+            endpoint.in_flight -= 1
+            self._bodies_bytes -= invocation.body_bytes
+        if self._drains.waits and not self._live:
+            self._drains.look()
+
+    def _refuse(self, invocation: Invocation, endpoint: Endpoint, error: PenstockError) -> None:
+        """Turned away before it was in flight."""
+        recorder = endpoint.recorder_of(invocation.variant, component_of(invocation))
+        if recorder is not None:
+            recorder.refused(error.code, error.status, invocation.door)
+        self._fail(invocation, error)
+
+    def _fail(self, invocation: Invocation, error: PenstockError) -> None:
+        invocation.state = ANSWERED
+        invocation.error = error
+        try:
+            invocation.responder.on_error(invocation, error)
+        except Exception as raised:
+            self._responder_failed(invocation, raised)
+
+    def _responder_failed(self, invocation: Invocation, raised: Exception) -> None:
+        """Telling it what came of its request raised: ends the request all the same.
+
+        The front door may have given half an answer, or none. If its client can still be told that
+        the request failed it is, else the client is cut off; the slot is free at once.
+        """
+        error = raised if isinstance(raised, PenstockError) else refusals.responder_failed()
+        if error is not raised:
+            number = self.ids.text(invocation.number)
+            log.error("the answer to request %s failed", number, exc_info=raised)
+        state = invocation.state
+        if state == DONE:
+            return
+        if state in (SENT, STREAMING):
+            invocation.link.cancel(invocation)
+        invocation.state = ANSWERED
+        told = False
+        if not invocation.finished:
+            invocation.error = error
+            try:
+                invocation.responder.on_error(invocation, error)
+                told = True
+            except Exception:
+                log.exception("telling its client of the error failed")
+        if not told:
+            invocation.error = invocation.error or error
+            invocation.abort()
+        self.written(invocation)
+
+    def _expire(self, invocation: Invocation) -> None:
+        """Its deadline is over and nothing has come."""
+        error = refusals.deadline_passed(invocation.endpoint)
+        if invocation.state in (SENT, STREAMING):
+            invocation.link.cancel(invocation)
+            if invocation.copy is not None:
+                invocation.copy.missed += 1
+        elif invocation.state == WAITING:
+            self._waiting.leave(invocation)
+            if not invocation.attempts:
+                error = refusals.no_capacity_in_time(invocation.endpoint, component_of(invocation))
+        model = invocation.affinity.model if invocation.affinity is not None else None
+        if model is not None and not self.is_loaded(invocation.endpoint, model):
+            error = refusals.target_model_not_ready(model)
+        self._give_slot_back(invocation)
+        self._fail(invocation, error)
+
+    def _give_slot_back(self, invocation: Invocation) -> None:
+        copy = invocation.copy
+        if copy is not None:
+            invocation.copy = None
+            invocation.entry.router.release(copy)
+            if copy.draining and not copy.outstanding:
+                self._drains.released(copy)
+
+    # What links report (LinkEvents)
+
+    def on_reply(self, invocation: Invocation, reply: Reply) -> None:
+        if invocation.state != SENT:
+            self._fail(invocation, refusals.stream_broken(invocation.endpoint))
+            return
+        invocation.state = ANSWERED
+        invocation.reply = reply
+        if invocation.copy is not None:
+            invocation.copy.heard(self._took_s(invocation))
+        endpoint: Endpoint = invocation.entry
+        endpoint.admission.observe(
+            reply.run_us, reply.batch_rows, reply.lane_us, invocation.received
+        )
+        try:
+            if endpoint.generates:
+                self._note_end(invocation, reply)
+            invocation.responder.on_reply(invocation, reply)
+        except Exception as raised:
+            self._responder_failed(invocation, raised)
+
+    def _took_s(self, invocation: Invocation) -> float:
+        """How long a copy takes; 0 where other copies had the request before, which says nothing
+        of this one."""
+        return 0.0 if invocation.copy_failures else self._monotonic() - invocation.received
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        stream = invocation.stream
+        if invocation.state != STREAMING:
+            invocation.state = STREAMING
+            if stream is None:
+                stream = invocation.stream = StreamSeen()
+            stream.first_at = self._monotonic()
+        if stream is not None:
+            stream.chunks += 1
+        if invocation.copy is not None:
+            invocation.copy.heard()
+        try:
+            invocation.responder.on_chunk(invocation, chunk, meta)
+        except Exception as raised:
+            self._responder_failed(invocation, raised)
+
+    def _note_end(self, invocation: Invocation, reply: Reply) -> None:
+        stream = invocation.stream
+        if stream is None:
+            stream = invocation.stream = StreamSeen()
+        stream.ended(reply, invocation.received, self._monotonic())
+
+    def on_end(self, invocation: Invocation, reply: Reply) -> None:
+        invocation.state = ANSWERED
+        invocation.reply = reply
+        if invocation.copy is not None:
+            invocation.copy.heard()
+        invocation.entry.admission.observe(
+            reply.run_us, reply.batch_rows, reply.lane_us, invocation.received
+        )
+        try:
+            self._note_end(invocation, reply)
+            invocation.responder.on_end(invocation, reply)
+        except Exception as raised:
+            self._responder_failed(invocation, raised)
+
+    def on_error(self, invocation: Invocation, reply: Reply) -> None:
+        invocation.reply = reply
+        if invocation.state == STREAMING:
+            self._note_end(invocation, reply)
+        error = refusals.of_instance(reply)
+        copy = invocation.copy
+        if copy is not None and error.code not in NO_ANSWER:
+            copy.heard(self._took_s(invocation))
+        elif copy is not None and error.code == "deadline-passed":
+            copy.missed += 1
+        self._fail(invocation, error)
+
+    def on_returned(self, invocation: Invocation, reason: str) -> None:
+        copy = invocation.copy
+        if reason == REBALANCED and copy is not None and self._rebalancing.expects(copy.copy):
+            self._retries.move(invocation)
+        else:
+            self._retries.take_back(invocation, reason)
+
+    def on_event(self, instance_id: str, event: dict[str, Any]) -> None:
+        kind, copy = event.get("event"), event.get("copy")
+        if kind in _COPY_EVENTS and isinstance(copy, int):
+            self.table.set_lost(instance_id, copy, kind != "copy-ready")
+            if kind == "copy-ready":
+                self._copies_well(instance_id)
+        elif kind == "gave-back" and isinstance(copy, int):
+            self._rebalancing.gave_back(instance_id, copy)
+        elif kind == "models-changed" and isinstance(copy, int):
+            self.table.set_models(
+                instance_id,
+                copy,
+                event.get("loaded", []),
+                event.get("gone", []),
+                free_bytes=int(event.get("free_bytes", 0)),
+            )
+
+    def on_counts(self, instance_id: str, counts: Iterable[tuple[int, int]]) -> None:
+        self.table.set_others(instance_id, counts)
+
+    def on_usable(self, instance_id: str, *, fresh: bool) -> None:
+        self.table.set_usable(instance_id, True, fresh=fresh)
+        if fresh and self._shared:
+            self._links[instance_id].tell({"op": "share-counts"})
+        self._copies_well(instance_id)
+
+    def _copies_well(self, instance_id: str) -> None:
+        """Copies there may be picked again: those that wait go first, then queues are levelled."""
+        self._waiting.look()
+        self._rebalancing.copies_well(instance_id)
+
+    def on_unusable(self, instance_id: str, unanswered: list[Invocation]) -> None:
+        self.table.set_usable(instance_id, False)
+        for invocation in unanswered:
+            if invocation.state == STREAMING:
+                self._fail(invocation, refusals.stream_broken(invocation.endpoint))
+            elif invocation.state == SENT:
+                self._retries.take_back(invocation, CONNECTION_LOST)
+        self._rebalancing.lost(instance_id)
+
+    def on_paused(self, instance_id: str, paused: bool) -> None:
+        self.table.set_paused(instance_id, paused)
+
+    # Endpoints and instances
+
+    def publish(self, routes: EndpointRoutes) -> None:
+        """Replaces an endpoint's routes as a whole; copies that stay keep their counts."""
+        gone = self.table.publish(routes)
+        self._drains.add(gone)
+        self._waiting.look()
+        self._rebalancing.routes_changed(routes.endpoint, [state.copy for state in gone])
+
+    def withdraw(self, endpoint: str) -> None:
+        """The endpoint is gone: new requests are told so, those in flight are still answered."""
+        gone = self.table.withdraw(endpoint)
+        self._drains.add(gone)
+        self._waiting.look()
+        self._rebalancing.routes_changed(endpoint, [state.copy for state in gone])
+
+    async def connect(self, instance_id: str, address: str, *, timeout_s: float = 10.0) -> None:
+        """Opens the link to an instance and keeps it open. A known id is connected anew.
+
+        Raises:
+            NotNowError: instance-unreachable; the link goes on trying until `disconnect`.
+        """
+        await self.disconnect(instance_id)
+        link = self._links[instance_id] = self._link_factory(instance_id, address, self)
+        await link.open(timeout_s)
+
+    async def disconnect(self, instance_id: str) -> None:
+        """Ends the link; what the instance had not answered is retried elsewhere. Idempotent."""
+        link = self._links.pop(instance_id, None)
+        if link is not None:
+            self.table.forget_instance(instance_id)
+            await link.close()
+
+    def outstanding(self, copy: int) -> int:
+        """Requests in flight on a copy that is routed to; 0 for one that is not known."""
+        return self.table.outstanding(copy)
+
+    async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
+        """Waits until copies that left the routes have answered all; False: out of time."""
+        return await self._drains.copies_drained(copies, timeout_s)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Refuses new requests from now on and waits for those in flight; False: out of time.
+
+        Those that never met a copy are refused as well: none is started for them any more.
+        """
+        self._stopping = True
+        self._waiting.refuse_newcomers()
+        return await self._drains.wait(lambda: not self._live, timeout_s)
+
+    async def close(self) -> None:
+        """Ends all links. What is still in flight is told so."""
+        self._stopping = True
+        for instance_id in list(self._links):
+            await self.disconnect(instance_id)
+        self._waiting.close()
+        self._deadlines.close()
+        self._outliers.close()
+
+    # Reading
+
+    def routes(self, endpoint: str) -> EndpointRoutes | None:
+        found = self._endpoints.get(endpoint)
+        return found.routes if found is not None else None
+
+    def published(self) -> list[EndpointRoutes]:
+        """Of all endpoints, in the order of their names."""
+        return [endpoint.routes for _, endpoint in sorted(self._endpoints.items())]
+
+    def endpoint_names(self) -> list[str]:
+        return sorted(self._endpoints)
+
+    def is_ready(self, endpoint: str, component: str | None = None) -> bool:
+        """Whether any copy, of a component if one is named, could take a request now."""
+        return any(True for _ in self.table.healthy_copies(endpoint, component))
+
+    def ready_count(self, endpoint: str) -> int:
+        """Copies of an endpoint that could take a request now."""
+        return sum(1 for _ in self.table.healthy_copies(endpoint))
+
+    def takes_components(self, endpoint: str) -> bool:
+        found = self._endpoints.get(endpoint)
+        return found is not None and found.routes.takes_components
+
+    def hosts_for(self, endpoint: str, model: str) -> list[int]:
+        """Copies that are to load a target model ahead of its calls; none: no host takes it now."""
+        found = self._endpoints.get(endpoint)
+        hosts = found.router.hosts_for(model, now=self._monotonic()) if found is not None else ()
+        return [state.copy for state in hosts]
+
+    def is_loaded(self, endpoint: str, model: str) -> bool:
+        """Whether a target model would answer without being loaded first."""
+        found = self._endpoints.get(endpoint)
+        return found is not None and found.router.is_loaded(model)
+
+    def loaded_models(self, endpoint: str) -> set[str]:
+        """The target models that are loaded on any host that takes requests."""
+        found = self._endpoints.get(endpoint)
+        return found.router.loaded_models() if found is not None else set()
+
+    def is_multi_model(self, endpoint: str) -> bool:
+        found = self._endpoints.get(endpoint)
+        return found is not None and any(one.multi_model for one in found.routes.variants)
+
+    def explain(self, request_id: str) -> dict[str, Any] | None:
+        return self.ring.explain(request_id)
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-ready state of all endpoints."""
+        return {
+            "in_flight": self.in_flight,
+            "waiting": len(self._waiting),
+            "stopping": self._stopping,
+            "endpoints": {
+                name: {
+                    "in_flight": endpoint.in_flight,
+                    "held": endpoint.held_count,
+                    "router": endpoint.router.snapshot(),
+                    "admission": endpoint.admission.snapshot(),
+                }
+                for name, endpoint in sorted(self._endpoints.items())
+            },
+        }

@@ -1,0 +1,341 @@
+"""The endpoints that a gateway knows: their routes, and which of their copies may be picked.
+
+A copy may be picked while its instance's link is usable and the instance has not reported the copy
+lost; while the link is paused others are picked before it. These facts come and go by themselves
+and in any order with the routes, so they are kept here and told to the routers whenever one
+changes. Which of the copies gets a request is
+`core.routing`'s.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from penstock.core.deployment.deployment import EndpointRoutes, VariantRoutes
+from penstock.core.request.admission import Admission, admission_spec
+from penstock.core.routing import CopyState, EndpointRouter, ModelsSeen, NoRoute, Routed
+from penstock.core.routing.sessions import Sessions
+from penstock.gateway.dispatch.invocation import UNBOUND, Invocation, component_of
+from penstock.gateway.dispatch.recording import Recorders
+from penstock.metrics.counts.recorder import VariantRecorder
+
+#: The sessions of an endpoint, by its name.
+SessionsOf = Callable[[str], Sessions]
+
+#: Each copy has a bound of its own; this one only keeps a mistake from growing without end.
+IN_FLIGHT_MAX = 100_000
+#: `task` of the descriptions whose answers are tokens made one by one.
+GENERATION_TASK = "text-generation"
+
+
+class Endpoint:
+    """One endpoint on the hot path; fields are read by the dispatcher for each request."""
+
+    __slots__ = (
+        "_stray", "admission", "beside", "generates", "held_bytes", "held_count", "in_flight",
+        "lanes", "lanes_each", "looks_closer", "name", "recorders", "router", "routes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        routes: EndpointRoutes,
+        rng: random.Random,
+        recorders: Recorders,
+        sessions: Sessions | None = None,
+        *,
+        shared: bool = False,
+    ) -> None:
+        self.name = routes.endpoint
+        self.in_flight = 0
+        self.held_count = 0  #: requests that came when no copy could take them, and wait
+        self.held_bytes = 0  #: of their bodies
+        #: what admission counts besides `in_flight`: requests of other gateways on its copies, less
+        #: those of this one that are on none
+        self.beside = 0
+        self.admission = Admission(admission_spec(routes, in_flight_max=IN_FLIGHT_MAX))
+        self.router = EndpointRouter(routes, rng, sessions, shared=shared)
+        self.routes = routes
+        self.derive(recorders)
+
+    def derive(self, recorders: Recorders) -> None:
+        """What follows from new routes."""
+        routes = self.routes
+        #: component, or variant where the model is its own -> what counts its requests
+        self.recorders: dict[str, VariantRecorder] = {
+            pool.component or pool.name: recorders.recorder(self.name, pool.name, pool.component)
+            for pool in routes.variants
+        }
+        for pool in routes.variants:
+            if pool.base:
+                self.recorders[pool.component].base = pool.base
+        #: counts requests that are for none of them
+        self._stray = next(iter(self.recorders.values()), None)
+        if routes.takes_components and routes.variants:
+            self._stray = recorders.recorder(self.name, routes.variants[0].name)
+        self.count_others()
+        self.look_closer()
+        #: its replies say how many tokens went in and out
+        self.generates = any(
+            variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants
+        )
+        #: of a copy, by component, or by variant where the model is its own
+        self.lanes_each = {
+            pool.component or pool.name: _lanes(pool.model.get("lanes")) for pool in routes.variants
+        }
+        self.lanes = sum(
+            len(pool.copies) * self.lanes_each[pool.component or pool.name]
+            for pool in routes.variants
+        )
+
+    def recorder_of(
+        self, variant: str | None, component: str | None = None
+    ) -> VariantRecorder | None:
+        """For requests that never met a copy: what they named, else the first variant's."""
+        return self.recorders.get(component or variant or "") or self._stray
+
+    def pool_of(self, variant: str | None, component: str | None) -> VariantRoutes | None:
+        """The routes that a request is for; of several variants the first that takes part in the
+        draw by weight."""
+        pools = self.routes.variants
+        if component is not None or variant is not None:
+            name = component or variant
+            return next((one for one in pools if (one.component or one.name) == name), None)
+        return next((one for one in pools if one.weight > 0), next(iter(pools), None))
+
+    def may_begin(self, invocation: Invocation) -> bool:
+        """Whether a request that just came would find an idle lane, whatever else is waiting."""
+        return self.router.may_begin(
+            self.lanes_each, variant=invocation.variant, component=component_of(invocation)
+        )
+
+    def count_others(self) -> None:
+        """Derives what follows from what other gateways have on the copies."""
+        self.beside = self.router.others() - self.held_count
+
+    def hold(self, body_bytes: int) -> None:
+        """A request that just came waits for a copy; those that come now queue up behind it."""
+        self.held_count += 1
+        self.beside -= 1
+        self.held_bytes += body_bytes
+        self.looks_closer = True
+
+    def let_go(self, body_bytes: int) -> None:
+        """It waits no longer."""
+        self.held_count -= 1
+        self.beside += 1
+        self.held_bytes -= body_bytes
+        self.look_closer()
+
+    def look_closer(self) -> None:
+        """Derives whether anything of a request matters besides its variant."""
+        routes = self.routes
+        self.looks_closer = self.held_count > 0 or self.router.looks_closer or routes.asynchronous
+
+
+def _lanes(value: object) -> int:
+    return max(value, 1) if isinstance(value, int) else 1
+
+
+class EndpointTable:
+    """Endpoints by name, and the health of copies by instance."""
+
+    def __init__(
+        self,
+        rng: random.Random,
+        recorders: Recorders,
+        sessions_of: SessionsOf | None = None,
+        *,
+        shared: bool = False,
+    ) -> None:
+        """
+        Args:
+            rng: for what routing draws.
+            recorders: count the requests of each variant and component.
+            sessions_of: makes the sessions of an endpoint; None: nobody else knows of them.
+            shared: other gateways send to the same copies.
+        """
+        self._shared = shared
+        self._rng = rng
+        self._sessions_of = sessions_of
+        self._recorders = recorders
+        self._usable: set[str] = set()  #: instances whose link takes requests
+        self._paused: set[str] = set()  #: and those of them whose link holds them back for now
+        self._lost: dict[str, set[int]] = {}  #: instance -> copies that it reported lost
+        self._models: dict[str, dict[int, ModelsSeen]] = {}  #: instance -> host -> its models
+        #: instance -> copy -> what it has in flight for other gateways
+        self._others: dict[str, dict[int, int]] = {}
+        self._copies: dict[int, tuple[Endpoint, str]] = {}  #: copy -> endpoint, instance
+        self.endpoints: dict[str, Endpoint] = {}
+
+    def publish(self, routes: EndpointRoutes) -> tuple[CopyState, ...]:
+        """Takes new routes as a whole; returns the copies that drain from now on."""
+        endpoint = self.endpoints.get(routes.endpoint)
+        gone: tuple[CopyState, ...] = ()
+        if endpoint is None:
+            sessions = self._sessions_of(routes.endpoint) if self._sessions_of else None
+            endpoint = self.endpoints[routes.endpoint] = Endpoint(
+                routes, self._rng, self._recorders, sessions, shared=self._shared
+            )
+        else:
+            endpoint.routes = routes = _still_described(routes, endpoint.routes)
+            endpoint.admission.revise(admission_spec(routes, in_flight_max=IN_FLIGHT_MAX))
+            gone = endpoint.router.replace(routes)
+            endpoint.derive(self._recorders)
+        for state in gone:
+            self._copies.pop(state.copy, None)
+        for variant in routes.variants:
+            for route in variant.copies:
+                self._copies[route.copy] = (endpoint, route.instance_id)
+                self._tell(route.copy)
+        endpoint.count_others()
+        return gone
+
+    def withdraw(self, name: str) -> tuple[CopyState, ...]:
+        """Forgets an endpoint; returns the copies that drain from now on."""
+        endpoint = self.endpoints.pop(name, None)
+        if endpoint is None:
+            return ()
+        gone = endpoint.router.replace(EndpointRoutes(endpoint=name, variants=()))
+        for state in gone:
+            self._copies.pop(state.copy, None)
+        return gone
+
+    def set_usable(self, instance_id: str, usable: bool, *, fresh: bool = False) -> None:
+        """The link of an instance takes requests, or not; `fresh`: its earlier reports are void."""
+        if usable:
+            self._usable.add(instance_id)
+        else:
+            self._usable.discard(instance_id)
+        self._paused.discard(instance_id)
+        if fresh:
+            self._lost.pop(instance_id, None)
+            self._models.pop(instance_id, None)
+            for copy in self._others.pop(instance_id, {}):
+                self._set_others(copy, 0)
+        self._tell_all(instance_id)
+
+    def set_paused(self, instance_id: str, paused: bool) -> None:
+        """What is sent to the instance waits, or no longer does."""
+        if paused:
+            self._paused.add(instance_id)
+        else:
+            self._paused.discard(instance_id)
+        self._tell_all(instance_id)
+
+    def set_lost(self, instance_id: str, copy: int, lost: bool) -> None:
+        """The instance reports that a copy died or is back."""
+        copies = self._lost.setdefault(instance_id, set())
+        if lost:
+            copies.add(copy)
+        else:
+            copies.discard(copy)
+        if copy in self._copies:
+            self._tell(copy)
+
+    def set_models(
+        self, instance_id: str, copy: int, loaded: list[str], gone: list[str], *, free_bytes: int
+    ) -> None:
+        """A host says which target models it has loaded and dropped since it last said so."""
+        seen = self._models.setdefault(instance_id, {}).setdefault(copy, ModelsSeen())
+        seen.told(loaded=loaded, gone=gone, free_bytes=free_bytes)
+        if copy in self._copies:
+            self._tell(copy)
+
+    def set_others(self, instance_id: str, counts: Iterable[tuple[int, int]]) -> None:
+        """The instance says what its copies have in flight for other gateways: what has changed."""
+        told = self._others.setdefault(instance_id, {})
+        for copy, others in counts:
+            told[copy] = others
+            place = self._copies.get(copy)
+            if place is not None and place[1] == instance_id:
+                self._set_others(copy, others)
+
+    def _set_others(self, copy: int, others: int) -> None:
+        place = self._copies.get(copy)
+        if place is not None:
+            place[0].router.set_others(copy, others)
+            place[0].count_others()
+
+    def forget_instance(self, instance_id: str) -> None:
+        self.set_usable(instance_id, False, fresh=True)
+
+    def place_of(self, copy: int) -> tuple[Endpoint, str] | None:
+        """The endpoint and the instance of a copy that is routed to."""
+        return self._copies.get(copy)
+
+    def copies_on(self, instance_id: str) -> list[int]:
+        """Those that are routed to."""
+        return [copy for copy, (_, owner) in self._copies.items() if owner == instance_id]
+
+    def outstanding(self, copy: int) -> int:
+        """Requests on a copy that is routed to; 0 for an unknown one."""
+        found = self._copies.get(copy)
+        return found[0].router.outstanding_on(copy) if found is not None else 0
+
+    def healthy_copies(self, name: str, component: str | None = None) -> Iterator[int]:
+        """Copies of an endpoint, or of one of its components, that may be picked now."""
+        endpoint = self.endpoints.get(name)
+        for variant in endpoint.routes.variants if endpoint is not None else ():
+            for route in variant.copies:
+                if component in (None, variant.component) and self._healthy(
+                    route.copy, route.instance_id
+                ):
+                    yield route.copy
+
+    def _healthy(self, copy: int, instance_id: str) -> bool:
+        return instance_id in self._usable and copy not in self._lost.get(instance_id, ())
+
+    def _tell_all(self, instance_id: str) -> None:
+        for copy, (_, owner) in self._copies.items():
+            if owner == instance_id:
+                self._tell(copy)
+
+    def _tell(self, copy: int) -> None:
+        endpoint, instance_id = self._copies[copy]
+        endpoint.router.set_healthy(copy, self._healthy(copy, instance_id))
+        endpoint.router.set_paused(copy, instance_id in self._paused)
+        others = self._others.get(instance_id)
+        if others is not None:
+            endpoint.router.set_others(copy, others.get(copy, 0))
+        models = self._models.get(instance_id)
+        if models is not None and copy in models:
+            endpoint.router.set_models(copy, models[copy])
+
+
+def _still_described(routes: EndpointRoutes, before: EndpointRoutes) -> EndpointRoutes:
+    """Models without a copy keep the description that their last one gave: it is what clients are
+    told of them while they are asleep."""
+    known = {(one.name, one.component): one.model for one in before.variants}
+    return replace(
+        routes,
+        variants=tuple(
+            one
+            if one.copies or one.model
+            else replace(one, model=known.get((one.name, one.component), {}))
+            for one in routes.variants
+        ),
+    )
+
+
+def pick(
+    router: EndpointRouter,
+    invocation: Invocation,
+    variant: str | None,
+    exclude: tuple[int, ...],
+    now: float,
+) -> Routed | NoRoute:
+    """The router's choice, with all that may bind the request to a copy."""
+    affinity = invocation.affinity or UNBOUND
+    return router.pick(
+        variant=variant,
+        exclude=exclude,
+        session=affinity.session,
+        opens=affinity.opens,
+        prefix=affinity.prefix,
+        prompt=invocation.body if router.reads_prompts else None,
+        model=affinity.model,
+        component=affinity.component,
+        now=now,
+    )

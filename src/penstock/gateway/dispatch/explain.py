@@ -1,0 +1,97 @@
+"""The last requests of this process, so that anyone can ask why one went where it did.
+
+A ring of tuples: writing one costs a tuple and a store, and nothing is formatted until somebody
+asks. The tuples hold numbers and texts only, so the garbage collector soon leaves them alone.
+Request numbers run, so a number is its own index.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.clock import Clock
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.request_id import RequestIds
+from penstock.wire.frames import BATCH_REASONS
+
+SIZE = 16_384
+_NO_BATCH = (0, 0, 0, 0)
+
+
+class ExplainRing:
+    """What is known of the last `SIZE` requests."""
+
+    def __init__(self, clock: Clock, ids: RequestIds) -> None:
+        self._clock = clock
+        self._ids = ids
+        self._rows: list[tuple[Any, ...] | None] = [None] * SIZE
+
+    def record(self, invocation: Invocation, status: int, total_s: float) -> None:
+        """A request is over."""
+        route = invocation.route
+        reply = invocation.reply
+        error = invocation.error
+        if reply is None:
+            batch: tuple[int, int, int, int] = _NO_BATCH
+            code: str | None = error.code if error is not None else "cancelled"
+        else:
+            batch = (reply.batch_rows, reply.reason, reply.queue_us, reply.run_us)
+            code = error.code if error is not None else None
+        self._rows[invocation.number % SIZE] = (
+            invocation.number,
+            invocation.endpoint,
+            invocation.door,
+            route
+            and (
+                route.variant,
+                route.state.copy,
+                route.state.instance_id,
+                route.reason,
+                route.outstanding,
+            ),
+            invocation.attempts,
+            status,
+            invocation.received,
+            total_s,
+            batch,
+            code,
+            invocation.stream,
+        )
+
+    def explain(self, request_id: str) -> dict[str, Any] | None:
+        """Why this request went where it did; None if it is unknown, under way, or too long ago."""
+        number = self._ids.number(request_id)
+        row = self._rows[number % SIZE] if number is not None else None
+        if row is None or row[0] != number:
+            return None
+        _, endpoint, door, route, attempts, status, received, total_s, batch, error, stream = row
+        batch_rows, reason, queue_us, run_us = batch
+        received_wall_s = self._clock.wall() - (self._clock.monotonic() - received)
+        story: dict[str, Any] = {
+            "request_id": request_id,
+            "endpoint": endpoint,
+            "door": door,
+            "status": status,
+            "error": error,
+            "received": received_wall_s,
+            "total_ms": round(total_s * 1e3, 3),
+            "attempts": attempts,
+            "route": None,
+            "batch": None,
+        }
+        if route is not None:
+            names = ("variant", "copy", "instance_id", "reason", "outstanding")
+            story["route"] = dict(zip(names, route, strict=True))
+        if batch_rows or queue_us or run_us:
+            known = reason < len(BATCH_REASONS)
+            story["batch"] = {
+                "rows": batch_rows,
+                "reason": BATCH_REASONS[reason] if known else "unknown",
+                "queue_ms": queue_us / 1e3,
+                "run_ms": run_us / 1e3,
+            }
+        if stream is not None:
+            told = stream.story(received)
+            if told is not None:
+                story["stream"] = told
+        return story

@@ -1,0 +1,280 @@
+"""The errors that the dispatcher gives, each with what the caller can do about it."""
+
+from __future__ import annotations
+
+import logging
+
+import orjson
+
+from penstock.core.deployment.deployment import VariantRoutes
+from penstock.core.request.admission import Refusal
+from penstock.core.request.holding import REFUSED, HoldStep
+from penstock.core.routing import NoRoute
+from penstock.errors import (
+    CallerError,
+    InternalError,
+    NotNowError,
+    PenstockError,
+    from_dict,
+)
+from penstock.wire.frames import Reply
+
+log = logging.getLogger(__name__)
+
+_NO_ROUTE = {
+    "sessions-full": (
+        "holds as many sessions as it may.",
+        "Close sessions that are over, or wait until unused ones expire.",
+    ),
+    "no-copies": (
+        "has no copies of its model.",
+        "Wait until it is InService, or raise its instance count.",
+    ),
+    "no-healthy-copy": (
+        "has no copy that is well right now; one is being restarted.",
+        "Try again in a second.",
+    ),
+    "all-copies-full": (
+        "has as many requests waiting as it may hold.",
+        "Send fewer at once, or raise its instance count.",
+    ),
+}
+
+
+_NOT_HELD = {
+    "held-too-many": (
+        "has no copy that can take requests, and as many wait for one as may.",
+        "Try again once a copy is ready, or raise limits.held_requests_max.",
+    ),
+    "held-bytes-too-many": (
+        "has no copy that can take requests, and the bodies of those that wait for one take all"
+        " the memory set aside for them.",
+        "Try again once a copy is ready, or raise limits.held_bytes_max.",
+    ),
+    "ready-too-late": (
+        "has no copy that can take requests, and none can be ready within the time that this one"
+        " allows.",
+        "Try again once a copy is ready, or allow more time.",
+    ),
+}
+
+
+_SESSION_GONE = {
+    "session-unknown": "is not known: it was never opened, was closed, or nobody used it for long",
+    "session-lost": "is lost: the copy that held it is gone, and with it what it knew",
+}
+
+
+def endpoint_not_found(endpoint: str) -> PenstockError:
+    return CallerError(
+        "endpoint-not-found",
+        f"Endpoint {endpoint} not found.",
+        hint="ListEndpoints names those that exist.",
+        status=404,
+    )
+
+
+_TARGET_MODEL = {
+    "target-model-required": (
+        "needs a TargetModel: it is a multi-model endpoint.",
+        "Name one of the models below its prefix.",
+    ),
+    "target-model-not-allowed": (
+        "takes no TargetModel: it is not a multi-model endpoint.",
+        "Leave TargetModel out.",
+    ),
+}
+
+
+#: Clients search these texts for what stands at their beginnings.
+_COMPONENT = {
+    "component-required": (
+        "Inference Component Name header is required for endpoints to which inference components"
+        " are deployed.",
+        "ListInferenceComponents names those of the endpoint: give one as InferenceComponentName,"
+        " or name the model ENDPOINT:COMPONENT.",
+    ),
+    "component-not-allowed": (
+        "Inference Component Name header is not allowed for endpoints without inference"
+        " components.",
+        "Leave InferenceComponentName out.",
+    ),
+}
+_COMPONENT_ASLEEP = (
+    "Inference Component has no capacity to process this request. ApplicationAutoScaling may be"
+    " in-progress (if configured) or try to increase the capacity by invoking"
+    " UpdateInferenceComponentRuntimeConfig API."
+)
+
+
+def component_not_allowed() -> PenstockError:
+    """One is named where none may be."""
+    return _component_refused("component-not-allowed")
+
+
+def _component_refused(code: str) -> PenstockError:
+    message, hint = _COMPONENT[code]
+    return CallerError(code, message, hint=hint)
+
+
+def no_route(
+    endpoint: str, variant: str | None, route: NoRoute, component: str | None = None
+) -> PenstockError:
+    if route.reason in _COMPONENT:
+        return _component_refused(route.reason)
+    if route.reason == "unknown-component":
+        return CallerError(
+            "component-not-found",
+            f"Inference component {component} of endpoint {endpoint} not found.",
+            hint="ListInferenceComponents names those of the endpoint.",
+        )
+    if route.reason == "unknown-variant":
+        return CallerError(
+            "variant-not-found",
+            f"Variant {variant} of endpoint {endpoint} not found.",
+            hint="DescribeEndpoint names its variants.",
+        )
+    if route.reason in _SESSION_GONE:
+        return CallerError(
+            route.reason,
+            f"The session of endpoint {endpoint} {_SESSION_GONE[route.reason]}.",
+            hint="Open another with the session id NEW_SESSION.",
+        )
+    if route.reason in _TARGET_MODEL:
+        what, hint = _TARGET_MODEL[route.reason]
+        return CallerError(route.reason, f"Endpoint {endpoint} {what}", hint=hint)
+    what, hint = _NO_ROUTE[route.reason]
+    return NotNowError(
+        route.reason,
+        f"Endpoint {endpoint} {what}",
+        hint=hint,
+        retry_after_s=route.retry_after_s,
+    )
+
+
+def not_held(endpoint: str, pool: VariantRoutes, route: NoRoute, step: HoldStep) -> PenstockError:
+    """No copy can take it, and it can't wait for one."""
+    if step.reason == REFUSED:
+        if pool.component and route.reason == "no-copies":
+            return CallerError("component-no-capacity", _COMPONENT_ASLEEP)
+        return no_route(endpoint, pool.name, route, pool.component)
+    what, hint = _NOT_HELD[step.reason]
+    return NotNowError(
+        step.reason,
+        f"{_whose(endpoint, pool.component)} {what}",
+        hint=hint,
+        retry_after_s=step.retry_after_s,
+    )
+
+
+def no_capacity_in_time(endpoint: str, component: str | None) -> PenstockError:
+    return NotNowError(
+        "no-capacity-in-time",
+        f"{_whose(endpoint, component)} had no copy that could take the request within the time"
+        " that it allowed.",
+        hint="Allow more time, or raise its count: DescribeEndpoint says what it has.",
+        retry_after_s=1.0,
+    )
+
+
+def _whose(endpoint: str, component: str | None) -> str:
+    return f"{f'Component {component} of endpoint' if component else 'Endpoint'} {endpoint}"
+
+
+def target_model_not_allowed(endpoint: str) -> PenstockError:
+    return target_model_refused(endpoint, named=True)
+
+
+def target_model_refused(endpoint: str, *, named: bool) -> PenstockError:
+    """One is named where none may be, or none where one must be."""
+    code = "target-model-not-allowed" if named else "target-model-required"
+    what, hint = _TARGET_MODEL[code]
+    return CallerError(code, f"Endpoint {endpoint} {what}", hint=hint)
+
+
+def target_model_not_ready(model: str) -> PenstockError:
+    """As its host says it (SageMaker's ModelNotReadyException)."""
+    return NotNowError(
+        "target-model-not-ready",
+        f"Target model {model} was not loaded within the time that the request allowed.",
+        hint="Try again in a moment, or allow more time.",
+        status=429,
+        retry_after_s=1.0,
+    )
+
+
+def not_admitted(endpoint: str, refusal: Refusal) -> PenstockError:
+    if refusal.reason == "deadline-passed":
+        return deadline_passed(endpoint)
+    return NotNowError(
+        refusal.reason,
+        f"Endpoint {endpoint} is too busy to answer in time.",
+        hint="Send fewer requests at once, allow more time, or raise its instance count.",
+        retry_after_s=refusal.retry_after_s,
+    )
+
+
+def deadline_passed(endpoint: str) -> PenstockError:
+    return NotNowError(
+        "deadline-passed",
+        f"Endpoint {endpoint} did not answer within the time that the request allowed.",
+        hint="Allow more time, or send fewer requests at once.",
+    )
+
+
+def asynchronous_only(endpoint: str) -> PenstockError:
+    return CallerError(
+        "endpoint-asynchronous",
+        f"Endpoint {endpoint} has an AsyncInferenceConfig: it takes asynchronous requests only.",
+        hint="Call it with InvokeEndpointAsync.",
+    )
+
+
+def stopping() -> PenstockError:
+    return NotNowError(
+        "stopping",
+        "The server is stopping.",
+        hint="Send the request to another one, or again in a moment.",
+        retry_after_s=1.0,
+    )
+
+
+def memory_full() -> PenstockError:
+    return NotNowError(
+        "bodies-too-many",
+        "The bodies of the requests in flight take all the memory set aside for them.",
+        hint="Send fewer or smaller requests at once.",
+        retry_after_s=1.0,
+    )
+
+
+def given_up(endpoint: str, reason: str, attempts: int) -> PenstockError:
+    """Sent `attempts` times, given back each time, the last time because of `reason`."""
+    return NotNowError(
+        "copies-lost",
+        f"Endpoint {endpoint} gave the request back {attempts} times, the last time: {reason}.",
+        hint="Try again in a second; its log tells more.",
+        retry_after_s=1.0,
+    )
+
+
+def stream_broken(endpoint: str) -> PenstockError:
+    return NotNowError(
+        "stream-broken",
+        f"The copy of endpoint {endpoint} that was answering is gone; part of the answer was sent.",
+        hint="Send the request again.",
+        retry_after_s=1.0,
+    )
+
+
+def responder_failed() -> PenstockError:
+    return InternalError("internal", "The answer could not be passed on.")
+
+
+def of_instance(reply: Reply) -> PenstockError:
+    """The error that an instance answered with."""
+    try:
+        return from_dict(orjson.loads(reply.body))
+    except (ValueError, TypeError, AttributeError):
+        log.error("an instance sent an error that can't be read: %r", reply.body[:256])
+        return InternalError("internal", "The instance's error could not be read.")

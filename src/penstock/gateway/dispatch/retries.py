@@ -1,0 +1,141 @@
+"""Accepted requests that came back unanswered: routed again, held for a copy, or given up.
+
+`core.retry` decides; this class asks it and carries out. Those that are held stand in the lines of
+`waiting.py`, and are routed again from there. What it means to send, to fail and to give a slot
+back is the dispatcher's. Nothing here is touched by a request that is answered at its first copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from penstock.clock import Clock
+from penstock.core.request import retry
+from penstock.core.routing import NoRoute, Routed
+from penstock.errors import PenstockError
+from penstock.gateway.dispatch import refusals
+from penstock.gateway.dispatch.endpoint_table import Endpoint, pick
+from penstock.gateway.dispatch.invocation import SENT, STREAMING, Invocation, component_of
+from penstock.gateway.dispatch.waiting import BLOCKS, GONE, STAYS, OnWaiting, Waiting
+from penstock.gateway.timers import Timers
+
+
+class Sender(Protocol):
+    """What the dispatcher does with a request that is routed again."""
+
+    def __call__(
+        self, invocation: Invocation, route: Routed, deadline: float, now: float
+    ) -> None: ...
+
+
+class Retries:
+    """What came back to one dispatcher, and the turns of all that wait."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        timers: Timers,
+        endpoints: Mapping[str, Endpoint],
+        *,
+        send: Sender,
+        fail: Callable[[Invocation, PenstockError], None],
+        give_slot_back: Callable[[Invocation], None],
+        on_waiting: OnWaiting,
+    ) -> None:
+        self._monotonic = clock.monotonic
+        self._endpoints = endpoints
+        self._send = send
+        self._fail = fail
+        self._give_slot_back = give_slot_back
+        self.waiting = Waiting(clock, timers, turn=self._turn, fail=fail, on_waiting=on_waiting)
+
+    def take_back(self, invocation: Invocation, reason: str) -> None:
+        """A copy gave it back, or is gone."""
+        copy = invocation.copy
+        streamed = invocation.state == STREAMING or copy is None
+        invocation.past = past = invocation.past.after(reason)
+        step = retry.when_returned(past, streamed=streamed)
+        if step.reason == "stream-broken" or copy is None:
+            self._fail(invocation, refusals.stream_broken(invocation.endpoint))
+            return
+        self._give_slot_back(invocation)
+        if copy.copy not in invocation.copy_failures:
+            invocation.copy_failures += (copy.copy,)
+        if step.do == "fail":
+            self._fail(invocation, retry.died_of_it(past))
+        elif step.do == "give-up":
+            error = refusals.given_up(invocation.endpoint, reason, invocation.attempts)
+            self._fail(invocation, error)
+        elif self._route_again(invocation, was_held=False) != GONE:
+            self._hold(invocation)
+
+    def _turn(self, invocation: Invocation) -> str:
+        """Of one that waits."""
+        return self._route_again(invocation, was_held=True)
+
+    def move(self, invocation: Invocation) -> None:
+        """It left a queue, for another copy if one has room. It had not begun: this was no try."""
+        copy = invocation.copy
+        assert copy is not None
+        assert invocation.state == SENT, "an answer that has begun can't be taken back"
+        self._give_slot_back(invocation)
+        invocation.attempts -= 1
+        if self._route_again(invocation, was_held=False, leaves=(copy.copy,)) != GONE:
+            self._hold(invocation)
+
+    def _route_again(
+        self, invocation: Invocation, *, was_held: bool, leaves: tuple[int, ...] = ()
+    ) -> str:
+        """GONE: it is on its way or has failed for good. STAYS, BLOCKS: no copy can take it now.
+
+        `leaves`: the copy whose queue it left.
+        """
+        endpoint: Endpoint = invocation.entry
+        failures, pinned = invocation.copy_failures, invocation.pinned
+        if self._endpoints.get(endpoint.name) is not endpoint:
+            return self._end(invocation, refusals.endpoint_not_found(endpoint.name), was_held)
+        variant = invocation.variant
+        router = endpoint.router
+        now = self._monotonic()
+        answer = pick(router, invocation, variant, failures + leaves, now)
+        step = retry.when_picked(
+            answer, failures=failures, was_held=was_held, pinned=pinned, moves=bool(leaves)
+        )
+        if step.do == "route-any-copy":
+            answer = pick(router, invocation, variant, failures, now)
+            step = retry.when_picked(answer, failures=failures, was_held=was_held, pinned=pinned)
+        if step.do == "route-any-variant":
+            answer = pick(router, invocation, None, failures, now)
+            step = retry.when_picked(answer, failures=failures, was_held=was_held)
+        if isinstance(answer, NoRoute):
+            if step.do != "fail":
+                # A session waits for its own copy, all others in a line for the same ones.
+                in_session = invocation.affinity is not None and invocation.affinity.session
+                return STAYS if in_session else BLOCKS
+            error = refusals.no_route(endpoint.name, variant, answer, component_of(invocation))
+            return self._end(invocation, error, was_held)
+        if step.releases:
+            router.release(answer.state)
+            return STAYS
+        assert invocation.deadline is not None
+        if was_held:
+            self.waiting.leave(invocation)
+        invocation.variant = answer.variant
+        if leaves:
+            answer = answer._replace(reason=retry.REBALANCED)
+        self._send(invocation, answer, invocation.deadline, now)
+        return GONE
+
+    def _end(self, invocation: Invocation, error: PenstockError, was_held: bool) -> str:
+        if was_held:
+            self.waiting.leave(invocation)
+        self._fail(invocation, error)
+        return GONE
+
+    def _hold(self, invocation: Invocation) -> None:
+        if retry.when_held(held=len(self.waiting)).do == "give-up":
+            error = refusals.given_up(invocation.endpoint, "too many wait", invocation.attempts)
+            self._fail(invocation, error)
+            return
+        self.waiting.hold(invocation)

@@ -1,0 +1,117 @@
+"""What a gateway sees of one answer that is made piece by piece, for metrics and `explain`.
+
+Time to the first piece is seen here; how many tokens went in and out only the engine knows, and
+says so in the meta of its last frame (`ReplyMeta.generation`). A request that asks for tokens but
+not for a stream is described by the engine's own times. Nothing here knows a protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import orjson
+
+from penstock.metrics.counts.recorder import VariantRecorder
+from penstock.wire.frames import Reply
+
+log = logging.getLogger(__name__)
+
+#: Where `ReplyMeta.generation` stands in the array that a reply's meta is on the wire.
+_GENERATION_AT = 3
+#: An engine that says more than this of one answer is wrong, and believed in nothing.
+_TOKENS_MAX = 1 << 40
+_SECONDS_MAX = 86_400.0
+
+
+class StreamSeen:
+    """One answer in pieces, or one that an engine generated."""
+
+    __slots__ = ("chunks", "first_at", "first_token_s", "per_token_s", "tokens_in", "tokens_out")
+
+    #: That it may take at most, where that is not what streams may; an answer that nobody waits for
+    timeout_s: float | None = None
+
+    def __init__(self) -> None:
+        self.chunks = 0
+        self.first_at = 0.0  #: monotonic s of the first piece; 0 = none yet
+        self.tokens_in = 0
+        self.tokens_out = 0
+        self.first_token_s = 0.0  #: since the request came
+        self.per_token_s = 0.0  #: mean time of each token behind the first
+
+    @classmethod
+    def taking(cls, timeout_s: float) -> StreamSeen:
+        """Of a request whose caller does not wait on a connection: it has all the time it asked
+        for."""
+        seen = _Patient()
+        seen.timeout_s = timeout_s
+        return seen
+
+    def ended(self, reply: Reply, received: float, now: float) -> None:
+        """The last frame is here: takes what the engine says of the whole answer."""
+        said = generation_of(reply.meta)
+        if said is None:
+            return
+        self.tokens_in = _count(said.get("tokens_in"))
+        self.tokens_out = _count(said.get("tokens_out"))
+        if self.first_at:
+            self.first_token_s = self.first_at - received
+            decode_s = now - self.first_at
+        else:
+            engine_s = _seconds(said.get("first_token_s"))
+            self.first_token_s = engine_s
+            decode_s = (reply.queue_us + reply.run_us) * 1e-6 - engine_s
+        if self.tokens_out > 1:
+            self.per_token_s = max(0.0, decode_s) / (self.tokens_out - 1)
+
+    def record(self, recorder: VariantRecorder, received: float, *, failed: bool) -> None:
+        """Counts it, once the last byte has left."""
+        if self.first_at:
+            recorder.streamed(self.first_at - received)
+            if failed:
+                recorder.broken()
+        if self.tokens_in or self.tokens_out:
+            recorder.generated(
+                self.tokens_in, self.tokens_out, self.first_token_s, self.per_token_s
+            )
+
+    def story(self, received: float) -> dict[str, Any] | None:
+        """What `explain` tells of it; None for a request that came to nothing."""
+        if not self.first_at and not self.tokens_out:
+            return None
+        told: dict[str, Any] = {"chunks": self.chunks}
+        if self.first_at:
+            told["first_chunk_ms"] = round((self.first_at - received) * 1e3, 3)
+        if self.tokens_out:
+            told["tokens_in"] = self.tokens_in
+            told["tokens_out"] = self.tokens_out
+            told["time_to_first_token_ms"] = round(self.first_token_s * 1e3, 3)
+            told["time_per_output_token_ms"] = round(self.per_token_s * 1e3, 3)
+        return told
+
+
+class _Patient(StreamSeen):
+    __slots__ = ("timeout_s",)
+
+
+def generation_of(meta: bytes) -> dict[str, Any] | None:
+    """`ReplyMeta.generation` of a reply. Not by way of the metas that are kept: each is its own."""
+    if not meta:
+        return None
+    try:
+        fields = orjson.loads(meta)
+        text = fields[_GENERATION_AT] if len(fields) > _GENERATION_AT else None
+        said = orjson.loads(text) if text else None
+    except (ValueError, TypeError, LookupError):
+        log.error("an instance said of a generation what can't be read: %r", meta[:256])
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and 0 < value <= _TOKENS_MAX else 0
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and 0 < value <= _SECONDS_MAX else 0.0

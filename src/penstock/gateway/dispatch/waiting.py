@@ -1,0 +1,178 @@
+"""Requests that no copy can take now, in lines: those that came when there was none, and those that
+a copy gave back.
+
+A line holds the requests for one pool of copies, the oldest first; where its first finds no place
+nobody behind it does, so looking costs a pick per line and not per request. Lines are looked at
+whenever something changed for the better, and at the latest when the timer rings. Who joins is
+decided elsewhere (`core.holding` for newcomers, `core.retry` for what came back); here is the
+order, and that nobody is forgotten: whoever ends for another reason leaves at once.
+
+Capacity is asked for here too: whoever scales is told how many wait, at once when a line begins and
+when it is gone, and each time that it was looked at in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.clock import Clock
+from penstock.core.request import retry
+from penstock.errors import PenstockError
+from penstock.gateway.dispatch import refusals
+from penstock.gateway.dispatch.endpoint_table import Endpoint
+from penstock.gateway.dispatch.invocation import WAITING, Invocation, component_of
+from penstock.gateway.timers import TimerHandle, Timers
+
+#: (endpoint, variant, component, requests that wait): capacity is wanted; 0 = no longer.
+OnWaiting = Callable[[str, str, str, int], None]
+
+# What came of a request's turn.
+GONE: Final = "gone"  #: sent, or failed for good
+STAYS: Final = "stays"
+BLOCKS: Final = "blocks"  #: stays, and nobody behind it in its line finds a place either
+
+Key = tuple[str, str, str]  #: endpoint, variant (none: any), component (none: the variant's model)
+
+
+class Line:
+    """Requests for one pool of copies."""
+
+    __slots__ = ("endpoint", "key", "requests", "told", "variant")
+
+    def __init__(self, key: Key, endpoint: Endpoint, variant: str) -> None:
+        self.key = key
+        self.endpoint = endpoint
+        self.variant = variant  #: whose capacity is wanted
+        self.requests: dict[int, Invocation] = {}  #: by number, oldest first
+        self.told = 0  #: how many wait, as was told last
+
+    @property
+    def first(self) -> int:
+        return next(iter(self.requests))
+
+
+class Waiting:
+    """All requests of one dispatcher that are without a copy."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        timers: Timers,
+        *,
+        turn: Callable[[Invocation], str],
+        fail: Callable[[Invocation, PenstockError], None],
+        on_waiting: OnWaiting,
+    ) -> None:
+        """`turn`: routes a request again; GONE, STAYS or BLOCKS."""
+        self._monotonic = clock.monotonic
+        self._timers = timers
+        self._turn = turn
+        self._fail = fail
+        self._on_waiting = on_waiting
+        self._lines: dict[tuple[int, Key], Line] = {}  #: of each endpoint object, and key
+        self._timer: TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return sum(len(line.requests) for line in self._lines.values())
+
+    def is_before(self, endpoint: Endpoint, variant: str | None, component: str | None) -> bool:
+        """Whether newcomers wait for the copies that such a request would go to."""
+        line = self._lines.get(_place(endpoint, variant, component))
+        return line is not None and any(not one.attempts for one in line.requests.values())
+
+    def hold(self, invocation: Invocation) -> None:
+        """It waits from now on, at the end of its line."""
+        endpoint: Endpoint = invocation.entry
+        component = component_of(invocation)
+        place = _place(endpoint, invocation.variant, component)
+        line = self._lines.get(place)
+        if line is None:
+            pool = endpoint.pool_of(invocation.variant, component)
+            variant = invocation.variant or (pool.name if pool is not None else "")
+            line = self._lines[place] = Line(place[1], endpoint, variant)
+        invocation.state = WAITING
+        invocation.link = None
+        invocation.line = line
+        line.requests[invocation.number] = invocation
+        if not invocation.attempts:
+            endpoint.hold(invocation.body_bytes)
+        if not line.told:
+            self._tell(line)
+        if self._timer is None:
+            self._set_timer()
+
+    def want(self, endpoint: Endpoint, variant: str | None, component: str | None) -> None:
+        """For a request that is refused: who comes after it is to find capacity."""
+        pool = endpoint.pool_of(variant, component)
+        line = self._lines.get(_place(endpoint, variant, component))
+        waiting = len(line.requests) if line is not None else 0
+        if pool is not None:
+            for count in (waiting + 1, waiting):
+                self._on_waiting(endpoint.name, pool.name, pool.component, count)
+
+    def leave(self, invocation: Invocation) -> None:
+        """One that waits no longer does, for whatever reason."""
+        line: Line = invocation.line
+        del line.requests[invocation.number]
+        if not invocation.attempts:
+            line.endpoint.let_go(invocation.body_bytes)
+        if not line.requests:
+            del self._lines[id(line.endpoint), line.key]
+            self._tell(line)
+
+    def look(self) -> None:
+        """Something changed for the better, or some time went by: oldest first."""
+        for line in sorted(self._lines.values(), key=lambda line: line.first):
+            for invocation in list(line.requests.values()):
+                if invocation.state == WAITING and self._turn(invocation) == BLOCKS:
+                    break
+            if line.requests and line.told != len(line.requests):
+                self._tell(line)
+
+    def refuse_newcomers(self) -> None:
+        """The server stops: who never met a copy can still go elsewhere."""
+        self._stop([one for one in self._all() if not one.attempts])
+
+    def close(self) -> None:
+        """Tells those that are held that the server stops."""
+        self._stop(self._all())
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _all(self) -> list[Invocation]:
+        return [one for line in self._lines.values() for one in line.requests.values()]
+
+    def _stop(self, invocations: list[Invocation]) -> None:
+        for invocation in invocations:
+            if invocation.state == WAITING:
+                self.leave(invocation)
+                self._fail(invocation, refusals.stopping())
+
+    def _tell(self, line: Line) -> None:
+        line.told = len(line.requests)
+        endpoint, _, component = line.key
+        self._on_waiting(endpoint, line.variant, component, line.told)
+
+    def _set_timer(self) -> None:
+        when = retry.next_retry(now=self._monotonic())
+        self._timer = self._timers.call_at(when, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.look()
+        if self._lines and self._timer is None:
+            self._set_timer()
+
+
+def _place(endpoint: Endpoint, variant: str | None, component: str | None) -> tuple[int, Key]:
+    """The line of a request: of its component, or of its variant, or of any variant.
+
+    Who names no variant is in the line of the only one, where it is one.
+    """
+    if component is not None:
+        return id(endpoint), (endpoint.name, "", component)
+    if variant is None and len(endpoint.routes.variants) == 1:
+        variant = endpoint.routes.variants[0].name
+    return id(endpoint), (endpoint.name, variant or "", "")

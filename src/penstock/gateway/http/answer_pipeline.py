@@ -1,0 +1,316 @@
+"""The answering side of an HTTP connection: order, backpressure, and the last byte.
+
+Answers leave in the order of the requests, whichever is ready first. Reading pauses while the
+client does not take its answers or has too many requests waiting. A request is over when its last
+byte has left: the transport's high-water mark is 0 (but for TLS, where what is written may be up to
+the transport's own mark early), so a write goes to the kernel at once, `pause_writing` means
+precisely "some bytes did not leave", and `resume_writing` means "now all have".
+
+Pieces of an answer that are made in one turn of the event loop leave in one write at its end, the
+head with the first of them. Nothing is ever held longer: a piece leaves when it is made.
+
+What is read, and whether it is allowed in, is `http.py`'s, which extends this class.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.gateway.http.call import Call
+
+if TYPE_CHECKING:
+    from penstock.gateway.http.listener import HttpListener
+
+log = logging.getLogger(__name__)
+
+IDLE: Final = 0  #: between requests
+HEAD: Final = 1
+BODY: Final = 2
+REFUSED: Final = 3  #: nothing more is read from this connection, it ends after its last answer
+LINGER: Final = 4  #: the last answer is out; what still comes is thrown away so that it can be read
+UNDER_WAY: Final = (HEAD, BODY)
+
+#: Requests waiting on one connection before reading pauses; with bodies that together are larger
+#: than one may be it pauses earlier.
+PIPELINE_MAX: Final = 64
+PENDING_PIECES_MAX: Final = 256
+#: Of an answer in pieces that the client does not read; the producer is cut off beyond it.
+UNREAD_BYTES_MAX: Final = 16 << 20
+#: Who leaves this much of an answer in pieces unread may take nothing for `UNREAD_STALL_S_MAX` at
+#: most: a reader that is slow is served, one that has stopped must not hold memory.
+UNREAD_BYTES_STALLED: Final = 1 << 20
+UNREAD_STALL_S_MAX: Final = 10.0
+#: Pieces that together reach this size leave at once: joining more costs more than a system call.
+TURN_BYTES_MAX: Final = 65_536
+
+CLOSE_LINE: Final = b"connection: close\r\n"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class AnswerPipeline(asyncio.Protocol):
+    """Requests of one connection whose answers are not out. Its public methods are for `Call`."""
+
+    __slots__ = (
+        "_continue_owed",
+        "_drain_waiters",
+        "_out",
+        "_out_bytes",
+        "_paused",
+        "_paused_since",
+        "_phase",
+        "_queue",
+        "_reading",
+        "_since",
+        "_streamed_bytes",
+        "_taken_bytes",
+        "_transport",
+        "_unread_input",
+        "_unwritten",
+        "_write",
+        "bodies",
+        "current",
+        "held_bytes",
+        "listener",
+        "speaks_1_1",
+    )
+
+    _transport: asyncio.Transport
+    _write: Any  #: the transport's, bound once
+
+    def __init__(self, listener: HttpListener) -> None:
+        self.listener = listener
+        self.current: Call | None = None  #: the request whose answer may be written now
+        self.speaks_1_1 = True
+        self.bodies = listener.bodies
+        self.held_bytes = 0  #: bodies of requests that are not answered
+        self._queue: deque[Call] = deque()  #: later requests of the pipeline
+        self._phase = HEAD
+        self._since = listener.now
+        self._paused = False  #: the transport holds bytes that the client has not taken
+        self._paused_since = 0.0
+        self._reading = True
+        self._unwritten: list[Call] = []  #: answered, their last bytes still in the transport
+        self._unread_input = False  #: the client may still be sending what nobody will read
+        self._drain_waiters: list[asyncio.Future[None]] = []
+        self._continue_owed = False
+        self._out: list[bytes] = []  #: pieces of the current answer made in this turn of the loop
+        self._out_bytes = 0
+        self._streamed_bytes = 0  #: of pieces given to the transport so far
+        self._taken_bytes = 0  #: grows while a paused client takes bytes
+
+    def put_last(self, call: Call, data: bytes) -> None:
+        """The last bytes of the answer whose turn it is."""
+        self._write(data)
+        if self._queue or self._phase or call.connection_line or self._paused:
+            self._finish(call)
+            return
+        # The common case by itself: nothing else is under way on this connection.
+        self.current = None
+        self._since = self.listener.now
+        call.front_door.written(call)
+
+    def put(self, call: Call, data: bytes, *, last: bool) -> None:
+        """Bytes of an answer, whether or not it is its turn."""
+        if self.current is not call:
+            self._keep_for_later(call, data)
+            return
+        if last:
+            if self._out:
+                self._out.append(data)
+                self._write_out()
+            elif data:
+                self._write(data)
+            self._finish(call)
+            return
+        out = self._out
+        out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes >= TURN_BYTES_MAX:
+            self.flush()
+        elif len(out) == 1:
+            self.listener.flush_soon(self)
+
+    def flush(self) -> None:
+        """Writes what this turn of the loop has made. Harmless when there is nothing."""
+        if self._out:
+            self._write_out()
+            if self._paused:
+                self._cut_if_unread(self._transport.get_write_buffer_size())
+
+    def _write_out(self) -> None:
+        out, self._out = self._out, []
+        self._out_bytes = 0
+        if len(out[-1]) < TURN_BYTES_MAX:
+            out = [b"".join(out)]
+        for data in out:
+            self._streamed_bytes += len(data)
+            self._write(data)
+
+    def _keep_for_later(self, call: Call, data: bytes) -> None:
+        pending = call.pending
+        if pending is None:
+            call.pending = [data]
+            return
+        pending.append(data)
+        if len(pending) >= PENDING_PIECES_MAX:
+            call.pending = [b"".join(pending)]
+            self._cut_if_unread(len(call.pending[0]))
+
+    def _cut_if_unread(self, size: int) -> None:
+        if size > UNREAD_BYTES_MAX:
+            log.warning("a client does not read its answer: connection cut")
+            self.abort()
+
+    def _finish(self, call: Call) -> None:
+        """After the last byte of the current answer: the next one's turn, or the end."""
+        # A loop and not recursion: one read can bring thousands of requests.
+        while True:
+            self.current = None
+            if self._phase not in UNDER_WAY:
+                self._since = self.listener.now
+            if self._paused:
+                self._unwritten.append(call)
+            else:
+                call.front_door.written(call)
+            if call.connection_line == CLOSE_LINE:
+                self._end()
+                return
+            if not self._queue:
+                break
+            call = self.current = self._queue.popleft()
+            if call.pending is not None:
+                data, call.pending = b"".join(call.pending), None
+                self._write(data)
+            if not call.finished:
+                self._wake_drain_waiters()
+                break
+        if self.current is None and self._continue_owed:
+            self._continue_owed = False
+            self._write(CONTINUE)
+        if not self._reading:
+            self._update_reading()
+
+    def _end(self) -> None:
+        """The last answer of this connection is on its way."""
+        dropped = list(self._queue)
+        self._queue.clear()
+        for call in dropped:
+            call.abandon()
+        if self._unread_input and self._transport.can_write_eof():
+            # Closing while the client still sends would reset the connection and lose the answer.
+            self._phase = LINGER
+            self._since = self.listener.now
+            self._transport.write_eof()
+            self._update_reading()
+        else:
+            self._phase = REFUSED
+            self._transport.close()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        self._paused_since = self.listener.now
+        self._taken_bytes = self._streamed_bytes - self._transport.get_write_buffer_size()
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._report_written()
+        self._wake_drain_waiters()
+        self._update_reading()
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the client has not taken; 0 while it keeps up."""
+        return self._transport.get_write_buffer_size() if self._paused else 0
+
+    def _stalled_s_max(self, now: float, unread_bytes: int, limit_s: float) -> float:
+        """How long a client that is behind may still take nothing; notes what it has taken."""
+        taken = self._streamed_bytes - unread_bytes
+        if taken > self._taken_bytes:
+            self._taken_bytes = taken
+            self._paused_since = now
+        return min(UNREAD_STALL_S_MAX, limit_s) if unread_bytes > UNREAD_BYTES_STALLED else limit_s
+
+    def give_back(self, size: int) -> None:
+        """The body of one of its requests is not needed any more."""
+        self.held_bytes -= size
+        self.bodies.bytes_taken -= size  # `give`, without the call
+        if not self._reading:
+            self._update_reading()
+
+    def take_back(self, call: Call) -> None:
+        """The body that `call` holds is not needed any more."""
+        size = call.body_held
+        call.body_held = 0
+        call.body = b""
+        self.held_bytes -= size  # `give_back`, without the call
+        self.bodies.bytes_taken -= size
+        if not self._reading:
+            self._update_reading()
+
+    def _queue_up(self, call: Call) -> None:
+        """Its answer comes after those of the requests before it."""
+        self._queue.append(call)
+        if self._pipeline_full:
+            self._update_reading()
+
+    @property
+    def _pipeline_full(self) -> bool:
+        queue = self._queue
+        return len(queue) >= PIPELINE_MAX or (
+            bool(queue) and self.held_bytes > self.listener.limits.body_bytes_max
+        )
+
+    def _update_reading(self) -> None:
+        """Reads only while the client takes its answers and the pipeline is short."""
+        wanted = self._phase == LINGER or (not self._paused and not self._pipeline_full)
+        if wanted != self._reading and not self._transport.is_closing():
+            self._reading = wanted
+            if wanted:
+                self._since = self.listener.now  # what did not come meanwhile was not late
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _report_written(self) -> None:
+        if self._unwritten:
+            calls, self._unwritten = self._unwritten, []
+            for call in calls:
+                call.front_door.written(call)
+
+    def _wake_drain_waiters(self) -> None:
+        waiters, self._drain_waiters = self._drain_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_writable(self, call: Call) -> None:
+        """Returns when it is the call's turn and the client has taken all so far, or is gone."""
+        self.flush()
+        while call.connection is not None and (self._paused or self.current is not call):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._drain_waiters.append(waiter)
+            await waiter
+
+    def _abandon_all(self) -> None:
+        """The client is gone: nobody will see what is still answered."""
+        gone = [self.current] if self.current is not None else []
+        gone += self._queue
+        self.current = None
+        self._out = []
+        self._queue.clear()
+        for call in gone:
+            call.abandon()
+        self._report_written()
+        self._wake_drain_waiters()
+
+    def abort(self) -> None:
+        self.flush()
+        self._transport.abort()
+
+    def about(self, name: str) -> Any:
+        """What the transport knows: `peername`, `sockname`, `sslcontext`."""
+        return self._transport.get_extra_info(name)

@@ -1,0 +1,123 @@
+"""The data plane's HTTP side put together: doors, application, limits and TLS on one port."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+
+from penstock.config import LimitConfig, ListenConfig
+from penstock.core.request.body_budget import BodyBudget
+from penstock.core.request.host_gate import gate_for
+from penstock.errors import CallerError, PenstockError
+from penstock.gateway.dispatch.dispatcher import Dispatcher
+from penstock.gateway.http.asgi import AsgiApp, AsgiDoor
+from penstock.gateway.http.call import Call, Door
+from penstock.gateway.http.listener import Authenticator, HttpListener
+
+#: When the server stops: for the last bytes of answers that are made.
+LAST_BYTES_S = 1.0
+
+
+class GatewayServer:
+    """Serves one dispatcher. `start`, then `stop`, which drains."""
+
+    def __init__(
+        self,
+        config: ListenConfig,
+        limits: LimitConfig,
+        dispatcher: Dispatcher,
+        doors: Sequence[tuple[bytes, Door]],
+        asgi_app: AsgiApp,
+        authenticator: Authenticator | None = None,
+        *,
+        interest: Iterable[bytes] = (),
+        refusal: Callable[[Call, PenstockError], bool] | None = None,
+        reuse_port: bool = False,
+        bodies: BodyBudget | None = None,
+        inner: str | None = None,
+        held: Sequence[socket.socket] = (),
+    ) -> None:
+        """
+        Args:
+            doors: (path prefix, door) of the hot paths, tried in order.
+            interest: lower-case names of the headers that these doors look for in `Call.rare`.
+            refusal: answers what is refused before the application sees it (see `AsgiDoor`).
+            reuse_port: several gateway processes share the port.
+            bodies: what all doors of this process may hold; None = this server's alone.
+            inner: the Unix socket where gateway processes hand requests on, instead of a port.
+            held: sockets that listen at the port already (see `HttpListener.start`).
+        """
+        self._config = config
+        self._limits = limits
+        self._dispatcher = dispatcher
+        self._reuse_port = reuse_port
+        self._inner = inner
+        self._held = held
+        self.listener = HttpListener(
+            limits=limits,
+            clock=dispatcher.clock,
+            ids=dispatcher.ids,
+            doors=doors,
+            fallback=AsgiDoor(asgi_app, refusal=refusal, handed_on=inner is not None),
+            authenticator=authenticator,
+            interest=interest,
+            bodies=bodies,
+            gate=gate_for(
+                config.host,
+                hosts=config.hosts,
+                origins=config.origins,
+                machine_names=(socket.gethostname(),),
+                asks=authenticator is not None,
+            ),
+        )
+        self.port = 0
+
+    async def start(self) -> int:
+        """Listens; returns the port, 0 where there is none.
+
+        Raises CallerError (`port-in-use`, `tls-unusable`, ...).
+        """
+        if self._inner is not None:
+            await self.listener.start_at(self._inner)
+            return 0
+        self.port = await self.listener.start(
+            self._config.host,
+            self._config.port,
+            tls=tls_context(self._config),
+            reuse_port=self._reuse_port,
+            held=self._held,
+        )
+        return self.port
+
+    async def stop(self) -> bool:
+        """Refuses what is new, lets what is in flight end; False if some of it had to be cut."""
+        timeout_s = self._limits.drain_s_max
+        drained = await self._dispatcher.drain(timeout_s)
+        if not drained:
+            # What is cut off is told so first: a stream ends with its protocol's own error.
+            await self._dispatcher.close()
+        await self.listener.stop(LAST_BYTES_S)
+        await self._dispatcher.close()
+        return drained
+
+
+def tls_context(config: ListenConfig) -> ssl.SSLContext | None:
+    """The server side of TLS, None without it. Raises CallerError for files that can't be used."""
+    if config.tls_cert is None and config.tls_key is None:
+        return None
+    if config.tls_cert is None or config.tls_key is None:
+        raise CallerError("tls-unusable", "TLS needs both a certificate and a key.")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        # An encrypted key gets this wrong password: without one OpenSSL would ask the terminal.
+        context.load_cert_chain(config.tls_cert, config.tls_key, password=lambda: "-")
+    except (OSError, ssl.SSLError) as cause:
+        raise CallerError(
+            "tls-unusable",
+            f"{config.tls_cert} and {config.tls_key} can't be used: {cause}",
+            hint="Give a PEM certificate chain and the PEM key that belongs to it.",
+        ) from cause
+    return context

@@ -1,0 +1,144 @@
+"""A request as spans (`span_export.py` sends them).
+
+What the gateway knows of a request when it is over is enough: when it came, when it was sent, how
+long the instance says that it waited and ran, when its first piece came. The instance's own spans
+(calls between the models of an artifact) come with the answer (`wire.span_notes`). They are placed
+from the moment at which the request was sent, so what the way there took counts as waiting.
+
+Names of attributes: OpenTelemetry's semantic conventions where they have one, else `penstock.*`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.clock import Clock
+from penstock.core.request import trace_context
+from penstock.core.request.trace_context import TraceContext
+from penstock.errors import ModelError
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.tracing.span_export import SERVER, SpanExport
+from penstock.gateway.tracing.tracing import Traced
+from penstock.wire.frames import BATCH_REASONS, FrameError, decode_reply_meta
+from penstock.wire.span_notes import read_told
+
+log = logging.getLogger(__name__)
+
+#: A request that waited for a copy longer than this has a span for it.
+HELD_S_MIN: Final = 0.001
+
+
+class OtlpSpans:
+    """`gateway.tracing.Spans`, of one process."""
+
+    def __init__(self, export: SpanExport, clock: Clock) -> None:
+        self._export = export
+        self._clock = clock
+        self._rng = random.Random()
+
+    def ended(
+        self, traced: Traced, invocation: Invocation, *, request_id: str, status: int, now: float
+    ) -> None:
+        offset_s = self._clock.wall() - self._clock.monotonic()
+        mine = traced.context
+        name = f"{invocation.door} {invocation.endpoint}"
+        self._export.span(
+            name, mine.span_id, mine, traced.caller, invocation.received + offset_s,
+            now + offset_s, _of_request(invocation, request_id, status), kind=SERVER,
+            error=_failure(invocation, status),
+        )  # fmt: skip
+        sent_at = traced.sent_at
+        if not sent_at:
+            return
+        sent = sent_at + offset_s
+        if sent_at - invocation.received > HELD_S_MIN:
+            self._inner("held", traced, invocation.received + offset_s, sent, {})
+        reply = invocation.reply
+        if reply is not None:
+            begun = sent + reply.queue_us * 1e-6
+            over = begun + reply.run_us * 1e-6
+            self._inner("queue", traced, sent, begun, {})
+            reason = reply.reason
+            known = BATCH_REASONS[reason] if reason < len(BATCH_REASONS) else "unknown"
+            facts = {
+                "penstock.batch.rows": reply.batch_rows,
+                "penstock.batch.reason": known,
+                "penstock.lane": reply.lane,
+            }
+            self._inner("run", traced, begun, over, facts, span_id=traced.run_id)
+            self._of_instance(traced, reply.meta, sent)
+        stream = invocation.stream
+        if stream is not None and stream.first_at:
+            facts = {"penstock.stream.chunks": stream.chunks}
+            self._inner("stream", traced, stream.first_at + offset_s, now + offset_s, facts)
+
+    def _of_instance(self, traced: Traced, meta: bytes, sent: float) -> None:
+        try:
+            told = decode_reply_meta(meta).spans
+            rows = read_told(told) if told else ()
+        except FrameError as error:
+            log.error("%s", error.message)
+            return
+        mine = traced.context
+        for row in rows:
+            begun = sent + row.start_us * 1e-6
+            parent = TraceContext(mine.trace_id, row.parent_id, sampled=True)
+            self._export.span(
+                row.name, row.span_id, mine, parent, begun, begun + row.duration_us * 1e-6, {},
+                error=row.error,
+            )  # fmt: skip
+
+    def _inner(
+        self,
+        name: str,
+        traced: Traced,
+        begun: float,
+        over: float,
+        facts: Mapping[str, Any],
+        *,
+        span_id: int = 0,
+    ) -> None:
+        """A part of the request. `span_id`: that others were told of; 0 = nobody was."""
+        mine = traced.context
+        own = span_id or trace_context.span_id(self._rng)
+        self._export.span(name, own, mine, mine, begun, over, facts)
+
+
+def _failure(invocation: Invocation, status: int) -> str:
+    """A server's span says that it failed where the fault is the model's or ours."""
+    error = invocation.error
+    failed = error is not None and (status >= 500 or isinstance(error, ModelError))
+    return error.code if failed and error is not None else ""
+
+
+def _of_request(invocation: Invocation, request_id: str, status: int) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "penstock.status": status,
+        "penstock.request_id": request_id,
+        "penstock.endpoint": invocation.endpoint,
+        "penstock.door": invocation.door,
+        "penstock.attempts": invocation.attempts,
+    }
+    route = invocation.route
+    if route is not None:
+        facts |= {
+            "penstock.variant": route.variant,
+            "penstock.copy": route.state.copy,
+            "penstock.instance.id": route.state.instance_id,
+            "penstock.route.reason": route.reason,
+        }
+    affinity = invocation.affinity
+    if affinity is not None and affinity.model is not None:
+        facts["penstock.target_model"] = affinity.model
+    if affinity is not None and affinity.component is not None:
+        facts["penstock.component"] = affinity.component
+    stream = invocation.stream
+    if stream is not None and (stream.tokens_in or stream.tokens_out):
+        facts["gen_ai.usage.input_tokens"] = stream.tokens_in
+        facts["gen_ai.usage.output_tokens"] = stream.tokens_out
+    if invocation.error is not None:
+        facts["penstock.error"] = invocation.error.code
+    return facts

@@ -1,0 +1,1 @@
+"""Every metric that is published, as data: names, units, dimensions, meaning."""

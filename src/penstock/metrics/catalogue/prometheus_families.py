@@ -1,0 +1,43 @@
+"""Families of the page at `/metrics`, from their entry in the catalogue and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.metrics_core import Metric
+
+from penstock.metrics.catalogue.catalogue import PrometheusMetric
+from penstock.metrics.series.sketch import Sketch
+
+Row = tuple[tuple[str, ...], float]
+
+
+def counter(metric: PrometheusMetric, rows: Iterable[Row]) -> Metric:
+    family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in rows:
+        family.add_metric(labels, value)
+    return family
+
+
+def gauge(metric: PrometheusMetric, rows: Iterable[Row]) -> Metric:
+    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in rows:
+        family.add_metric(labels, value)
+    return family
+
+
+def durations(
+    metric: PrometheusMetric, rows: Iterable[tuple[tuple[str, ...], Sketch]], per_s: float = 1.0
+) -> Metric:
+    """`per_s`: how many of the sketch's units are a second."""
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, sketch in rows:
+        buckets = [(str(edge), sketch.count_at_most(edge * per_s)) for edge in metric.edges]
+        buckets.append(("+Inf", sketch.count))
+        family.add_metric(labels, buckets, sketch.total / per_s)
+    return family

@@ -1,0 +1,102 @@
+"""What requests of an endpoint were like in the last seconds: latencies and failures.
+
+Totals grow for ever; this keeps what they were some seconds ago and reads the difference. An
+endpoint whose answers are tokens is judged by the time to the first of them: the rest is as long as
+was asked for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from penstock.metrics.counts.recorder import MICROSECONDS
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.series.sketch import Sketch
+
+WINDOW_S: Final = 10.0
+_RISE_WEIGHT: Final = 1 / 16
+
+
+class RecentSeen(NamedTuple):
+    """Of the last `WINDOW_S`; all 0 where nothing was answered."""
+
+    p50_s: float = 0.0
+    p99_s: float = 0.0
+    error_share: float = 0.0  #: of what ended, by faults that are not the caller's
+
+
+class _Mark(NamedTuple):
+    at: float
+    total_s: Sketch
+    first_token_us: Sketch
+    run_s: float
+    rows: int
+    arrivals: int
+    failures: int
+
+
+class RecentRequests:
+    """Reads one registry. `look` each second or so; what is asked in between is the last look's."""
+
+    def __init__(self, registry: MetricRegistry) -> None:
+        self._registry = registry
+        self._marks: dict[str, deque[_Mark]] = {}
+        self._row_s: dict[str, float] = {}
+
+    def look(self, endpoint: str, *, now: float) -> RecentSeen:
+        """`now`: monotonic s."""
+        marks = self._marks.setdefault(endpoint, deque())
+        mark = self._mark(endpoint, now)
+        while len(marks) > 1 and now - marks[1].at >= WINDOW_S:
+            marks.popleft()
+        marks.append(mark)
+        first = marks[0]
+        self._learn(endpoint, mark.run_s - first.run_s, mark.rows - first.rows)
+        arrivals = mark.arrivals - first.arrivals
+        if arrivals <= 0 or mark.total_s.count < first.total_s.count:
+            return RecentSeen()
+        tokens = mark.first_token_us.since(first.first_token_us)
+        took, per_s = (
+            (tokens, MICROSECONDS) if tokens.count > 0 else (mark.total_s.since(first.total_s), 1.0)
+        )
+        return RecentSeen(
+            p50_s=_quantile(took, 0.5) / per_s,
+            p99_s=_quantile(took, 0.99) / per_s,
+            error_share=(mark.failures - first.failures) / arrivals,
+        )
+
+    def row_s(self, endpoint: str) -> float:
+        """Run time per row at the best rate seen lately; 0 = nothing was seen yet.
+
+        Falls at once and rises slowly, for batches grow with the load (as `core/request/admission.py`).
+        """
+        return self._row_s.get(endpoint, 0.0)
+
+    def _learn(self, endpoint: str, run_s: float, rows: int) -> None:
+        if rows <= 0 or run_s <= 0:
+            return
+        seen = run_s / rows
+        before = self._row_s.get(endpoint, seen)
+        self._row_s[endpoint] = min(seen, before + (seen - before) * _RISE_WEIGHT)
+
+    def forget(self, endpoint: str) -> None:
+        """The endpoint is gone."""
+        self._marks.pop(endpoint, None)
+        self._row_s.pop(endpoint, None)
+
+    def _mark(self, endpoint: str, now: float) -> _Mark:
+        total_s, first_token_us, arrivals, failures = Sketch(), Sketch(), 0, 0
+        run_s, rows = 0.0, 0
+        for totals in self._registry.of(endpoint):
+            total_s.merge(totals.total_s)
+            first_token_us.merge(totals.first_token_us)
+            run_s += totals.run_s.total
+            rows += sum(size * count for size, count in totals.batch_rows.items())
+            arrivals += totals.arrivals
+            failures += totals.failures
+        return _Mark(now, total_s, first_token_us, run_s, rows, arrivals, failures)
+
+
+def _quantile(sketch: Sketch, q: float) -> float:
+    return sketch.quantile(q) if sketch.count > 0 else 0.0

@@ -1,0 +1,263 @@
+"""What the gateway touches on every request: one recorder per variant, or per component.
+
+The hot path adds integers and appends floats to flat arrays, nothing else; about once a second
+`take()` turns them into a `VariantDelta`, which can be added to others: that is how several gateway
+processes become one metric. A recorder knows no clock, no store and no metric names.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.metrics.counts.generation_counts import GenerationCounts
+from penstock.metrics.series.sketch import Sketch
+
+#: The status under which a request counts whose client went away (nginx's convention).
+STATUS_CANCELLED: Final = 499
+
+MICROSECONDS: Final = 1e6
+
+#: A longer gap is unknown load, and unknown is not the load of afterwards.
+_SKIPPED_S_MAX: Final = 3
+
+#: A wall clock that went back further was set: waiting for it to catch up would blind autoscaling.
+CLOCK_BACK_S_MAX: Final = 60
+
+
+class VariantDelta(GenerationCounts):
+    """What happened at one variant since the last delta.
+
+    Attributes:
+        outcomes: (status, model status, door) -> requests that ended.
+        refusals: (reason, status, door) -> requests refused before they were in flight.
+        no_capacity: requests that met a variant with no capacity at all.
+        ejections: reason -> copies that routing left out for a while.
+        batch_rows: rows of the batch -> requests answered in such a batch.
+        concurrency: wall second -> requests in flight at its sample.
+        total_s, queue_s, run_s: durations of requests, in s.
+        model_latency_us, overhead_us: CloudWatch's split of the total, in microseconds.
+    """
+
+    __slots__ = (
+        "batch_rows", "concurrency", "ejections", "model_latency_us", "no_capacity", "outcomes",
+        "overhead_us", "queue_s", "refusals", "run_s", "total_s",
+    )  # fmt: skip
+
+    SKETCHES: Final = (
+        "total_s", "queue_s", "run_s", "model_latency_us", "overhead_us",
+        *GenerationCounts.GENERATION_SKETCHES,
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes: dict[tuple[int, int, str], int] = {}
+        self.refusals: dict[tuple[str, int, str], int] = {}
+        self.no_capacity = 0
+        self.ejections: dict[str, int] = {}
+        self.batch_rows: dict[int, int] = {}
+        self.concurrency: dict[int, int] = {}
+        self.total_s = Sketch()
+        self.queue_s = Sketch()
+        self.run_s = Sketch()
+        self.model_latency_us = Sketch()
+        self.overhead_us = Sketch()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing happened; samples of requests in flight may still be there."""
+        return not (
+            self.outcomes
+            or self.refusals
+            or self.no_capacity
+            or self.ejections
+            or self.broken
+            or self.batch_rows
+            or any(getattr(self, name).count for name in self.SKETCHES)
+        )
+
+
+class VariantRecorder:
+    """Counts one variant's requests, or one component's, in one process.
+
+    Per request call either `started` and then one of `finished` and `cancelled`, or `refused`
+    alone. `no_capacity` comes in addition, when the variant had no copy that could have answered.
+
+    Attributes:
+        in_flight: accepted, last byte not yet written.
+    """
+
+    __slots__ = (
+        "_add_queue_s",
+        "_add_run_s",
+        "_add_total_s",
+        "_batch_rows",
+        "_no_capacity",
+        "_outcomes",
+        "_pending",
+        "_queue_s",
+        "_refusals",
+        "_run_s",
+        "_sampled_second",
+        "_total_s",
+        "base",
+        "component",
+        "endpoint",
+        "in_flight",
+        "variant",
+    )
+
+    def __init__(self, endpoint: str, variant: str, component: str = "") -> None:
+        self.endpoint = endpoint
+        self.variant = variant
+        self.component = component  #: none: of the variant's own model
+        self.in_flight = 0
+        self.base = ""  #: an adapter's: the component whose copies its requests are on as well
+        self._pending = VariantDelta()
+        self._sampled_second = -1
+        self._outcomes: dict[tuple[int, int, str], int] = {}
+        self._refusals: dict[tuple[str, int, str], int] = {}
+        self._batch_rows: dict[int, int] = {}
+        self._no_capacity = 0
+        self._total_s = array("d")
+        self._queue_s = array("d")
+        self._run_s = array("d")
+        # Bound once: the arrays live as long as the recorder and are emptied in place.
+        self._add_total_s = self._total_s.append
+        self._add_queue_s = self._queue_s.append
+        self._add_run_s = self._run_s.append
+
+    def started(self) -> None:
+        """A request was accepted and is in flight from now on."""
+        self.in_flight += 1
+
+    def finished(
+        self,
+        status: int,
+        total_s: float,
+        queue_s: float,
+        run_s: float,
+        batch_rows: int = 0,
+        door: str = "runtime",
+        model_status: int = 0,
+    ) -> None:
+        """The last byte of the answer was written.
+
+        Args:
+            status: HTTP status that the client saw, or its equivalent.
+            total_s: from the request's first byte to the answer's last.
+            queue_s: waiting in the copy's queue; 0 when it never got there.
+            run_s: in the model; 0 when the model never ran.
+            batch_rows: rows of the batch it was answered in; 0 when there was none.
+            door: which front door asked, as in `RequestMeta.door`.
+            model_status: what a failing model answered, or stands for; 0 when it did not fail.
+        """
+        self.in_flight -= 1
+        key = (status, model_status, door)
+        outcomes = self._outcomes
+        outcomes[key] = outcomes.get(key, 0) + 1
+        self._add_total_s(total_s)
+        self._add_queue_s(queue_s)
+        self._add_run_s(run_s)
+        if batch_rows:
+            rows = self._batch_rows
+            rows[batch_rows] = rows.get(batch_rows, 0) + 1
+
+    def cancelled(self, door: str = "runtime") -> None:
+        """The client went away while the request was in flight."""
+        self.in_flight -= 1
+        key = (STATUS_CANCELLED, 0, door)
+        self._outcomes[key] = self._outcomes.get(key, 0) + 1
+
+    def refused(self, reason: str, status: int = 503, door: str = "runtime") -> None:
+        """A request was turned away before it was in flight; `reason` is a kebab-case code."""
+        key = (reason, status, door)
+        self._refusals[key] = self._refusals.get(key, 0) + 1
+
+    def no_capacity(self) -> None:
+        """A request met a variant without any copy, whether it was then held or refused."""
+        self._no_capacity += 1
+
+    def ejected(self, reason: str) -> None:
+        """Routing leaves a copy out for a while; `reason` as in `core.routing.outliers`."""
+        ejections = self._pending.ejections
+        ejections[reason] = ejections.get(reason, 0) + 1
+
+    def streamed(self, first_chunk_s: float) -> None:
+        """The first piece of a streamed answer was made `first_chunk_s` after the request came."""
+        self._pending.first_chunk_us.add(first_chunk_s * MICROSECONDS)
+
+    def generated(
+        self, tokens_in: int, tokens_out: int, first_token_s: float, per_token_s: float
+    ) -> None:
+        """An answer of tokens is complete.
+
+        Args:
+            first_token_s: from the request to its first token; 0 when it is not known.
+            per_token_s: mean time of each token behind the first; 0 when there was none.
+        """
+        pending = self._pending
+        pending.tokens_in.add(tokens_in)
+        pending.tokens_out.add(tokens_out)
+        if first_token_s > 0:
+            pending.first_token_us.add(first_token_s * MICROSECONDS)
+        if per_token_s > 0:
+            pending.token_us.add(per_token_s * MICROSECONDS)
+
+    def broken(self) -> None:
+        """A streamed answer ended with an error after its first piece."""
+        self._pending.broken += 1
+
+    def sample(self, now: float) -> None:
+        """Notes the requests in flight for the wall second `now`; later calls in it do nothing.
+
+        Seconds that a late call skipped get the same number: once processes are summed, a second
+        that one of them lacks would read as a drop in load.
+        """
+        second = int(now)
+        skipped = second - self._sampled_second - 1
+        if -CLOCK_BACK_S_MAX < skipped < 0:
+            return
+        first = second - skipped if 0 < skipped <= _SKIPPED_S_MAX else second
+        for sampled in range(first, second + 1):
+            self._pending.concurrency[sampled] = self.in_flight
+        self._sampled_second = second
+
+    def drain(self) -> None:
+        """Moves buffered durations into sketches. Ten times a second keeps each call under 1 ms."""
+        if not self._total_s:
+            return
+        total_s, queue_s, run_s = (
+            _emptied(buffer) for buffer in (self._total_s, self._queue_s, self._run_s)
+        )
+        pending = self._pending
+        ran = run_s > 0
+        if not ran.all():
+            pending.overhead_us.add_many(total_s[~ran] * MICROSECONDS)
+        pending.total_s.add_many(total_s)
+        total_s, queue_s, run_s = total_s[ran], queue_s[ran], run_s[ran]
+        model_s = queue_s + run_s
+        pending.queue_s.add_many(queue_s)
+        pending.run_s.add_many(run_s)
+        pending.model_latency_us.add_many(model_s * MICROSECONDS)
+        # Two processes measure the two durations, so the difference may be a little below zero.
+        pending.overhead_us.add_many(np.maximum(total_s - model_s, 0.0) * MICROSECONDS)
+
+    def take(self) -> VariantDelta:
+        """Everything since the last call; the caller owns it."""
+        self.drain()
+        delta, self._pending = self._pending, VariantDelta()
+        delta.outcomes, self._outcomes = self._outcomes, {}
+        delta.refusals, self._refusals = self._refusals, {}
+        delta.batch_rows, self._batch_rows = self._batch_rows, {}
+        delta.no_capacity, self._no_capacity = self._no_capacity, 0
+        return delta
+
+
+def _emptied(buffer: array[float]) -> npt.NDArray[np.float64]:
+    values = np.array(buffer, dtype=np.float64)
+    del buffer[:]
+    return values

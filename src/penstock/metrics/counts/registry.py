@@ -1,0 +1,430 @@
+"""The data plane's metrics: recorders in, CloudWatch series and Prometheus numbers out.
+
+A process that serves requests has one registry. Where the store is in the same process, `collect`
+is called each second and publishes every ten; a gateway process of its own calls `take_delta` each
+second instead, and whoever holds the store calls `add_delta` with what arrives. Both ways are the
+same path, so concurrency is summed and percentiles are merged over processes before they are
+published. Counts of a process that has died stay; its gauges leave with `forget`.
+
+What is gone is found by looking at everything that is held (`keep`): its gauges leave at once, its
+counts as `departures.py` says, with all that was counted published before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from penstock.metrics.counts.copy_metrics import component_metrics, request_metrics
+from penstock.metrics.counts.delta import MetricDelta, PoolDelta, PoolId, decode, encode
+from penstock.metrics.counts.departures import Departures
+from penstock.metrics.counts.publishing import ALWAYS, Publishing
+from penstock.metrics.counts.recorder import VariantDelta, VariantRecorder
+from penstock.metrics.counts.totals import WINDOW_S, VariantTotals
+from penstock.metrics.counts.window_metrics import series_of
+from penstock.metrics.counts.work_counts import WorkCounts
+from penstock.metrics.item_failures import apart
+from penstock.metrics.loop_lag import LagSeen, LoopLag
+from penstock.metrics.models.model_registry import ModelRegistry
+from penstock.metrics.series.series import MetricKey, metric_key
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.cost import Charge
+from penstock.metrics.utilization.instances import InstanceSample, instance_metrics
+
+OWN_NAMESPACE: Final = "Penstock"  #: of metrics that AWS has no name for
+EXPIRE_EVERY_S: Final = 60
+
+VariantId = tuple[str, str]  #: (endpoint, variant)
+
+
+class MetricRegistry:
+    """All recorders of a process, and the totals of all processes that report to it."""
+
+    def __init__(
+        self, store: MetricStore | None = None, *, lag_s: float = 0.0, process: str = "gateway"
+    ) -> None:
+        """
+        Args:
+            store: where series go; None in a process that only tells another.
+            lag_s: how long a window waits for the deltas of other processes.
+            process: the name of this one beside others.
+        """
+        self.process = process
+        self._store = store
+        self._lag_s = lag_s
+        self._recorders: dict[PoolId, VariantRecorder] = {}
+        self._publishing: dict[VariantId, Publishing] = {}
+        self._collected_at: float | None = None
+        self._expired_at = 0.0
+        self.totals: dict[VariantId, VariantTotals] = {}  #: with all components of the variant
+        #: the same by component, "" for requests that are for none; of variants that have any
+        self.components: dict[VariantId, dict[str, VariantTotals]] = {}
+        self.copies: dict[VariantId, dict[str, int]] = {}  #: state -> copies
+        self.component_copies: dict[VariantId, dict[str, dict[str, int]]] = {}  #: by component
+        #: (component, part) -> s until its last copy was ready
+        self.ready_s: dict[VariantId, dict[tuple[str, str], float]] = {}
+        self.instances: dict[str, InstanceSample] = {}  #: the latest of each
+        self.models = ModelRegistry(store)  #: target models of multi-model variants
+        self.work = WorkCounts()  #: what this server does beside requests
+        self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
+        self.lags: dict[str, LagSeen] = {}  #: of the loops of other processes, by source
+        self._departures = Departures()  #: what is set up again leaves it
+
+    def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:
+        """The recorder of a variant, or of one of its components, made on first use.
+
+        Keep it: looking it up is not free.
+        """
+        pool = endpoint, variant, component
+        self._departures.back(pool)
+        found = self._recorders.get(pool)
+        if found is None:
+            found = self._recorders[pool] = VariantRecorder(endpoint, variant, component)
+            self._totals_of(pool)
+        return found
+
+    def keep(
+        self, variants: Collection[VariantId], components: Collection[PoolId], now: float
+    ) -> None:
+        """Says what there is at wall time `now`; everything else is gone and leaves."""
+        for variant_id in self.held().difference(variants):
+            self._departures.leave(variant_id, now)
+            for gauges in (self.copies, self.component_copies, self.ready_s):
+                gauges.pop(variant_id, None)
+        for pool in self._components_held().difference(components):
+            self._departures.leave(pool, now)
+            self.component_copies.get(pool[:2], {}).pop(pool[2], None)
+
+    def keep_instances(self, instance_ids: Collection[str]) -> None:
+        """Says what instances there are; gauges of others leave."""
+        for gone in self.instances.keys() - set(instance_ids):
+            del self.instances[gone]
+        self.models.keep_instances(instance_ids)
+
+    def held(self) -> set[VariantId]:
+        """Variants of which any table has something."""
+        held = {variant_id for table in self._by_variant() for variant_id in table}
+        return held.union(self.models.variants, (pool[:2] for pool in self._recorders))
+
+    def set_copies(self, endpoint: str, variant: str, states: Mapping[str, int]) -> None:
+        """How many copies the variant has in each state."""
+        self.copies[endpoint, variant] = dict(states)
+
+    def set_ready(
+        self, endpoint: str, variant: str, ready_s: Mapping[tuple[str, str], float]
+    ) -> None:
+        """What its copies took to become ready, by component and part."""
+        self.ready_s[endpoint, variant] = dict(ready_s)
+
+    def set_instance_count(self, endpoint: str, variant: str, count: int) -> None:
+        """How many instances share the variant's requests, for InvocationsPerInstance."""
+        self._departures.back((endpoint, variant))
+        self._whole((endpoint, variant)).unit_count = count
+
+    def set_publishing(self, endpoint: str, variant: str, publishing: Publishing) -> None:
+        """How often its metrics are published."""
+        self._publishing[endpoint, variant] = publishing
+
+    def set_component_copies(self, pool: PoolId, states: Mapping[str, int]) -> None:
+        """How many copies a component has in each state; the ready ones share its requests."""
+        endpoint, variant, component = pool
+        self._departures.back(pool)
+        self.component_copies.setdefault((endpoint, variant), {})[component] = dict(states)
+        for totals in self._totals_of(pool)[1:]:
+            totals.unit_count = max(1, states.get("ready", 0))
+
+    def of(self, endpoint: str, component: str | None = None) -> list[VariantTotals]:
+        """What was counted of an endpoint by variant, or of one of its components."""
+        if component is None:
+            return [totals for key, totals in self.totals.items() if key[0] == endpoint]
+        return [
+            parts[component]
+            for key, parts in self.components.items()
+            if key[0] == endpoint and component in parts
+        ]
+
+    def add_instance_sample(self, sample: InstanceSample, now: float) -> None:
+        """Publishes one measurement of an instance, taken at wall time `now`."""
+        self.instances[sample.instance_id] = sample
+        if self._store is not None:
+            publishing = self._publishing.get((sample.endpoint, sample.variant), ALWAYS)
+            at, fine = publishing.point(now)
+            for key, value in (*instance_metrics(sample), *component_metrics(sample)):
+                self._store.put(key, at, StatisticSet.of(value), now=now, high_resolution=fine)
+            for key, stats in request_metrics(sample) if publishing.by_instance else ():
+                self._store.put(key, at, stats, now=now, high_resolution=fine)
+
+    def add_models(
+        self,
+        endpoint: str,
+        variant: str,
+        instance_id: str,
+        told: dict[str, dict[str, Any]],
+        now: float,
+    ) -> None:
+        """What a host of target models told at wall time `now`, see `ModelRegistry.add`."""
+        variant_id = endpoint, variant
+        known = variant_id in self.totals
+        self.models.add(variant_id, instance_id, told, now=now, known=known)
+
+    def busy_cores(self) -> dict[str, float]:
+        """Instance -> cores that it kept busy on average before its last sample, where known."""
+        return {
+            instance_id: sample.cpu_percent / 100.0
+            for instance_id, sample in self.instances.items()
+            if sample.cpu_percent is not None
+        }
+
+    def add_charges(self, charges: Iterable[Charge], now: float) -> None:
+        """Divides what instances cost among what their variants answered, and publishes both."""
+        by_variant: dict[VariantId, list[Charge]] = {}
+        for one in charges:
+            by_variant.setdefault((one.endpoint, one.variant), []).append(one)
+        for variant_id, of_variant in by_variant.items():
+            # A variant that is gone is charged a last time and not brought back.
+            totals = self.totals.get(variant_id) or VariantTotals()
+            settled = totals.cost.settle(
+                of_variant, answers=totals.answers, tokens=totals.tokens, now=now
+            )
+            if self._store is None:
+                continue
+            for name, source, stats in settled:
+                key = _cost_key(variant_id, name, source)
+                self._store.put(key, now, stats, now=now)
+
+    def costs(self) -> list[dict[str, Any]]:
+        """What each variant has cost since the start, and each answer in the last hour; for JSON.
+
+        Values per answer are None where there was none.
+        """
+        return [
+            {
+                "endpoint": endpoint,
+                "variant": variant,
+                "dollars": totals.cost.dollars,
+                "dollars_by_type": dict(totals.cost.dollars_by_type),
+                "joules": dict(totals.cost.joules),
+                **totals.cost.recent()._asdict(),
+            }
+            for (endpoint, variant), totals in self.totals.items()
+        ]
+
+    def drain(self) -> None:
+        """Moves buffered durations into sketches; optional, smooths the cost of `collect`."""
+        for recorder in self._recorders.values():
+            recorder.drain()
+
+    def in_flight(self, endpoint: str, variant: str, component: str | None = None) -> int:
+        """Requests in flight now, of one component and its adapters if it is named.
+
+        Exact for this process, as last reported for the others.
+        """
+        mine = {
+            pool[2]: recorder
+            for pool, recorder in self._recorders.items()
+            if pool[:2] == (endpoint, variant)
+            and component in (None, pool[2], recorder.base or pool[2])
+        }
+        if component is None:
+            told = [self.totals.get((endpoint, variant))]
+        else:
+            parts = self.components.get((endpoint, variant), {})
+            told = [
+                part
+                for name, part in parts.items()
+                if name == component or name in mine or (component and part.base == component)
+            ]
+        remote = sum(sum(one.in_flight.values()) for one in told if one is not None)
+        return remote + sum(recorder.in_flight for recorder in mine.values())
+
+    def collect(self, now: float, *, final: bool = False) -> None:
+        """Samples, adds up, and publishes what is due. Call it each second with the wall time.
+
+        `final`: nothing more is counted; windows that are not over are published as well.
+        """
+        since = self._since(now)
+        for pool, recorder in self._recorders.items():
+            with apart("metrics", " ".join(pool)):
+                recorder.sample(now)
+                counted = recorder.take()
+                self._add(pool, recorder.base, counted.concurrency, counted, since)
+        self._publish(now, final=final)
+        self.models.collect(math.inf if final else now - self._lag_s)
+        self._drop_due(now)
+        if self._store is not None and abs(now - self._expired_at) >= EXPIRE_EVERY_S:
+            self._expired_at = now
+            self._store.expire(now)
+
+    def take_delta(self, now: float) -> bytes:
+        """Samples, and hands over all since the last delta, for another process's `add_delta`.
+
+        It stays in this registry's own totals, too. Call it each second with the wall time, and
+        only while it can be sent: what is not taken waits.
+        """
+        since = self._since(now)
+        pools = []
+        for pool, recorder in self._recorders.items():
+            recorder.sample(now)
+            counted = recorder.take()
+            told = None if counted.is_empty else counted
+            self._add(pool, recorder.base, counted.concurrency, told, since)
+            pools.append(
+                PoolDelta(pool, recorder.base, recorder.in_flight, counted.concurrency, told)
+            )
+        self._publish(now)
+        self._drop_due(now)
+        return encode(MetricDelta(since, self.loop_lag.seen(), pools))
+
+    def add_delta(self, source: str, delta: bytes) -> None:
+        """Adds what the process named `source` has taken; call it in the order of arrival.
+
+        Raises:
+            CallerError: `metrics-delta-unreadable`; nothing of the delta was added.
+        """
+        found = decode(delta)
+        if found.lag is not None:
+            self.lags[source] = found.lag
+        for one in found.pools:
+            if one.pool in self._departures:
+                continue
+            for totals in self._totals_of(one.pool):
+                totals.in_flight[f"{source}/{one.pool[2]}"] = one.in_flight
+            if one.base:
+                self._totals_of(one.pool)[-1].base = one.base
+            self._add(one.pool, one.base, one.concurrency, one.counted, found.since)
+
+    def _add(
+        self,
+        pool: PoolId,
+        base: str,
+        concurrency: Mapping[int, int],
+        counted: VariantDelta | None,
+        since: float,
+    ) -> None:
+        for totals in self._totals_of(pool):
+            if counted is None:
+                totals.add_samples(concurrency)
+            else:
+                totals.add(counted, since=since)
+        if base:
+            self._totals_of((*pool[:2], base))[-1].add_samples(concurrency)
+
+    def forget(self, source: str) -> None:
+        """The process is gone, and with it the requests it had in flight; what it counted stays."""
+        self.lags.pop(source, None)
+        parts = [totals for parts in self.components.values() for totals in parts.values()]
+        for totals in (*self.totals.values(), *parts):
+            for told in [one for one in totals.in_flight if one.rpartition("/")[0] == source]:
+                del totals.in_flight[told]
+
+    def _publish(self, now: float, *, final: bool = False) -> None:
+        for variant_id, totals in self.totals.items():
+            self._publish_windows((*variant_id, ""), totals, now, final=final)
+            for component, part in self.components.get(variant_id, {}).items():
+                self._publish_windows((*variant_id, component), part, now, final=final)
+
+    def _publish_windows(
+        self, pool: PoolId, totals: VariantTotals, now: float, *, final: bool
+    ) -> None:
+        """What ended so long ago that every process has told its part; `final`: all there is."""
+        due = totals.take_due(now + WINDOW_S if final else now - self._lag_s)
+        whole = totals is self.totals[pool[:2]]
+        if self._store is None or not (whole or pool[2]):
+            return
+        publishing = self._publishing.get(pool[:2], ALWAYS)
+        series = series_of(pool, totals.unit_count)
+        for start, window in due:
+            series.put_concurrency(self._store, window, now)
+            totals.unpublished.append((start, window))
+        over = math.inf if final else now - self._lag_s
+        for start, window in totals.take_unpublished(publishing.window_end, over):
+            at, fine = publishing.window(start)
+            series.put(self._store, at, window, now, high_resolution=fine)
+
+    def _by_variant(self) -> tuple[dict[VariantId, Any], ...]:
+        """Every table with a row for each variant; target models have theirs in `models`."""
+        return (
+            self.totals,
+            self.components,
+            self.copies,
+            self.component_copies,
+            self.ready_s,
+            self._publishing,
+        )
+
+    def _components_held(self) -> set[PoolId]:
+        held = {pool for pool in self._recorders if pool[2]}
+        for table in (self.components, self.component_copies):
+            held |= {(*key, name) for key, parts in table.items() for name in parts if name}
+        return held
+
+    def _drop_due(self, now: float) -> None:
+        """Of what is gone, that whose last words have been heard; recorders were just emptied."""
+        dropped: set[str] = set()  # endpoints
+        for pool in self._departures.due(now):
+            variant_id, component = (pool[0], pool[1]), "".join(pool[2:])
+            if self.in_flight(*variant_id, component or None):
+                continue
+            if component:
+                self._drop_component((*variant_id, component), now)
+            else:
+                self._drop_variant(variant_id, now)
+                dropped.add(pool[0])
+            self._departures.dropped(pool)
+        gone = dropped.difference(endpoint for endpoint, _ in self.totals)
+        if self._store is not None and gone:
+            self._store.rest({(("EndpointName", endpoint),) for endpoint in gone})
+
+    def _drop_variant(self, variant_id: VariantId, now: float) -> None:
+        totals = self.totals.get(variant_id)
+        if totals is not None:
+            self._publish_windows((*variant_id, ""), totals, now, final=True)
+        for component in list(self.components.get(variant_id, {})):
+            self._drop_component((*variant_id, component), now)
+        self.models.remove(variant_id)
+        for table in self._by_variant():
+            table.pop(variant_id, None)
+        for pool in [pool for pool in self._recorders if pool[:2] == variant_id]:
+            del self._recorders[pool]
+
+    def _drop_component(self, pool: PoolId, now: float) -> None:
+        parts = self.components.get(pool[:2], {})
+        if pool[2] in parts:
+            self._publish_windows(pool, parts.pop(pool[2]), now, final=True)
+        self.component_copies.get(pool[:2], {}).pop(pool[2], None)
+        self._recorders.pop(pool, None)
+
+    def _since(self, now: float) -> float:
+        """When the counts being taken began: what ran up to the turn of a window belongs to it."""
+        since = now if self._collected_at is None else min(self._collected_at, now)
+        self._collected_at = now
+        return since
+
+    def _whole(self, variant_id: VariantId) -> VariantTotals:
+        totals = self.totals.get(variant_id)
+        if totals is None:
+            totals = self.totals[variant_id] = VariantTotals()
+        return totals
+
+    def _totals_of(self, pool: PoolId) -> tuple[VariantTotals, ...]:
+        """Where a pool's requests count: its variant, and its component where there are any."""
+        endpoint, variant, component = pool
+        whole = self._whole((endpoint, variant))
+        if component:
+            parts = self.components.setdefault((endpoint, variant), {})
+        elif (endpoint, variant) in self.components:
+            parts = self.components[endpoint, variant]
+        else:
+            return (whole,)
+        part = parts.get(component)
+        if part is None:
+            part = parts[component] = VariantTotals()
+        return (whole, part)
+
+
+def _cost_key(variant_id: VariantId, name: str, source: str) -> MetricKey:
+    endpoint, variant = variant_id
+    dimensions = {"EndpointName": endpoint, "VariantName": variant}
+    return metric_key(OWN_NAMESPACE, name, dimensions | ({"Source": source} if source else {}))

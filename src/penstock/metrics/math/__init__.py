@@ -1,0 +1,1 @@
+"""Metric math and SEARCH: parsed, its cost estimated before any work, evaluated."""

@@ -1,0 +1,78 @@
+"""Target models of all variants: what hosts tell, into the store, on to the page and into use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+from penstock.metrics.models.model_delta import ModelDelta
+from penstock.metrics.models.model_metrics import model_rows, variant_rows
+from penstock.metrics.models.usage import UsageLedger
+from penstock.metrics.models.variant_models import WINDOW_S, Resident, VariantModels
+from penstock.metrics.series.store import MetricStore
+
+VariantId = tuple[str, str]  #: (endpoint, variant)
+
+
+class ModelRegistry:
+    """Part of `MetricRegistry`, which says when."""
+
+    def __init__(self, store: MetricStore | None) -> None:
+        self._store = store
+        self.variants: dict[VariantId, VariantModels] = {}
+        self.usage = UsageLedger()  #: for cost
+
+    def add(
+        self,
+        variant_id: VariantId,
+        instance_id: str,
+        told: dict[str, dict[str, Any]],
+        *,
+        now: float,
+        known: bool,
+    ) -> None:
+        """What a host told at wall time `now`: model -> its delta. Each delta comes once.
+
+        `known`: the variant is there; the last words of one that is gone are published and no more
+        is kept of it. Raises what `ModelDelta.from_dict` raises; nothing was added then.
+        """
+        deltas = {model: ModelDelta.from_dict(fields) for model, fields in told.items()}
+        taken = {model: Resident.from_dict(fields) for model, fields in told.items()}
+        for model, delta in deltas.items():
+            resident = taken[model]
+            host_bytes = resident.host_bytes if resident is not None else 0
+            self.usage.add(instance_id, model, delta, host_bytes)
+        if known:
+            models = self.variants.setdefault(variant_id, VariantModels())
+            models.add(instance_id, deltas, taken, now)
+            return
+        models = VariantModels()
+        models.add(instance_id, deltas, taken, now)
+        self._publish(variant_id, models, math.inf)
+
+    def collect(self, before: float) -> None:
+        """Publishes what ended at or before wall second `before`."""
+        for variant_id, models in self.variants.items():
+            self._publish(variant_id, models, before)
+
+    def remove(self, variant_id: VariantId) -> None:
+        models = self.variants.pop(variant_id, None)
+        if models is not None:
+            self._publish(variant_id, models, math.inf)
+
+    def keep_instances(self, instance_ids: Collection[str]) -> None:
+        """Others are gone, and with them what was loaded there."""
+        for models in self.variants.values():
+            models.keep_instances(instance_ids)
+
+    def _publish(self, variant_id: VariantId, models: VariantModels, before: float) -> None:
+        for start, window in models.take_due(before):
+            if self._store is None:
+                continue
+            now = float(start + WINDOW_S)
+            for key, stats in variant_rows(*variant_id, window):
+                self._store.put(key, start, stats, now=now, high_resolution=True)
+            # Many series: a minute is fine enough for each, and the history stays long.
+            for key, stats in model_rows(*variant_id, window, models.loaded()):
+                self._store.put(key, start, stats, now=now)

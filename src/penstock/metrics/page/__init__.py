@@ -1,0 +1,1 @@
+"""The page at `/metrics`, the same numbers pushed over OTLP, and the metrics' reference."""

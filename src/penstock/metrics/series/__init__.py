@@ -1,0 +1,3 @@
+"""The time series store: samples, statistics and percentiles in bounded memory, on disk over a
+restart.
+"""

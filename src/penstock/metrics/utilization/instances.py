@@ -1,0 +1,84 @@
+"""Utilization of instances, as their processes measure it, on its way into the store.
+
+CloudWatch's rules: CPU and GPU run up to 100 times the number of cores or devices, the normalized
+forms and the others up to 100. A value that an instance can't measure is None and is not published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.metrics.loop_lag import LagSeen
+from penstock.metrics.series.series import MetricKey, metric_key
+
+NAMESPACE: Final = "/aws/sagemaker/Endpoints"
+_COUNTS: Final = ("LoadedModelCount", "SequencesRunning", "SequencesWaiting")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopySample:
+    """One measurement of one copy; percentages of what is set aside for it."""
+
+    component: str  #: none: of the variant's own model
+    cpu_percent: float | None = None  #: of its processes; None where it has none of its own
+    memory_percent: float | None = None
+    invocations: int | None = None  #: answered since the sample before
+    in_flight: int = 0  #: on the instance: waiting for the model, or in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSample:
+    """One measurement of one instance; percentages as CloudWatch counts them."""
+
+    endpoint: str
+    variant: str
+    instance_id: str
+    cpu_percent: float | None = None  #: 0 to 100 x cores
+    cpu_cores: int = 1  #: cores that the instance may use
+    memory_percent: float | None = None  #: 0 to 100
+    disk_percent: float | None = None  #: 0 to 100
+    gpu_percent: float | None = None  #: 0 to 100 x devices
+    gpu_memory_percent: float | None = None  #: 0 to 100 x devices
+    gpu_count: int = 0
+    loaded_model_count: int | None = None
+    sequences_running: int | None = None  #: answers that its engines are making; None: no engine
+    sequences_waiting: int | None = None  #: accepted and without a slot in an engine
+    loop_lag: LagSeen | None = None  #: of its event loop, since it started
+    cache_percent: float | None = None  #: of the attention cache of its fullest engine, 0 to 100
+    copies: tuple[CopySample, ...] = ()
+
+
+def instance_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:
+    """The datapoints of one sample: for the variant, and for the instance by itself."""
+    values = {
+        "CPUUtilization": sample.cpu_percent,
+        "CPUUtilizationNormalized": normalized(sample.cpu_percent, sample.cpu_cores),
+        "MemoryUtilization": sample.memory_percent,
+        "DiskUtilization": sample.disk_percent,
+        "GPUUtilization": sample.gpu_percent,
+        "GPUUtilizationNormalized": normalized(sample.gpu_percent, sample.gpu_count),
+        "GPUMemoryUtilization": sample.gpu_memory_percent,
+        "GPUMemoryUtilizationNormalized": normalized(sample.gpu_memory_percent, sample.gpu_count),
+        "LoadedModelCount": sample.loaded_model_count,
+        "SequencesRunning": sample.sequences_running,
+        "SequencesWaiting": sample.sequences_waiting,
+        "KVCacheUtilization": sample.cache_percent,
+    }
+    variant = {"EndpointName": sample.endpoint, "VariantName": sample.variant}
+    instance = variant | {"InstanceId": sample.instance_id}
+    return [
+        (metric_key(NAMESPACE, name, dimensions, unit_of(name)), float(value))
+        for name, value in values.items()
+        if value is not None
+        for dimensions in (variant, instance)
+    ]
+
+
+def unit_of(name: str) -> str:
+    return "None" if name in _COUNTS else "Percent"
+
+
+def normalized(percent: float | None, count: int) -> float | None:
+    """Percent of all cores or devices, 0 to 100; None when unmeasured or there are none."""
+    return None if percent is None or count < 1 else percent / count

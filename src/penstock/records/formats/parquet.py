@@ -1,0 +1,221 @@
+"""Rows of Parquet files as records: an object of JSON each, on one line.
+
+A row group belongs to the span in which it begins. Rows are read in batches of so many bytes as
+they come to (`row_sizes.py`), so that neither the size of a row group nor that of the file is what
+memory holds, nor what a small file says over and over again.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from penstock.core.jobs.spec import Span
+from penstock.errors import CallerError, PenstockError
+from penstock.records.formats.arrow import arrow, arrow_parquet
+from penstock.records.formats.block import RecordBlock
+from penstock.records.formats.row_sizes import row_sizes, rows_at_once, text_columns
+from penstock.records.objects.sources import ObjectBytes
+from penstock.records.refusals import too_large, unreadable
+
+_BATCH_BYTES: Final = 1024 * 1024
+_BATCH_ROWS_MAX: Final = 4096
+_READ_BYTES: Final = 1024 * 1024  #: of a column at a time
+
+
+def row_blocks(
+    source: ObjectBytes,
+    span: Span,
+    columns: tuple[str, ...],
+    *,
+    whole: bool,
+    record_bytes_max: int,
+    refused: dict[int, PenstockError] | None,
+    what: str,
+) -> Iterator[RecordBlock]:
+    """The rows of the span's row groups.
+
+    Args:
+        columns: that must be there.
+        whole: the others too.
+        refused: takes rows that are larger than `record_bytes_max`, by their numbers in the span:
+            in their place stands an empty record. None: they are an error.
+
+    Raises:
+        CallerError: `record-unreadable`, `record-too-large`, `column-missing`, `parquet-missing`.
+    """
+    if not source.size:
+        return
+    with opened(source, what) as file:
+        _check_columns(file, columns, what)
+        first = 0
+        for group in groups_in(file, span, source.size):
+            start = _offset(file, group)
+            error = too_large(what, start, record_bytes_max)
+            for batch in batches(file, group, None if whole else list(columns), what):
+                records = _lines(batch, record_bytes_max)
+                for number, record in enumerate(records, first):
+                    if not record:
+                        if refused is None:
+                            raise error
+                        refused[number] = error
+                yield RecordBlock(
+                    records=records, first=first, start=start, offsets=(start,) * len(records)
+                )
+                first += len(records)
+
+
+def _lines(batch: Any, bytes_max: int) -> list[bytes]:
+    """The rows of a batch; nothing in the place of one that is larger than `bytes_max`. A row that
+    is must be alone in its batch to be as large, and is not even written then."""
+    if batch.num_rows == 1 and row_sizes(batch)[0] > bytes_max:
+        return [b""]
+    lines = [_line(row) for row in batch.to_pylist()]
+    return [line if len(line) <= bytes_max else b"" for line in lines]
+
+
+@contextmanager
+def opened(source: ObjectBytes, what: str) -> Iterator[Any]:
+    """A `pyarrow.parquet.ParquetFile` that reads texts as dictionaries. Raises `CallerError`."""
+    with parquet_errors(what):
+        metadata = arrow_parquet().read_metadata(_file(source))
+        file = arrow_parquet().ParquetFile(
+            _file(source),
+            metadata=metadata,
+            read_dictionary=text_columns(metadata),
+            buffer_size=_READ_BYTES,
+            pre_buffer=False,
+        )
+    with file:
+        yield file
+
+
+def schema_of(file: Any) -> Any:
+    """The columns of an opened file with their own types."""
+    return file.metadata.schema.to_arrow_schema()
+
+
+def _file(source: ObjectBytes) -> Any:
+    return arrow().PythonFile(_Seekable(source), mode="r")
+
+
+@contextmanager
+def parquet_errors(what: str) -> Iterator[None]:
+    """What pyarrow raises about a file, as one of ours."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except (arrow().ArrowException, OSError, ValueError) as error:
+        words = (str(error).splitlines() or [""])[0][:200]
+        raise unreadable(what, 0, "Parquet", words) from error
+
+
+def groups_in(file: Any, span: Span, size: int) -> list[int]:
+    """Row groups that begin in the span. A broken place counts as one inside the file, so that
+    each group is in one span."""
+    return [
+        group
+        for group in range(file.metadata.num_row_groups)
+        if span.start <= min(max(0, _offset(file, group)), size - 1) < span.stop
+    ]
+
+
+def batches(file: Any, group: int, columns: list[str] | None, what: str) -> Iterator[Any]:
+    """A row group in pieces of about a mebibyte of JSON, or of one row that is more."""
+    facts = file.metadata.row_group(group)
+    row_bytes = max(1, facts.total_byte_size // max(1, facts.num_rows))
+    rows = min(_BATCH_ROWS_MAX, max(1, _BATCH_BYTES // row_bytes))
+    with parquet_errors(what):
+        read = file.iter_batches(
+            batch_size=min(rows, rows_at_once(file.metadata, group)),
+            row_groups=[group],
+            columns=columns,
+            use_threads=False,
+        )
+        for batch in read:
+            yield from _pieces(batch)
+
+
+def _pieces(batch: Any) -> Iterator[Any]:
+    total = np.cumsum(row_sizes(batch))
+    start = before = 0
+    while start < batch.num_rows:
+        stop = int(np.searchsorted(total, before + _BATCH_BYTES, side="right"))
+        stop = max(stop, start + 1)
+        yield batch.slice(start, stop - start)
+        start, before = stop, total[stop - 1]
+
+
+def _offset(file: Any, group: int) -> int:
+    facts = file.metadata.row_group(group)
+    if not facts.num_columns:
+        return 0
+    column = facts.column(0)
+    return int(column.dictionary_page_offset or column.data_page_offset or 0)
+
+
+def _check_columns(file: Any, columns: tuple[str, ...], what: str) -> None:
+    names = schema_of(file).names
+    for name in columns:
+        if name not in names:
+            raise CallerError(
+                "column-missing",
+                f"{what}: there is no column {name!r}; there are {', '.join(names)[:200]}",
+                hint="Correct PENSTOCK_TRANSFORM_COLUMNS.",
+            )
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    return orjson.dumps(row, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _plain(value: Any) -> Any:
+    """Of types that JSON lacks."""
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return str(value)
+
+
+class _Seekable(io.RawIOBase):
+    """An object as pyarrow reads files."""
+
+    def __init__(self, source: ObjectBytes) -> None:
+        super().__init__()
+        self._source = source
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        stop = self._source.size if size is None or size < 0 else self._at + size
+        data = b"".join(self._source.chunks(self._at, stop))
+        self._at += len(data)
+        return data
