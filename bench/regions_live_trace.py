@@ -60,8 +60,8 @@ def scenario_of(length_s: float) -> RegionsScenario:
 def settings_of(scenario: RegionsScenario) -> dict[str, list[Policy]]:
     """Of each way those that can be had live; the twin says which is its best."""
     sequences = scenario.generation.sequences_max
-    # As a region tells it (core/traffic/push_room.py), and by its news alone: the end of a streamed answer
-    # tells nothing of the room.
+    # As a region tells it (core/traffic/push_room.py), and by its news alone: the end of a streamed
+    # answer tells nothing of the room.
     pushing = Pushing(
         slots=slots_of(CopyLoad(0, 1_000_000, sequences, 0.0, generates=True)),
         room_on_answers=False,

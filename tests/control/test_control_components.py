@@ -1,4 +1,6 @@
-"""`control/store/components.py` on SQLite and PostgreSQL: inference components as they are recorded."""
+"""`control/store/components.py` on SQLite and PostgreSQL: inference components as they are
+recorded.
+"""
 
 from __future__ import annotations
 

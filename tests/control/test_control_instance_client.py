@@ -1,4 +1,6 @@
-"""`control/instances/instance_client.py`: calls and events over one connection, and how each can go wrong."""
+"""`control/instances/instance_client.py`: calls and events over one connection, and how each can
+go wrong.
+"""
 
 from __future__ import annotations
 

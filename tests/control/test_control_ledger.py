@@ -1,4 +1,6 @@
-"""`control/instances/ledger.py` of an endpoint with inference components: attempts, counts, waiting."""
+"""`control/instances/ledger.py` of an endpoint with inference components: attempts, counts,
+waiting.
+"""
 
 from __future__ import annotations
 

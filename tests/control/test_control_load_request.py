@@ -1,4 +1,6 @@
-"""`control/instances/load_request.py`: what an instance is told of a copy, and what it makes of it."""
+"""`control/instances/load_request.py`: what an instance is told of a copy, and what it makes of
+it.
+"""
 
 from __future__ import annotations
 

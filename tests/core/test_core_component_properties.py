@@ -1,4 +1,5 @@
-"""Properties of `core/endpoint/reconcile.py` with inference components: it comes to rest where it was told.
+"""Properties of `core/endpoint/reconcile.py` with inference components: it comes to rest where it
+was told.
 
 A small world carries the actions out as the control plane does, while Hypothesis asks for other
 counts, other specifications and deletions, lets loads fail and instances die, and ends the server.

@@ -1,4 +1,6 @@
-"""`core/servers/election.py`: when a server that follows waits, tries the lock, or evicts the leader."""
+"""`core/servers/election.py`: when a server that follows waits, tries the lock, or evicts the
+leader.
+"""
 
 from __future__ import annotations
 

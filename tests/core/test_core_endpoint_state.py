@@ -1,4 +1,6 @@
-"""`core/deployment/endpoint_state.py` and `core/deployment/wish.py`: what a value says where nothing was said."""
+"""`core/deployment/endpoint_state.py` and `core/deployment/wish.py`: what a value says where
+nothing was said.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`core/machine/guest_room.py` and what `core/machine/room.py` makes of it: a guest has what others leave."""
+"""`core/machine/guest_room.py` and what `core/machine/room.py` makes of it: a guest has what
+others leave.
+"""
 
 from __future__ import annotations
 

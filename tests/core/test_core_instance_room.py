@@ -1,4 +1,6 @@
-"""`core/endpoint/instance_room.py` as literal timelines: what is free, who waits, who is refused."""
+"""`core/endpoint/instance_room.py` as literal timelines: what is free, who waits, who is
+refused.
+"""
 
 from __future__ import annotations
 

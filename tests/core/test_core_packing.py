@@ -1,4 +1,6 @@
-"""`core/endpoint/packing.py`: places for several copies at once, against every arrangement there is."""
+"""`core/endpoint/packing.py`: places for several copies at once, against every arrangement there
+is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Properties of `core/endpoint/placement.py`: nothing is promised twice, and what can be placed is placed.
+"""Properties of `core/endpoint/placement.py`: nothing is promised twice, and what can be placed is
+placed.
 
 Copies that are loaded stay where they are; the question is where those go that are missing.
 """

@@ -1,8 +1,9 @@
-"""`core/endpoint/reconcile.py` where copies share instances: timelines of a variant with two components.
+"""`core/endpoint/reconcile.py` where copies share instances: timelines of a variant with two
+components.
 
-The wish stands in the place of the one that `core/deployment/wish.py` makes of a variant with a model: two
-instances, as many copies of the variant's model as its count says, one of another. With inference
-components, and their life: `test_core_reconcile_inference_components.py`.
+The wish stands in the place of the one that `core/deployment/wish.py` makes of a variant with a
+model: two instances, as many copies of the variant's model as its count says, one of another. With
+inference components, and their life: `test_core_reconcile_inference_components.py`.
 """
 
 from __future__ import annotations

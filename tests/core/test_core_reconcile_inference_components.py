@@ -1,4 +1,5 @@
-"""`core/endpoint/reconcile.py` of an endpoint that takes inference components: whole lists of actions.
+"""`core/endpoint/reconcile.py` of an endpoint that takes inference components: whole lists of
+actions.
 
 One variant `blue` without a model; `chat` and `rank` are components on it.
 """

@@ -1,4 +1,5 @@
-"""Properties of `core/endpoint/reconcile.py`: whatever fails in between, it converges and harms nobody.
+"""Properties of `core/endpoint/reconcile.py`: whatever fails in between, it converges and harms
+nobody.
 
 A small world carries the actions out as the control plane's driver does, with the weather chosen by
 Hypothesis: starts and loads that succeed, fail or hang, deaths, updates, new counts, deletions.

@@ -1,8 +1,8 @@
 """Several copies on one instance, each placed, loaded, drained and lost on its own.
 
 All is real: control plane, gateway, fleet, instance and worker processes. Only the wish is made
-here, where `core/deployment/wish.py` makes it out of a deployment, so that requests need name no component:
-two copies of the variant's model and one of another share an instance.
+here, where `core/deployment/wish.py` makes it out of a deployment, so that requests need name no
+component: two copies of the variant's model and one of another share an instance.
 """
 
 from __future__ import annotations

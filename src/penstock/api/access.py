@@ -4,8 +4,8 @@ A request is looked at twice. `check_head` refuses, before any of the body is wa
 the head alone shows to be in vain: no key, an unknown one, a date of long ago, an operation that
 the key is not for. `check` proves the rest over the whole request before anything is done with it.
 Which service a signature must be scoped to follows from the path and the target, as in dispatch: a
-signature made for another service does not open this one. What a key may do is `core/request/grants.py`'s
-to say.
+signature made for another service does not open this one. What a key may do is
+`core/request/grants.py`'s to say.
 """
 
 from __future__ import annotations

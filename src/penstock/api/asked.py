@@ -1,4 +1,5 @@
-"""What a request asks for, in the words of `core/request/grants.py`: an operation, and the endpoint.
+"""What a request asks for, in the words of `core/request/grants.py`: an operation, and the
+endpoint.
 
 Read from the head, as the doors themselves read it; where only the body says which endpoint is
 meant, `in_body` says how to find it. What no door serves is `Unknown`, which needs the widest

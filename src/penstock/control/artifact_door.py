@@ -1,8 +1,8 @@
 """Where instances on other machines fetch what lies on this one: artifacts of file:// and paths.
 
-Its protocol is told in `artifacts/sources/server_files.py`. Only instances of this deployment are let in,
-by their certificates, and they are given only what some instance was told to load, or what lies
-below that: whoever takes over an instance can read models, not this machine's files.
+Its protocol is told in `artifacts/sources/server_files.py`. Only instances of this deployment are
+let in, by their certificates, and they are given only what some instance was told to load, or what
+lies below that: whoever takes over an instance can read models, not this machine's files.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Names come from configurations that were written for AWS, or for a laptop. A name says how much is
 wanted; the machine says how much there is; the catalogue gives the smaller of the two. Our own
 types promise that much; AWS's, which notebooks and pipelines name out of habit, are upper bounds
-(`core/machine/room.py`), unless everything is to be reserved. Prices and watts stay those of the type
-that was named: they are for comparing, not for placing.
+(`core/machine/room.py`), unless everything is to be reserved. Prices and watts stay those of the
+type that was named: they are for comparing, not for placing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Instance processes that stand ready: started, their modules imported, and nobody's yet.
 
-`core/machine/warm_pool.py` says how many are started; this class starts them through its fleet, hands each
-to one instance at most, and replaces those that were taken or died. A spare has no name, no socket
-and no model; what it is told when it is taken makes it an instance like any other.
+`core/machine/warm_pool.py` says how many are started; this class starts them through its fleet,
+hands each to one instance at most, and replaces those that were taken or died. A spare has no name,
+no socket and no model; what it is told when it is taken makes it an instance like any other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A request through the orchestrator as spans: its own, one per region asked, its waits.
 
-Attributes have the names that the gateway's have, where they mean the same (`gateway/tracing/spans.py`).
+Attributes have the names that the gateway's have, where they mean the same
+(`gateway/tracing/spans.py`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 One exchange at a time; the connection is kept for the next one. The answer is given on as it comes,
 and reading pauses while whoever asked can't take more. Parsing is httptools', as on the other side
-(`gateway/http/connection.py`). Nothing here knows what is asked, or what to do when a region is gone.
+(`gateway/http/connection.py`). Nothing here knows what is asked, or what to do when a region is
+gone.
 """
 
 from __future__ import annotations

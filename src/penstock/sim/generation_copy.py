@@ -1,7 +1,8 @@
 """A generating copy's part of a run: an engine whose steps are events.
 
 It reports as the live copy does: the first piece of an answer, its end, and at a death what is
-broken and what may be answered elsewhere. How long steps take is `core/batching/generation_steps.py`'s.
+broken and what may be answered elsewhere. How long steps take is
+`core/batching/generation_steps.py`'s.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ GrantOf = Callable[[str], Grant]
 
 #: Nobody holds credentials to ask whether a server lives.
 _OPEN: Final = frozenset({"ServerLive", "ServerReady"})
-#: What each method is in the words of `core/request/grants.py`; those with a name in their message later.
+#: What each method is in the words of `core/request/grants.py`; those with a name in their message
+#: later.
 _OPERATIONS: Final = {
     "ServerMetadata": SERVER_METADATA,
     "ModelInfer": INVOKE_ENDPOINT,

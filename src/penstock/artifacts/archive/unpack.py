@@ -5,7 +5,7 @@ larger than it may, or pretend to be whole when it was cut short. Links to files
 become hard links of the unpacked file, so no symbolic link ever exists on disk and no path can be
 redirected by one. Set-user bits and write permission are dropped; the execute bit is kept.
 
-The formats are parsed by `tarfile` and `zipfile` in `archive_readers.py`; the rules are here.
+The formats are parsed by `tarfile` and `zipfile` in `readers.py`; the rules are here.
 """
 
 from __future__ import annotations

@@ -107,7 +107,9 @@ class Generation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long a paced engine's steps take (`core/batching/generation_steps.py`), and what it answers."""
+    """How long a paced engine's steps take (`core/batching/generation_steps.py`), and what it
+    answers.
+    """
 
     step_s: float = 0.011  #: of each step; as the next three, those of a 135M Llama on two cores
     sequence_s: float = 0.0015  #: more for each sequence in the step

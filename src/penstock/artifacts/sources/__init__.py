@@ -1,1 +1,3 @@
-"""Where artifacts lie and how bytes come from there: this machine, buckets, HTTP, another server."""
+"""Where artifacts lie and how bytes come from there: this machine, buckets, HTTP, another
+server.
+"""

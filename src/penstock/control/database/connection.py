@@ -5,7 +5,8 @@ power cut. A transaction that writes begins IMMEDIATE, so that it can't fail bet
 write; one that only reads does not, so that it works on a full or read-only disk.
 
 On PostgreSQL, which several servers may share, a transaction that writes holds the epoch of its
-server's term (`control/database/leader_table.py`), and one that reads sees one state from beginning to end.
+server's term (`control/database/leader_table.py`), and one that reads sees one state from beginning
+to end.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ _MEASURE_S_MAX: Final = 1.0
 
 #: After this many unanswered status calls in a row, each behind the one before, an instance counts
 #: as gone: 15 to 20 s. Requests go elsewhere long before (`core/routing/outliers.py`), one that was
-#: stopped is ended sooner (`core/machine/stopped.py`), and a busy machine must not look like a hang.
+#: stopped is ended sooner (`core/machine/stopped.py`), and a busy machine must not look like a
+#: hang.
 _SILENT_COUNT_MAX: Final = 3
 #: A guest may get no core for minutes, while others want all of them, and nobody waits for it.
 _SILENT_COUNT_MAX_GUEST: Final = 120

@@ -1,7 +1,7 @@
 """What the control plane sees of one endpoint: instances, copies, failures, routes, history.
 
-It records and counts; `core/endpoint/reconcile.py` decides with what it shows. Nothing here survives the
-process: after a start everything is observed anew.
+It records and counts; `core/endpoint/reconcile.py` decides with what it shows. Nothing here
+survives the process: after a start everything is observed anew.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Drives every endpoint from what is to what should be.
 
 One task for the whole server: it waits for something to have changed or for a decision's deadline,
-asks `core/endpoint/reconcile.py` what to do, and begins it. Long operations run in `operations.py` and
-come back as changes. Every rule is in `core/`; what is here is waiting, calling and writing down.
+asks `core/endpoint/reconcile.py` what to do, and begins it. Long operations run in `operations.py`
+and come back as changes. Every rule is in `core/`; what is here is waiting, calling and writing
+down.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The record of what was asked for: models, configurations, endpoints, components, tags, keys.
 
-Synchronous; the server calls it through `control/store/store_thread.py`. Each method is one transaction,
-so a kill at any moment leaves either the state before or the one after. It knows no protocol and
-makes no decision beyond the state machine's guards (who may be updated, what a finished rollout
-means).
+Synchronous; the server calls it through `control/store/store_thread.py`. Each method is one
+transaction, so a kill at any moment leaves either the state before or the one after. It knows no
+protocol and makes no decision beyond the state machine's guards (who may be updated, what a
+finished rollout means).
 """
 
 from __future__ import annotations

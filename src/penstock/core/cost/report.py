@@ -12,7 +12,7 @@ memory and cores as they are used, and each model pays for
 The four of all models add up to what the instance has cost. What nobody can be charged with, of an
 instance on which no model ever was, is reported as unassigned. The idea that the fullest resource
 says how much of a machine is used is that of dominant shares (Ghodsi et al., 2011, "Dominant
-Resource Fairness"). Comparisons with other ways to serve the same models are in `cost_compared.py`.
+Resource Fairness"). Comparisons with other ways to serve the same models are in `compared.py`.
 """
 
 from __future__ import annotations

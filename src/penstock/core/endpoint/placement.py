@@ -8,10 +8,10 @@ measures more than its copies were to take, less that. Among the instances that 
     BINPACK  least room left: what is begun is filled before an empty instance is touched
 
 and of two that are alike the lower slot, then the identifier. Where copies find no room one by one
-so, a search looks for places for all of them at once (`core/endpoint/packing.py`). Of too many copies the
-least advanced go first, then those on the instance that the strategy would fill last (SPREAD: the
-one with most copies of the component, BINPACK: the one with fewest of any), then those with the
-least left to do, then the highest slot.
+so, a search looks for places for all of them at once (`core/endpoint/packing.py`). Of too many
+copies the least advanced go first, then those on the instance that the strategy would fill last
+(SPREAD: the one with most copies of the component, BINPACK: the one with fewest of any), then those
+with the least left to do, then the highest slot.
 
 Where none has room a copy waits as long as instances are still to come, or what leaves or loads may
 leave enough; else the lowest free slot is refused, with what is missing. Slots behind it would fare

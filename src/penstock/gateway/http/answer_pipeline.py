@@ -9,7 +9,7 @@ precisely "some bytes did not leave", and `resume_writing` means "now all have".
 Pieces of an answer that are made in one turn of the event loop leave in one write at its end, the
 head with the first of them. Nothing is ever held longer: a piece leaves when it is made.
 
-What is read, and whether it is allowed in, is `http.py`'s, which extends this class.
+What is read, and whether it is allowed in, is `connection.py`'s, which extends this class.
 """
 
 from __future__ import annotations

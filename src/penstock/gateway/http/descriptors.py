@@ -1,4 +1,6 @@
-"""The limit on open files and sockets of this process; `core/request/connections.py` says who gets them."""
+"""The limit on open files and sockets of this process; `core/request/connections.py` says who gets
+them.
+"""
 
 from __future__ import annotations
 

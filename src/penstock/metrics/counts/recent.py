@@ -69,7 +69,8 @@ class RecentRequests:
     def row_s(self, endpoint: str) -> float:
         """Run time per row at the best rate seen lately; 0 = nothing was seen yet.
 
-        Falls at once and rises slowly, for batches grow with the load (as `core/request/admission.py`).
+        Falls at once and rises slowly, for batches grow with the load (as
+        `core/request/admission.py`).
         """
         return self._row_s.get(endpoint, 0.0)
 

@@ -4,9 +4,9 @@ To the platform it is an accelerator: continuous batching, a prefix cache, token
 accelerator's pace, and next to no use of the processor. So routing, scaling and drains can be
 measured and rehearsed with many copies on a few cores. What it writes is words by chance.
 
-How long a step takes is `core/batching/generation_steps.py`, which the twin runs too. A step begins when the
-one before it ended, however late this process woke: what happens between two steps is part of the
-next, and times do not drift.
+How long a step takes is `core/batching/generation_steps.py`, which the twin runs too. A step begins
+when the one before it ended, however late this process woke: what happens between two steps is part
+of the next, and times do not drift.
 """
 
 from __future__ import annotations

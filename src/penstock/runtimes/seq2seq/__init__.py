@@ -8,9 +8,9 @@
     huge_pages   memory of weights in pages of 2 MiB
     decoding     the loop: plans of `core.stepping` carried out on a model
 
-The files come from `penstock.compile.seq2seq.seq2seq`. Tensors of the decoder: `ids` and `positions`
-[rows, 1], `source_bias` [rows, 1, 1, source], `past.N` [rows, heads, past, size] and `cross.N`
-[rows, heads, source, size] (keys at even N, values at odd, layer by layer); it answers `logits`
-[rows, vocabulary] and `new_kv` [2 * layers, rows, heads, 1, size]. The room must not know
+The files come from `penstock.compile.seq2seq.seq2seq`. Tensors of the decoder: `ids` and
+`positions` [rows, 1], `source_bias` [rows, 1, 1, source], `past.N` [rows, heads, past, size] and
+`cross.N` [rows, heads, source, size] (keys at even N, values at odd, layer by layer); it answers
+`logits` [rows, vocabulary] and `new_kv` [2 * layers, rows, heads, 1, size]. The room must not know
 tokenizers, texts or processes.
 """
