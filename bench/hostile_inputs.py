@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.api.access import Authenticator
+from penstock.api.access import KeyAuthenticator
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
 from penstock.api.oip.http import inflate
 from penstock.api.oip.protobuf_scan import infer_names
@@ -220,7 +220,7 @@ def _authenticate(
     text: bytes = b"",
     extra: bytes = b"",
 ) -> None:
-    authenticator = Authenticator(_Ring(), ManualClock(wall_s=_WALL_S), own_key="own")
+    authenticator = KeyAuthenticator(_Ring(), ManualClock(wall_s=_WALL_S), own_key="own")
     headers = [(b"host", b"localhost"), (b"x-amz-date", _STAMP), (b"authorization", authorization)]
     if extra:
         headers.append((b"x-extra", extra))
@@ -456,7 +456,7 @@ def _data_plane() -> Iterator[Attack]:
         yield Attack("inflate", shape, zipped, unzip, 64 * KIB if shape == "zeros" else DATA_BYTES)
 
     def frames(data: bytes) -> None:
-        decoder = eventstream.Decoder()
+        decoder = eventstream.EventStreamDecoder()
         decoder.feed(data)
 
     small = eventstream.encode({}, b"")

@@ -17,7 +17,7 @@ from penstock.core.deployment.deployment import (
     PREFIX_AWARE,
     ROUND_ROBIN,
 )
-from penstock.core.traffic.push_room import CopyLoad, slots_of
+from penstock.core.traffic.push_room import CopyRoom, slots_of
 from penstock.sim.regions.regions_policy import InTurn, Policy, Pushing
 from penstock.sim.regions.regions_scenario import Demand, RegionScenario, RegionsScenario
 from penstock.sim.workload import Arrival
@@ -63,7 +63,7 @@ def settings_of(scenario: RegionsScenario) -> dict[str, list[Policy]]:
     # As a region tells it (core/traffic/push_room.py), and by its news alone: the end of a streamed
     # answer tells nothing of the room.
     pushing = Pushing(
-        slots=slots_of(CopyLoad(0, 1_000_000, sequences, 0.0, generates=True)),
+        slots=slots_of(CopyRoom(0, 1_000_000, sequences, 0.0, generates=True)),
         room_on_answers=False,
         hold_s_max=QUEUE_S,
     )

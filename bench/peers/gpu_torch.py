@@ -39,7 +39,7 @@ from penstock.compile.targets import TARGETS
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pytorch.runtime import TorchRuntime
 from penstock.runtimes.pytorch.seq2seq import TorchSeq2SeqModel
-from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
+from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob
 from penstock.runtimes.seq2seq.request import GenerationRequest
 
 SHAPES = ((1, 16), (32, 16), (8, 128))
@@ -242,7 +242,7 @@ def decoded(loop: DecodeLoop, asked: list[list[int]]) -> list[Any]:
         GenerationRequest(), min_new_tokens=TOKENS_OUT, max_new_tokens=TOKENS_OUT
     )
     for at, source in enumerate(asked):
-        loop.add(Job(source, request, partial(answers.__setitem__, at)))
+        loop.add(DecodingJob(source, request, partial(answers.__setitem__, at)))
     while loop.busy:
         loop.turn()
     return [answers[at] for at in range(len(asked))]

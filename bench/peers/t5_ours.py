@@ -15,7 +15,7 @@ from pathlib import Path
 from penstock.artifacts.description import model_yaml
 from penstock.clock import SystemClock
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
+from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest
 
@@ -43,7 +43,7 @@ def main(folder: Path) -> None:
         for _ in range(asked["repeats"]):
             started = time.perf_counter()
             for at, source in enumerate(asked["sources"]):
-                loop.add(Job(source, request, partial(answers.__setitem__, at)))
+                loop.add(DecodingJob(source, request, partial(answers.__setitem__, at)))
             while loop.busy:
                 loop.turn()
             times.append(time.perf_counter() - started)

@@ -18,7 +18,7 @@ import torch
 import transformers
 
 from penstock.compile.seq2seq import seq2seq, seq2seq_graph, seq2seq_t5
-from penstock.compile.seq2seq.seq2seq import PRECISIONS, Wanted, compile_seq2seq
+from penstock.compile.seq2seq.seq2seq import PRECISIONS, Seq2SeqSpec, compile_seq2seq
 
 SHAPES = {
     "small": {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8},
@@ -77,7 +77,7 @@ def main(folder: Path, size: str) -> None:
         write_source(source, size)
     for precision in PRECISIONS:
         if not (folder / precision).exists():
-            parity = compile_seq2seq(source, folder / precision, Wanted(precision=precision))
+            parity = compile_seq2seq(source, folder / precision, Seq2SeqSpec(precision=precision))
             (folder / f"{precision}.json").write_text(json.dumps(parity.to_dict()))
     stamp.write_text(made_by())
 

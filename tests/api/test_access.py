@@ -11,7 +11,7 @@ from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from penstock.api.access import Authenticator, check_binding, key_of
+from penstock.api.access import KeyAuthenticator, check_binding, key_of
 from penstock.api.aws import AwsFrontDoor
 from penstock.clock import ManualClock
 from penstock.config import ListenConfig
@@ -47,7 +47,7 @@ class Site:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.authenticator = Authenticator(Ring(), self.clock)
+        self.authenticator = KeyAuthenticator(Ring(), self.clock)
 
     def sign(
         self,
@@ -63,7 +63,7 @@ class Site:
         request = AWSRequest("POST", f"http://localhost{path}", data=body, headers=headers or {})
         SigV4Auth(Credentials(key, secret), service, "eu-west-1").add_auth(request)
         self.clock = ManualClock(wall_s=seconds_of(request.headers["X-Amz-Date"]))
-        self.authenticator = Authenticator(Ring(), self.clock)
+        self.authenticator = KeyAuthenticator(Ring(), self.clock)
         return {"host": "localhost", **dict(request.headers.items())}
 
     def check(self, path: str, headers: dict[str, str], body: bytes = b"{}") -> None:
@@ -203,7 +203,7 @@ def test_a_clock_that_is_off_by_more_than_five_minutes_is_refused(
     site: Site, clock_off_s: float, said: str
 ) -> None:
     signed = site.sign("/")
-    late = Authenticator(Ring(), ManualClock(wall_s=site.clock.wall() + clock_off_s))
+    late = KeyAuthenticator(Ring(), ManualClock(wall_s=site.clock.wall() + clock_off_s))
     site.authenticator = late
     code, message = site.refusal("/", signed)
     assert (code, message.startswith(said)) == ("InvalidSignatureException", True)
@@ -212,7 +212,7 @@ def test_a_clock_that_is_off_by_more_than_five_minutes_is_refused(
 @pytest.mark.parametrize("off_s", [-300, -200, 200, 300])
 def test_a_clock_that_is_off_by_less_passes(site: Site, off_s: float) -> None:
     signed = site.sign("/")
-    site.authenticator = Authenticator(Ring(), ManualClock(wall_s=site.clock.wall() + off_s))
+    site.authenticator = KeyAuthenticator(Ring(), ManualClock(wall_s=site.clock.wall() + off_s))
     site.check("/", signed)
 
 
@@ -264,7 +264,7 @@ def test_a_presigned_token_is_a_bearer_key_until_it_expires(
     site: Site, options: dict[str, Any], after_s: float, code: str | None
 ) -> None:
     token, made_s = presigned(**options)
-    site.authenticator = Authenticator(Ring(), ManualClock(wall_s=made_s + after_s))
+    site.authenticator = KeyAuthenticator(Ring(), ManualClock(wall_s=made_s + after_s))
     headers = {"authorization": f"Bearer {token}"}
     if code is None:
         site.check("/endpoints/shop/invocations", headers)

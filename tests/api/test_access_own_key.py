@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.api.access import Authenticator
+from penstock.api.access import KeyAuthenticator
 from penstock.clock import ManualClock
 from penstock.wire.aws.errors import AwsError
 
@@ -24,7 +24,7 @@ class NoKeys:
 
 def check(path: str, token: str, own_key: str = OWN) -> None:
     headers = [(b"authorization", f"Bearer {token}".encode())]
-    authenticator = Authenticator(NoKeys(), ManualClock(), own_key=own_key)
+    authenticator = KeyAuthenticator(NoKeys(), ManualClock(), own_key=own_key)
     authenticator.check("POST", path.encode(), b"", headers, b"{}")
 
 

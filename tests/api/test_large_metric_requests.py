@@ -160,7 +160,7 @@ def test_small_requests_never_wait_for_large_ones(
 def test_large_ones_take_turns(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """What they hold in memory is held once."""
     running = most = 0
-    fetch = module._Reader._fetch
+    fetch = module._MetricReader._fetch
 
     async def counted(reader: Any, *args: Any) -> Any:
         nonlocal running, most
@@ -170,7 +170,7 @@ def test_large_ones_take_turns(context: Context, monkeypatch: pytest.MonkeyPatch
         running -= 1
         return found
 
-    monkeypatch.setattr(module._Reader, "_fetch", counted)
+    monkeypatch.setattr(module._MetricReader, "_fetch", counted)
     monkeypatch.setattr(module, "SMALL_MAX", METRICS)
 
     async def story() -> None:

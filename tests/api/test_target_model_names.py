@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.api.asked import asked_of
 from penstock.api.model_names import ModelName, endpoint_of, parse
-from penstock.api.oip.paths import Target, model_target, parts_of, repository_target
+from penstock.api.oip.paths import OipTarget, model_target, parts_of, repository_target
 from penstock.errors import CallerError
 
 
@@ -42,26 +42,26 @@ TEAM = ModelName("shop", "team/a")
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("models/shop/infer", Target(ModelName("shop"), "", "infer")),
-        ("models/shop/versions/3/infer", Target(ModelName("shop"), "3", "infer")),
-        ("models/shop/versions/3", Target(ModelName("shop"), "3", "")),
-        ("models/shop", Target(ModelName("shop"), "", "")),
-        ("models/shop/", Target(ModelName("shop"), "", "")),
-        ("models/shop:a/infer", Target(ModelName("shop", "a"), "", "infer")),
-        ("models/shop%3Ateam/a/infer", Target(TEAM, "", "infer")),  # as tritonclient writes it
-        ("models/shop:team%2Fa/infer", Target(TEAM, "", "infer")),
-        ("models/shop:team/a", Target(TEAM, "", "")),
-        ("models/shop:team/a/versions/1/ready", Target(TEAM, "1", "ready")),
-        ("models/shop:team/a/versions/1", Target(TEAM, "1", "")),
-        ("models/shop:infer", Target(ModelName("shop", "infer"), "", "")),
-        ("models/shop:versions/1", Target(ModelName("shop", "versions/1"), "", "")),
-        ("models/shop:team/ready", Target(ModelName("shop", "team"), "", "ready")),
-        ("models/shop:team%2Fready", Target(ModelName("shop", "team/ready"), "", "")),
-        ("models/shop:a/generate_stream", Target(ModelName("shop", "a"), "", "generate_stream")),
+        ("models/shop/infer", OipTarget(ModelName("shop"), "", "infer")),
+        ("models/shop/versions/3/infer", OipTarget(ModelName("shop"), "3", "infer")),
+        ("models/shop/versions/3", OipTarget(ModelName("shop"), "3", "")),
+        ("models/shop", OipTarget(ModelName("shop"), "", "")),
+        ("models/shop/", OipTarget(ModelName("shop"), "", "")),
+        ("models/shop:a/infer", OipTarget(ModelName("shop", "a"), "", "infer")),
+        ("models/shop%3Ateam/a/infer", OipTarget(TEAM, "", "infer")),  # as tritonclient writes it
+        ("models/shop:team%2Fa/infer", OipTarget(TEAM, "", "infer")),
+        ("models/shop:team/a", OipTarget(TEAM, "", "")),
+        ("models/shop:team/a/versions/1/ready", OipTarget(TEAM, "1", "ready")),
+        ("models/shop:team/a/versions/1", OipTarget(TEAM, "1", "")),
+        ("models/shop:infer", OipTarget(ModelName("shop", "infer"), "", "")),
+        ("models/shop:versions/1", OipTarget(ModelName("shop", "versions/1"), "", "")),
+        ("models/shop:team/ready", OipTarget(ModelName("shop", "team"), "", "ready")),
+        ("models/shop:team%2Fready", OipTarget(ModelName("shop", "team/ready"), "", "")),
+        ("models/shop:a/generate_stream", OipTarget(ModelName("shop", "a"), "", "generate_stream")),
     ],
 )
 def test_a_path_is_read_from_its_end_where_a_target_may_hold_slashes(
-    path: str, expected: Target
+    path: str, expected: OipTarget
 ) -> None:
     raw = f"/v2/{path}".encode()
     assert model_target(parts_of(raw)[1:], raw) == expected
@@ -79,10 +79,10 @@ def test_other_paths_are_not_of_the_protocol(path: str) -> None:
 
 def test_the_repositorys_paths_name_a_model_and_what_is_to_become_of_it() -> None:
     for path, expected in {
-        "shop:team/a/load": Target(TEAM, "", "load"),
-        "shop%3Ateam%2Fa/unload": Target(TEAM, "", "unload"),
-        "shop/load": Target(ModelName("shop"), "", "load"),
-        "shop:load/load": Target(ModelName("shop", "load"), "", "load"),
+        "shop:team/a/load": OipTarget(TEAM, "", "load"),
+        "shop%3Ateam%2Fa/unload": OipTarget(TEAM, "", "unload"),
+        "shop/load": OipTarget(ModelName("shop"), "", "load"),
+        "shop:load/load": OipTarget(ModelName("shop", "load"), "", "load"),
     }.items():
         raw = f"/v2/repository/models/{path}".encode()
         assert repository_target(parts_of(raw)[2:], raw) == expected

@@ -16,12 +16,12 @@ import pytest
 from artifact_files import error_of, member, tar_bytes
 
 from penstock.artifacts.archive import readers as archive_readers
-from penstock.artifacts.archive.readers import Member, archive_kind, tar_members, zip_members
+from penstock.artifacts.archive.readers import ArchiveMember, archive_kind, tar_members, zip_members
 
 Row = tuple[str, str, bytes, str, bool]
 
 
-def rows(members: Iterator[Member]) -> list[Row]:
+def rows(members: Iterator[ArchiveMember]) -> list[Row]:
     """(name, kind, content, link, executable) of each, read as a consumer reads them."""
     told = []
     for each in members:

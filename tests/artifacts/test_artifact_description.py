@@ -9,7 +9,7 @@ from penstock.artifacts.description.description import (
     EngineOptions,
     Generation,
     ModelDescription,
-    Pace,
+    PaceSpec,
     Tokenizer,
 )
 
@@ -56,7 +56,7 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
 
 
 def test_the_parts_of_a_description_that_only_some_models_have() -> None:
-    parts = (Tokenizer(), Embedding(), Generation(), EngineOptions(), Pace())
+    parts = (Tokenizer(), Embedding(), Generation(), EngineOptions(), PaceSpec())
     assert [dataclasses.asdict(part) for part in parts] == [
         {"file": "tokenizer.json", "tokens_max": 512, "pad_id": 0},
         {"pooling": "mean", "normalize": True},

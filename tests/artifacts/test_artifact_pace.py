@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.artifacts.description.description import EngineOptions, Pace
+from penstock.artifacts.description.description import EngineOptions, PaceSpec
 from penstock.artifacts.description.model_yaml import dump, parse
 from penstock.artifacts.detection.detect import detect
 from penstock.errors import CallerError
@@ -21,8 +21,8 @@ def described(folder: Path, text: str, **environment: str) -> EngineOptions | No
 
 
 def test_a_table_may_be_left_out_in_part_or_whole(tmp_path: Path) -> None:
-    assert described(tmp_path, PACED) == EngineOptions(pace=Pace())
-    pace = Pace(step_s=0.02, sigma=0.1, prefixes_cached_max=16)
+    assert described(tmp_path, PACED) == EngineOptions(pace=PaceSpec())
+    pace = PaceSpec(step_s=0.02, sigma=0.1, prefixes_cached_max=16)
     assert described(tmp_path, PACED + TABLE) == EngineOptions(sequences_max=8, pace=pace)
 
 

@@ -12,8 +12,8 @@ from bench.report import ROOT
 
 from penstock.core.deployment.deployment import PREFIX_AWARE, ROUND_ROBIN
 from penstock.sim.gateway import TwinGateway
-from penstock.sim.outcome import Outcome
-from penstock.sim.record import Recorder
+from penstock.sim.outcome import RunOutcome
+from penstock.sim.record import DecisionRecorder
 from penstock.sim.scenario import Scenario, load_scenario
 
 
@@ -42,7 +42,7 @@ def test_the_highest_rate_that_keeps_the_promise_is_found(level: int) -> None:
 
 def test_live_copies_get_the_twins_requests_at_the_twins_times(scenario: Scenario) -> None:
     due, bodies = requests_of(scenario, 7, faster=2.0)
-    gateway = TwinGateway(scenario, 7, [], Recorder(), Outcome(1))
+    gateway = TwinGateway(scenario, 7, [], DecisionRecorder(), RunOutcome(1))
     times = list(gateway.workload.open())
     assert due == [at / 2.0 for at in times]
     assert len(bodies) == len(times) > 100

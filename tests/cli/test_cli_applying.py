@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from penstock.cli.endpoints.applying import carry_out, look
-from penstock.core.apply.plan import Action, EndpointSeen, EndpointWish, Plan, Step
+from penstock.core.apply.plan import Action, EndpointSeen, EndpointWish, Plan, PlanStep
 from penstock.errors import CallerError, ModelError
 from penstock.packaging.wishes import Deployment
 
 WISH = EndpointWish(name="shop", config="new", models=("model",), tags={"penstock:stack": "s"})
-UPDATE = Plan((Step(Action.UPDATE_ENDPOINT, "shop", "other-config"),), unchanged=0)
+UPDATE = Plan((PlanStep(Action.UPDATE_ENDPOINT, "shop", "other-config"),), unchanged=0)
 GONE = CallerError("ValidationException", 'Could not find endpoint "arn".')
 
 
@@ -93,7 +93,9 @@ def test_nothing_is_waited_for_where_nobody_wants_to() -> None:
 
 
 def test_nothing_is_deleted_where_the_new_does_not_come_into_service() -> None:
-    planned = Plan((*UPDATE.steps, Step(Action.DELETE_MODEL, "old", "not-asked-for")), unchanged=0)
+    planned = Plan(
+        (*UPDATE.steps, PlanStep(Action.DELETE_MODEL, "old", "not-asked-for")), unchanged=0
+    )
     server = Scripted(OLD, OLD, described("InService", "old", FailureReason="no room"))
     with pytest.raises(ModelError, match="no room"):
         run(server, planned)
@@ -109,7 +111,7 @@ def test_what_is_gone_already_need_not_be_deleted(action: Action) -> None:
             super().sagemaker(operation, **members)
             raise GONE
 
-    planned = Plan((Step(action, "shop", "not-asked-for"),), unchanged=0)
+    planned = Plan((PlanStep(action, "shop", "not-asked-for"),), unchanged=0)
     assert len(run(Gone(GONE), planned, wait=False)) == 1
 
 
@@ -133,8 +135,8 @@ def test_a_step_that_fails_ends_the_run_behind_those_that_were_begun() -> None:
 
     names = [f"m{number}" for number in range(5)]
     wanted = Deployment(requests={name: {"ModelName": name} for name in names})
-    steps = [Step(Action.CREATE_MODEL, name, "not-there") for name in names]
-    config = Step(Action.CREATE_ENDPOINT_CONFIG, "config", "not-there")
+    steps = [PlanStep(Action.CREATE_MODEL, name, "not-there") for name in names]
+    config = PlanStep(Action.CREATE_ENDPOINT_CONFIG, "config", "not-there")
     server = Refusing(GONE)
     with pytest.raises(CallerError, match="no"):
         carry_out(server, wanted, Plan((*steps, config), unchanged=0), wait=True, say=str)

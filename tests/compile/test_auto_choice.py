@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from penstock.compile.auto import Candidate, Tried, candidates, choose
+from penstock.compile.auto import CompileCandidate, Tried, candidates, choose
 
-FP32 = Candidate(target="cpu-fp32")
-BF16 = Candidate(target="cpu-bf16")
-WEIGHTS = Candidate(target="cpu-int8")
-FULL = Candidate(target="cpu-int8", activations=True)
+FP32 = CompileCandidate(target="cpu-fp32")
+BF16 = CompileCandidate(target="cpu-bf16")
+WEIGHTS = CompileCandidate(target="cpu-int8")
+FULL = CompileCandidate(target="cpu-int8", activations=True)
 
 
-def tried(candidate: Candidate, speedup: float | None, mean: float, refused: str = "") -> Tried:
+def tried(
+    candidate: CompileCandidate, speedup: float | None, mean: float, refused: str = ""
+) -> Tried:
     return Tried(
         candidate=candidate, speedup=speedup, difference_mean=mean, difference_max=mean * 5,
         refused=refused,
     )  # fmt: skip
 
 
-def chosen(*each: Tried) -> Candidate | None:
+def chosen(*each: Tried) -> CompileCandidate | None:
     best = choose(each)
     return best.candidate if best is not None else None
 

@@ -19,7 +19,7 @@ from tests.gateway.gateway_fakes import routes, run
 
 from penstock.control.gateways import group as group_module
 from penstock.control.gateways.group import GatewayGroup
-from penstock.control.gateways.member import Member
+from penstock.control.gateways.member import GatewayMember
 from penstock.control.gateways.waiting import WaitingSums
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.errors import NotNowError, PenstockError
@@ -246,7 +246,7 @@ def test_one_that_can_not_be_told_or_ended_keeps_no_other_from_it(
 ) -> None:
     monkeypatch.setattr(group_module, "SILENT_S_MAX", 1.0)
 
-    class Fails(Member):
+    class Fails(GatewayMember):
         def tell(self, op: str, fields: Any = None) -> None:
             if op == "publish" and self.name == "gateway-1":
                 raise TypeError("can't be written")
@@ -257,7 +257,7 @@ def test_one_that_can_not_be_told_or_ended_keeps_no_other_from_it(
                 raise PermissionError("not its owner")
             super().kill()
 
-    monkeypatch.setattr(group_module, "Member", Fails)
+    monkeypatch.setattr(group_module, "GatewayMember", Fails)
 
     async def test(site: Site) -> None:
         await site.group.start()

@@ -12,11 +12,11 @@ from penstock.control.scaling import calls, loading, writing
 from penstock.control.scaling.records import (
     BoundsCross,
     NoSuchPolicy,
-    NoSuchSchedule,
+    NoSuchScheduledAction,
     NoSuchTarget,
     PolicyRecord,
     ResourceMissing,
-    ScheduleRecord,
+    ScheduledActionRecord,
     TargetRecord,
 )
 from penstock.control.scaling.resources import Components, Variants
@@ -187,7 +187,7 @@ def test_nothing_is_written_of_a_policy_whose_alarm_can_not_be(store: Store) -> 
 def test_schedules_come_back_as_they_were_put(store: Store) -> None:
     endpoint(store)
     register(store)
-    record = ScheduleRecord(
+    record = ScheduledActionRecord(
         resource_id=RESOURCE, dimension=VARIANT, name="s", arn="arn:s", timezone="Europe/Berlin",
         schedule="cron(0 8 * * ? *)", created=11.0, starts=12.0, capacity_min=3, due=99.0,
     )  # fmt: skip
@@ -198,7 +198,7 @@ def test_schedules_come_back_as_they_were_put(store: Store) -> None:
     ((action, due),) = loaded.schedules
     assert (action.name, action.timetable.since, action.capacity_min, due) == ("s", 12.0, 3, 99.0)
     calls.delete_schedule(store, *KEY, "s")
-    with pytest.raises(NoSuchSchedule):
+    with pytest.raises(NoSuchScheduledAction):
         calls.delete_schedule(store, *KEY, "s")
 
 
@@ -272,7 +272,7 @@ def test_a_count_may_be_zero(store: Store) -> None:
 def test_a_schedule_moves_bounds_count_and_its_next_time_at_once(store: Store) -> None:
     endpoint(store)
     register(store)
-    record = ScheduleRecord(
+    record = ScheduledActionRecord(
         resource_id=RESOURCE, dimension=VARIANT, name="s", arn="arn:s", timezone="UTC",
         schedule="rate(1 hour)", created=11.0, capacity_min=3, due=20.0,
     )  # fmt: skip

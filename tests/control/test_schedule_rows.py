@@ -12,7 +12,7 @@ from penstock.jobs.schedules.records import (
     COMPLETED,
     RUNNING,
     STARTING,
-    NoSuchSchedule,
+    NoSuchJobSchedule,
     RunRecord,
     ScheduleBusy,
     ScheduleExists,
@@ -102,7 +102,7 @@ def test_what_is_deleted_is_gone_with_its_runs(store: Store) -> None:
     book.delete(store, "nightly")
     assert book.open_work(store) == ([], [])
     assert book.decide(store, "Nightly", now=4 * HOUR) is None
-    with pytest.raises(NoSuchSchedule):
+    with pytest.raises(NoSuchJobSchedule):
         book.delete(store, "nightly")
     book.create(store, GIVEN)
     assert book.describe(store, "nightly", 1)[1] == []

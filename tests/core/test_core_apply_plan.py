@@ -8,27 +8,27 @@ import pytest
 
 from penstock.core.apply.plan import (
     Action,
+    ArtifactPlace,
     Content,
     EndpointSeen,
     EndpointWish,
-    Place,
     Plan,
+    PlanSpec,
+    PlanStep,
     Seen,
-    Step,
-    Wish,
     plan,
 )
 
 PREFIX = "s3://models/embed/"
-ACME = Place(PREFIX, "acme.tar.gz")
-BEST = Place(PREFIX, "best.tar.gz")
+ACME = ArtifactPlace(PREFIX, "acme.tar.gz")
+BEST = ArtifactPlace(PREFIX, "best.tar.gz")
 CONTENT = Content(digest="d1", size=10)
 #: Versioned names of the endpoint `embed`.
 MODEL, OLD_MODEL = "embed-0000000001", "embed-0000000002"
 CONFIG, OLD_CONFIG = "embed-0000000003", "embed-0000000004"
 TAGS = {"team": "search", "penstock:stack": "support"}
 ENDPOINT = EndpointWish(name="embed", config=CONFIG, models=(MODEL,), tags=TAGS)
-WISH = Wish(artifacts={BEST: CONTENT, ACME: CONTENT}, endpoints=(ENDPOINT,))
+WISH = PlanSpec(artifacts={BEST: CONTENT, ACME: CONTENT}, endpoints=(ENDPOINT,))
 #: All of it is there.
 DONE = Seen(
     artifacts={ACME: CONTENT, BEST: CONTENT},
@@ -44,11 +44,11 @@ def test_from_nothing_all_is_made_in_the_order_in_which_one_needs_the_other() ->
     assert [step.size for step in planned.steps] == [10, 10, 0, 0, 0]
     assert planned == Plan(
         (
-            Step(Action.UPLOAD, "acme.tar.gz", "not-there", PREFIX, 10),
-            Step(Action.UPLOAD, "best.tar.gz", "not-there", PREFIX, 10),
-            Step(Action.CREATE_MODEL, MODEL, "not-there"),
-            Step(Action.CREATE_ENDPOINT_CONFIG, CONFIG, "not-there"),
-            Step(Action.CREATE_ENDPOINT, "embed", "not-there"),
+            PlanStep(Action.UPLOAD, "acme.tar.gz", "not-there", PREFIX, 10),
+            PlanStep(Action.UPLOAD, "best.tar.gz", "not-there", PREFIX, 10),
+            PlanStep(Action.CREATE_MODEL, MODEL, "not-there"),
+            PlanStep(Action.CREATE_ENDPOINT_CONFIG, CONFIG, "not-there"),
+            PlanStep(Action.CREATE_ENDPOINT, "embed", "not-there"),
         ),
         unchanged=0,
     )
@@ -63,16 +63,16 @@ def test_a_run_that_was_killed_is_continued_with_what_is_missing() -> None:
     """Killed behind CreateModel, with one upload done and one on its way."""
     seen = Seen(
         artifacts={ACME: CONTENT},
-        left_over=(Place(PREFIX, "._b"), Place(PREFIX, "._a")),
+        left_over=(ArtifactPlace(PREFIX, "._b"), ArtifactPlace(PREFIX, "._a")),
         models=frozenset({MODEL}),
     )
     assert plan(WISH, seen) == Plan(
         (
-            Step(Action.REMOVE_LEFT_OVER, "._a", "upload-not-finished", PREFIX),
-            Step(Action.REMOVE_LEFT_OVER, "._b", "upload-not-finished", PREFIX),
-            Step(Action.UPLOAD, "best.tar.gz", "not-there", PREFIX, 10),
-            Step(Action.CREATE_ENDPOINT_CONFIG, CONFIG, "not-there"),
-            Step(Action.CREATE_ENDPOINT, "embed", "not-there"),
+            PlanStep(Action.REMOVE_LEFT_OVER, "._a", "upload-not-finished", PREFIX),
+            PlanStep(Action.REMOVE_LEFT_OVER, "._b", "upload-not-finished", PREFIX),
+            PlanStep(Action.UPLOAD, "best.tar.gz", "not-there", PREFIX, 10),
+            PlanStep(Action.CREATE_ENDPOINT_CONFIG, CONFIG, "not-there"),
+            PlanStep(Action.CREATE_ENDPOINT, "embed", "not-there"),
         ),
         unchanged=2,
     )
@@ -91,21 +91,21 @@ def test_an_archive_is_put_again_where_another_or_a_part_of_it_lies(
 ) -> None:
     seen = replace(DONE, artifacts={ACME: there, BEST: CONTENT})
     assert plan(WISH, seen) == Plan(
-        (Step(Action.UPLOAD, "acme.tar.gz", reason, PREFIX, 10),), unchanged=4
+        (PlanStep(Action.UPLOAD, "acme.tar.gz", reason, PREFIX, 10),), unchanged=4
     )
 
 
 @pytest.mark.parametrize(
     ("status", "config", "step"),
     [
-        ("InService", OLD_CONFIG, Step(Action.UPDATE_ENDPOINT, "embed", "other-config")),
-        ("Updating", OLD_CONFIG, Step(Action.UPDATE_ENDPOINT, "embed", "other-config")),
-        ("Failed", CONFIG, Step(Action.CREATE_ENDPOINT, "embed", "failed")),
-        ("Deleting", CONFIG, Step(Action.CREATE_ENDPOINT, "embed", "being-deleted")),
+        ("InService", OLD_CONFIG, PlanStep(Action.UPDATE_ENDPOINT, "embed", "other-config")),
+        ("Updating", OLD_CONFIG, PlanStep(Action.UPDATE_ENDPOINT, "embed", "other-config")),
+        ("Failed", CONFIG, PlanStep(Action.CREATE_ENDPOINT, "embed", "failed")),
+        ("Deleting", CONFIG, PlanStep(Action.CREATE_ENDPOINT, "embed", "being-deleted")),
     ],
 )
 def test_an_endpoint_that_serves_something_else_is_updated_and_a_dead_one_made_anew(
-    status: str, config: str, step: Step
+    status: str, config: str, step: PlanStep
 ) -> None:
     seen = replace(DONE, endpoints={"embed": EndpointSeen(status=status, config=config, tags=TAGS)})
     assert plan(WISH, seen) == Plan((step,), unchanged=4)
@@ -122,7 +122,7 @@ def test_tags_are_added_and_those_of_others_stay() -> None:
     assert plan(WISH, replace(DONE, endpoints={"embed": others})).steps == ()
     wrong = EndpointSeen(status="InService", config=CONFIG, tags=TAGS | {"team": "ads"})
     assert plan(WISH, replace(DONE, endpoints={"embed": wrong})) == Plan(
-        (Step(Action.TAG_ENDPOINT, "embed", "other-tags"),), unchanged=5
+        (PlanStep(Action.TAG_ENDPOINT, "embed", "other-tags"),), unchanged=5
     )
 
 
@@ -135,8 +135,8 @@ def test_tags_of_an_endpoint_that_is_made_anew_come_with_it() -> None:
 
 def test_a_model_that_two_variants_share_is_made_once() -> None:
     shared = replace(ENDPOINT, models=(MODEL, MODEL))
-    planned = plan(Wish(artifacts={}, endpoints=(shared,)), Seen(artifacts={}))
-    assert planned.of(Action.CREATE_MODEL) == (Step(Action.CREATE_MODEL, MODEL, "not-there"),)
+    planned = plan(PlanSpec(artifacts={}, endpoints=(shared,)), Seen(artifacts={}))
+    assert planned.of(Action.CREATE_MODEL) == (PlanStep(Action.CREATE_MODEL, MODEL, "not-there"),)
     assert planned.unchanged == 0
 
 
@@ -145,8 +145,8 @@ MORE = replace(
     DONE,
     artifacts=DONE.artifacts
     | {
-        Place(PREFIX, "gone.tar.gz"): Content(digest="d2", size=7),
-        Place(PREFIX, "by-hand.tar.gz"): Content(digest="", size=7),
+        ArtifactPlace(PREFIX, "gone.tar.gz"): Content(digest="d2", size=7),
+        ArtifactPlace(PREFIX, "by-hand.tar.gz"): Content(digest="", size=7),
     },
     endpoints=DONE.endpoints | {"old": EndpointSeen(status="InService", config="old-x")},
     models=frozenset({MODEL, OLD_MODEL, "old-0000000005", "other-0000000006", "embed-by-hand"}),
@@ -165,12 +165,12 @@ def test_pruning_deletes_what_bears_the_marks_of_earlier_runs_and_nothing_else(
 ) -> None:
     assert plan(WISH, replace(MORE, reads=reads), prune=True) == Plan(
         (
-            Step(Action.DELETE_ENDPOINT, "old", "not-asked-for"),
-            Step(Action.DELETE_ENDPOINT_CONFIG, OLD_CONFIG, "not-asked-for"),
-            Step(Action.DELETE_ENDPOINT_CONFIG, "old-0000000007", "not-asked-for"),
-            Step(Action.DELETE_MODEL, OLD_MODEL, "not-asked-for"),
-            Step(Action.DELETE_MODEL, "old-0000000005", "not-asked-for"),
-            Step(Action.DELETE_ARTIFACT, "gone.tar.gz", "not-asked-for", PREFIX),
+            PlanStep(Action.DELETE_ENDPOINT, "old", "not-asked-for"),
+            PlanStep(Action.DELETE_ENDPOINT_CONFIG, OLD_CONFIG, "not-asked-for"),
+            PlanStep(Action.DELETE_ENDPOINT_CONFIG, "old-0000000007", "not-asked-for"),
+            PlanStep(Action.DELETE_MODEL, OLD_MODEL, "not-asked-for"),
+            PlanStep(Action.DELETE_MODEL, "old-0000000005", "not-asked-for"),
+            PlanStep(Action.DELETE_ARTIFACT, "gone.tar.gz", "not-asked-for", PREFIX),
         ),
         unchanged=5,
     )
@@ -186,10 +186,10 @@ def test_pruning_takes_the_archives_of_what_it_deletes_from_wherever_they_lie() 
         DONE,
         artifacts=DONE.artifacts
         | {
-            Place("s3://models/old/", "one.tar.gz"): CONTENT,
-            Place("s3://models/old/", "kept-by-hand.tar.gz"): CONTENT,
-            Place("s3://models/old-many/", "a/b.tar.gz"): CONTENT,
-            Place("s3://models/old-many/", "notes.txt"): Content(digest="", size=3),
+            ArtifactPlace("s3://models/old/", "one.tar.gz"): CONTENT,
+            ArtifactPlace("s3://models/old/", "kept-by-hand.tar.gz"): CONTENT,
+            ArtifactPlace("s3://models/old-many/", "a/b.tar.gz"): CONTENT,
+            ArtifactPlace("s3://models/old-many/", "notes.txt"): Content(digest="", size=3),
         },
         models=DONE.models | {OLD_ONE, OLD_MANY},
         stack_endpoints=frozenset({"embed", "old"}),
@@ -201,11 +201,13 @@ def test_pruning_takes_the_archives_of_what_it_deletes_from_wherever_they_lie() 
     )
     deleted = plan(WISH, seen, prune=True).of(Action.DELETE_ARTIFACT)
     assert deleted == (
-        Step(Action.DELETE_ARTIFACT, "a/b.tar.gz", "model-not-asked-for", "s3://models/old-many/"),
-        Step(Action.DELETE_ARTIFACT, "one.tar.gz", "model-not-asked-for", "s3://models/old/"),
+        PlanStep(
+            Action.DELETE_ARTIFACT, "a/b.tar.gz", "model-not-asked-for", "s3://models/old-many/"
+        ),
+        PlanStep(Action.DELETE_ARTIFACT, "one.tar.gz", "model-not-asked-for", "s3://models/old/"),
     )
     assert plan(WISH, seen).steps == ()
-    nothing = Wish(artifacts={}, endpoints=())
+    nothing = PlanSpec(artifacts={}, endpoints=())
     seen = replace(seen, stack_endpoints=frozenset({"old"}))
     assert plan(nothing, seen, prune=True).of(Action.DELETE_ARTIFACT) == deleted
 
@@ -213,7 +215,7 @@ def test_pruning_takes_the_archives_of_what_it_deletes_from_wherever_they_lie() 
 @pytest.mark.parametrize("read", ["s3://shared/one.tar.gz", "s3://shared/", "s3://shared", "s3://"])
 def test_pruning_leaves_an_archive_that_another_model_reads(read: str) -> None:
     """An endpoint of another stack serves it, by its name or as one of many below a prefix."""
-    place = Place(SHARED, "one.tar.gz")
+    place = ArtifactPlace(SHARED, "one.tar.gz")
     seen = replace(
         DONE,
         artifacts={place: CONTENT},
@@ -221,7 +223,7 @@ def test_pruning_leaves_an_archive_that_another_model_reads(read: str) -> None:
         stack_endpoints=frozenset({"old"}),
         reads={OLD_ONE: ("s3://shared/one.tar.gz",), "theirs": (read,)},
     )
-    for wish in (WISH, Wish(artifacts={Place(SHARED, "mine"): CONTENT}, endpoints=())):
+    for wish in (WISH, PlanSpec(artifacts={ArtifactPlace(SHARED, "mine"): CONTENT}, endpoints=())):
         planned = plan(wish, seen, prune=True)
         assert [step.name for step in planned.of(Action.DELETE_MODEL)] == [OLD_ONE]
         assert planned.of(Action.DELETE_ARTIFACT) == ()
@@ -230,7 +232,7 @@ def test_pruning_leaves_an_archive_that_another_model_reads(read: str) -> None:
 def test_a_name_that_only_begins_alike_is_another_archive() -> None:
     seen = replace(
         DONE,
-        artifacts={Place(SHARED, "one.tar.gz"): CONTENT},
+        artifacts={ArtifactPlace(SHARED, "one.tar.gz"): CONTENT},
         models=frozenset({OLD_ONE, "theirs"}),
         stack_endpoints=frozenset({"old"}),
         reads={OLD_ONE: ("s3://shared/one.tar.gz",), "theirs": ("s3://shared/one",)},

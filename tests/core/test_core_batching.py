@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.batching.batcher import Batcher, BatchSpec, Expire, Refuse, RunBatch
+from penstock.core.batching.batcher import Batcher, BatchSpec, Expire, RefuseItem, RunBatch
 from penstock.errors import CallerError
 
 
@@ -245,14 +245,14 @@ def test_items_of_several_rows_are_never_split_and_never_overtaken() -> None:
 
 def test_an_item_larger_than_a_batch_is_refused() -> None:
     batcher = Batcher(BatchSpec(rows_max=4))
-    assert batcher.add(1, rows=5, now=0.0) == [Refuse(1, "too-many-rows")]
+    assert batcher.add(1, rows=5, now=0.0) == [RefuseItem(1, "too-many-rows")]
 
 
 def test_the_queue_is_bounded_in_rows() -> None:
     batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=1.0, queue_rows_max=4))
     batcher.add(1, rows=4, now=0.0)
     batcher.add(2, rows=3, now=0.0)
-    assert batcher.add(3, rows=2, now=0.0) == [Refuse(3, "queue-full")]
+    assert batcher.add(3, rows=2, now=0.0) == [RefuseItem(3, "queue-full")]
     assert batcher.add(4, rows=1, now=0.0) == []
     assert batcher.queue_rows == 4
 
@@ -354,7 +354,7 @@ def test_a_lower_priority_may_make_the_preferred_size_that_the_higher_cannot() -
 
 def test_an_item_whose_deadline_has_passed_is_refused() -> None:
     batcher = Batcher(BatchSpec())
-    assert batcher.add(1, deadline=10.0, now=10.0) == [Refuse(1, "deadline-passed")]
+    assert batcher.add(1, deadline=10.0, now=10.0) == [RefuseItem(1, "deadline-passed")]
 
 
 def test_the_dead_are_never_computed() -> None:
@@ -444,7 +444,7 @@ def test_what_cannot_be_answered_in_time_is_refused_at_once() -> None:
     batcher = Batcher(BatchSpec())
     batcher.add(1, now=0.0)
     batcher.lane_freed(0, now=0.5)
-    assert batcher.add(2, deadline=1.25, now=1.0) == [Refuse(2, "deadline-cannot-be-met")]
+    assert batcher.add(2, deadline=1.25, now=1.0) == [RefuseItem(2, "deadline-cannot-be-met")]
     assert batcher.add(3, deadline=1.5, now=1.0) == [run_batch(0, (3,), "single")]
 
 
@@ -499,7 +499,7 @@ def test_a_forecast_is_never_its_own_proof() -> None:
     batcher.lane_freed(0, now=1.0)
     for ident in range(1, 16):
         assert batcher.add(ident, deadline=1.5, now=1.0) == [
-            Refuse(ident, "deadline-cannot-be-met")
+            RefuseItem(ident, "deadline-cannot-be-met")
         ]
     assert batcher.add(16, deadline=1.5, now=1.0) == [run_batch(0, (16,), "single")]
     batcher.lane_freed(0, now=1.25)  # it was a warm-up that took so long
@@ -537,7 +537,7 @@ def test_after_the_one_that_runs_anyhow_the_forecast_counts_again() -> None:
     batcher.lane_freed(0, now=2.0)
     for ident in range(17, 32):
         assert batcher.add(ident, deadline=2.5, now=2.0) == [
-            Refuse(ident, "deadline-cannot-be-met")
+            RefuseItem(ident, "deadline-cannot-be-met")
         ]
     assert batcher.add(32, deadline=2.5, now=2.0) == [run_batch(0, (32,), "single")]
 
@@ -959,7 +959,7 @@ def test_draining_refuses_the_new_and_runs_the_old_without_delay() -> None:
     batcher.add(1, rows=2, now=0.0)
     batcher.add(2, now=0.0)
     assert batcher.drain(now=1.0) == []
-    assert batcher.add(3, now=1.0) == [Refuse(3, "draining")]
+    assert batcher.add(3, now=1.0) == [RefuseItem(3, "draining")]
     assert batcher.lane_freed(0, now=2.0) == [run_batch(0, (2,), "draining", waited_s=2.0)]
     assert batcher.lane_freed(0, now=3.0) == []
     assert batcher.drain(now=4.0) == []
@@ -1079,7 +1079,7 @@ def test_unless_said_otherwise_2048_rows_may_wait() -> None:
     batcher = Batcher(BatchSpec())
     batcher.add(0, now=0.0)
     assert [batcher.add(ident, now=0.0) for ident in range(1, 2049)] == [[]] * 2048
-    assert batcher.add(2049, now=0.0) == [Refuse(2049, "queue-full")]
+    assert batcher.add(2049, now=0.0) == [RefuseItem(2049, "queue-full")]
 
 
 def test_unless_said_otherwise_all_items_are_of_one_priority() -> None:

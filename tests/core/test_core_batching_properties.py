@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.core.batching.batcher import Action, Batcher, BatchSpec, Expire, Refuse, RunBatch
+from penstock.core.batching.batcher import Action, Batcher, BatchSpec, Expire, RefuseItem, RunBatch
 
 BUCKETS = (16, 32, 64)
 
@@ -140,7 +140,7 @@ class BatcherMachine(RuleBasedStateMachine):
             ident, rows=rows, length=length, priority=priority, deadline=deadline, alone=alone,
             now=self.now,
         )  # fmt: skip
-        refusals = [action for action in actions if isinstance(action, Refuse)]
+        refusals = [action for action in actions if isinstance(action, RefuseItem)]
         for refusal in refusals:
             assert refusal.id == ident
             self.queued.remove(ident)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from math import inf
 
-from penstock.core.models.idle_warm_up import IdleWarmUp, IdleWarmUpSpec, Shape, WarmUpRun
+from penstock.core.models.idle_warm_up import IdleWarmUp, IdleWarmUpSpec, LaneShape, WarmUpRun
 
 SPEC = IdleWarmUpSpec(quiet_s=0.5, run_s_max=0.1, free_share_min=0.25)
 
 
-def shape(width: int, *, rows: int = 1, lane: int = 0) -> Shape:
-    return Shape(lane, rows, width)
+def shape(width: int, *, rows: int = 1, lane: int = 0) -> LaneShape:
+    return LaneShape(lane, rows, width)
 
 
 def all_runs(warm_up: IdleWarmUp, *, run_s: float = 0.01) -> list[WarmUpRun]:

@@ -26,7 +26,7 @@ from penstock.core.deployment.wish import ComponentWish, VariantWish, wished
 from penstock.core.endpoint import capacity
 from penstock.core.endpoint.instance_pools import (
     ALL_POOLS_SHORT,
-    PoolChoice,
+    InstancePoolChoice,
     choose,
     passes_over,
     rank,
@@ -79,42 +79,50 @@ def chosen(*shortages: PoolShortage, now: float, failures: tuple[SlotFailure, ..
 
 
 def test_the_first_pool_is_filled_as_long_as_it_has_room() -> None:
-    assert chosen(now=0.0) == PoolChoice(instance_type=BIG)
+    assert chosen(now=0.0) == InstancePoolChoice(instance_type=BIG)
 
 
 def test_a_pool_that_is_short_is_passed_over_and_tried_again_after_its_pause() -> None:
     """Half a second after the first time, then twice as long each time in a row."""
-    assert chosen(short(BIG), now=10.4) == PoolChoice(instance_type=SMALL)
-    assert chosen(short(BIG), now=10.5) == PoolChoice(instance_type=BIG)
-    assert chosen(short(BIG, count=3), now=11.9) == PoolChoice(instance_type=SMALL)
-    assert chosen(short(BIG, count=3), now=12.0) == PoolChoice(instance_type=BIG)
-    assert chosen(short(BIG, count=99), now=39.9) == PoolChoice(instance_type=SMALL)
-    assert chosen(short(BIG, count=99), now=40.0) == PoolChoice(instance_type=BIG)
+    assert chosen(short(BIG), now=10.4) == InstancePoolChoice(instance_type=SMALL)
+    assert chosen(short(BIG), now=10.5) == InstancePoolChoice(instance_type=BIG)
+    assert chosen(short(BIG, count=3), now=11.9) == InstancePoolChoice(instance_type=SMALL)
+    assert chosen(short(BIG, count=3), now=12.0) == InstancePoolChoice(instance_type=BIG)
+    assert chosen(short(BIG, count=99), now=39.9) == InstancePoolChoice(instance_type=SMALL)
+    assert chosen(short(BIG, count=99), now=40.0) == InstancePoolChoice(instance_type=BIG)
 
 
 def test_shortages_of_other_variants_and_generations_count_for_nothing() -> None:
     other = replace(short(BIG), variant="green")
-    assert chosen(other, short(BIG, generation=2), now=10.1) == PoolChoice(instance_type=BIG)
+    assert chosen(other, short(BIG, generation=2), now=10.1) == InstancePoolChoice(
+        instance_type=BIG
+    )
 
 
 def test_where_all_are_short_it_is_refused_once_with_what_each_lacks() -> None:
     both = (short(SMALL), short(BIG, count=2, at=10.1))
-    assert chosen(*both, now=10.2) == PoolChoice(
+    assert chosen(*both, now=10.2) == InstancePoolChoice(
         refusal="CapacityError: no instance pool of variant blue has room. ml.big: ml.big is full.;"
         " ml.small: ml.small is full."
     )
     # It is known, and the pool whose pause is over first is tried next.
-    assert chosen(*both, now=10.2, failures=(refused(at=10.15),)) == PoolChoice(next_deadline=10.5)
-    assert chosen(*both, now=10.5, failures=(refused(at=10.15),)) == PoolChoice(instance_type=SMALL)
+    assert chosen(*both, now=10.2, failures=(refused(at=10.15),)) == InstancePoolChoice(
+        next_deadline=10.5
+    )
+    assert chosen(*both, now=10.5, failures=(refused(at=10.15),)) == InstancePoolChoice(
+        instance_type=SMALL
+    )
     # A refusal from before is about another time.
-    assert isinstance(chosen(*both, now=10.2, failures=(refused(at=10.05),)), PoolChoice)
-    assert chosen(*both, now=10.2, failures=(refused(at=10.05),)) != PoolChoice(next_deadline=10.5)
+    assert isinstance(chosen(*both, now=10.2, failures=(refused(at=10.05),)), InstancePoolChoice)
+    assert chosen(*both, now=10.2, failures=(refused(at=10.05),)) != InstancePoolChoice(
+        next_deadline=10.5
+    )
 
 
 def test_nobody_is_refused_for_an_answer_that_is_half_a_second_old() -> None:
     """The others are short at this moment; what is still passed over is asked first."""
     found = (short(BIG, count=9), short(SMALL, at=10.5))
-    assert chosen(*found, now=10.5) == PoolChoice(instance_type=BIG)
+    assert chosen(*found, now=10.5) == InstancePoolChoice(instance_type=BIG)
     asked = short(BIG, count=9, at=10.5)
     choice = choose(wish(), (asked, found[1]), (), now=10.5, spec=SPEC)
     assert choice.refusal
@@ -122,10 +130,10 @@ def test_nobody_is_refused_for_an_answer_that_is_half_a_second_old() -> None:
 
 def test_what_is_being_freed_is_waited_for_two_seconds_at_a_time() -> None:
     both = (short(BIG), short(SMALL, count=9, waits=True))
-    assert chosen(short(BIG, count=9), short(SMALL, count=9, waits=True), now=10.1) == PoolChoice(
-        next_deadline=12.0
-    )
-    assert chosen(*both, now=10.1) == PoolChoice(next_deadline=10.5)
+    assert chosen(
+        short(BIG, count=9), short(SMALL, count=9, waits=True), now=10.1
+    ) == InstancePoolChoice(next_deadline=12.0)
+    assert chosen(*both, now=10.1) == InstancePoolChoice(next_deadline=10.5)
 
 
 @pytest.mark.parametrize(

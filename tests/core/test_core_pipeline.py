@@ -16,7 +16,7 @@ from penstock.core.pipeline.actions import (
     Action,
     Done,
     Emit,
-    Fail,
+    FailPipeline,
     Feed,
     FeedEnd,
     FellBack,
@@ -24,29 +24,29 @@ from penstock.core.pipeline.actions import (
     Stop,
 )
 from penstock.core.pipeline.pipeline import Pipeline
-from penstock.core.pipeline.spec import Anchor, Event, PipelineSpec, StepSpec
+from penstock.core.pipeline.spec import Anchor, PipelineEvent, PipelineSpec, PipelineStepSpec
 from penstock.errors import CallerError
 
-SORRY = Event("notice", "cards are not there")
+SORRY = PipelineEvent("notice", "cards are not there")
 
 
-def made(*steps: StepSpec, deadline: float | None = None) -> Pipeline:
+def made(*steps: PipelineStepSpec, deadline: float | None = None) -> Pipeline:
     return Pipeline(PipelineSpec(steps=steps), deadline=deadline)
 
 
-def text(words: str) -> Event:
-    return Event("text", words, advance=len(words))
+def text(words: str) -> PipelineEvent:
+    return PipelineEvent("text", words, advance=len(words))
 
 
-def card(name: str, *, after: float | None = None) -> Event:
-    return Event("product", name, None if after is None else Anchor("answer", after))
+def card(name: str, *, after: float | None = None) -> PipelineEvent:
+    return PipelineEvent("product", name, None if after is None else Anchor("answer", after))
 
 
 def test_a_step_begins_when_all_that_it_needs_has_ended() -> None:
     pipeline = made(
-        StepSpec(name="embed"),
-        StepSpec(name="words"),
-        StepSpec(name="rank", needs=("embed", "words")),
+        PipelineStepSpec(name="embed"),
+        PipelineStepSpec(name="words"),
+        PipelineStepSpec(name="rank", needs=("embed", "words")),
     )
     assert pipeline.start(now=0.0) == [
         Start(1, "embed", None, "needs-met"),
@@ -58,7 +58,7 @@ def test_a_step_begins_when_all_that_it_needs_has_ended() -> None:
 
 
 def test_a_step_whose_condition_does_not_hold_is_over_at_once_and_told_as_skipped() -> None:
-    pipeline = made(StepSpec(name="embed"), StepSpec(name="rank", needs=("embed",)))
+    pipeline = made(PipelineStepSpec(name="embed"), PipelineStepSpec(name="rank", needs=("embed",)))
     pipeline.start(now=0.0)
     assert pipeline.skipped(1, now=0.0) == [Start(2, "rank", None, "needs-met")]
     assert pipeline.skipped(1, now=0.5) == [], "it is over"
@@ -68,9 +68,9 @@ def test_a_step_whose_condition_does_not_hold_is_over_at_once_and_told_as_skippe
 
 def test_steps_may_be_declared_before_those_that_they_take_from() -> None:
     pipeline = made(
-        StepSpec(name="rank", needs=("embed",)),
-        StepSpec(name="mentions", follows="embed"),
-        StepSpec(name="embed"),
+        PipelineStepSpec(name="rank", needs=("embed",)),
+        PipelineStepSpec(name="mentions", follows="embed"),
+        PipelineStepSpec(name="embed"),
     )
     assert pipeline.start(now=0.0) == [
         Start(1, "embed", None, "needs-met"),
@@ -83,7 +83,7 @@ def test_steps_may_be_declared_before_those_that_they_take_from() -> None:
 
 
 def test_branches_merge_in_the_order_in_which_they_speak() -> None:
-    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline = made(PipelineStepSpec(name="answer"), PipelineStepSpec(name="cards"))
     pipeline.start(now=0.0)
     assert pipeline.piece(1, "A", [text("A")], now=0.1) == [Emit("answer", text("A"), "ready")]
     assert pipeline.piece(2, "x", [card("x")], now=0.2) == [Emit("cards", card("x"), "ready")]
@@ -92,9 +92,9 @@ def test_branches_merge_in_the_order_in_which_they_speak() -> None:
 
 
 def test_a_card_leaves_once_its_sentence_has() -> None:
-    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline = made(PipelineStepSpec(name="answer"), PipelineStepSpec(name="cards"))
     pipeline.start(now=0.0)
-    early, after = card("x", after=6), Event("link", "behind x")
+    early, after = card("x", after=6), PipelineEvent("link", "behind x")
     assert pipeline.piece(2, "x", [early, after], now=0.1) == []
     assert pipeline.piece(1, "", [text("Take")], now=0.2) == [Emit("answer", text("Take"), "ready")]
     assert pipeline.piece(1, "", [text(" x.")], now=0.3) == [
@@ -105,27 +105,27 @@ def test_a_card_leaves_once_its_sentence_has() -> None:
 
 
 def test_what_says_of_no_distance_goes_none() -> None:
-    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline = made(PipelineStepSpec(name="answer"), PipelineStepSpec(name="cards"))
     pipeline.start(now=0.0)
     pipeline.piece(2, "x", [card("x", after=1)], now=0.1)
-    link = Event("link", "x")
+    link = PipelineEvent("link", "x")
     assert pipeline.piece(1, "", [link], now=0.2) == [Emit("answer", link, "ready")]
 
 
 def test_a_card_fits_between_two_sentences_that_came_at_once() -> None:
-    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline = made(PipelineStepSpec(name="answer"), PipelineStepSpec(name="cards"))
     pipeline.start(now=0.0)
-    pipeline.piece(2, "x", [card("x", after=2), Event("link", "x")], now=0.1)
+    pipeline.piece(2, "x", [card("x", after=2), PipelineEvent("link", "x")], now=0.1)
     assert pipeline.piece(1, "", [text("A."), text("B.")], now=0.2) == [
         Emit("answer", text("A."), "ready"),
         Emit("cards", card("x", after=2), "anchor-passed"),
-        Emit("cards", Event("link", "x"), "ready"),
+        Emit("cards", PipelineEvent("link", "x"), "ready"),
         Emit("answer", text("B."), "ready"),
     ]
 
 
 def test_a_card_of_a_sentence_that_never_came_leaves_at_the_end_of_the_text() -> None:
-    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline = made(PipelineStepSpec(name="answer"), PipelineStepSpec(name="cards"))
     pipeline.start(now=0.0)
     pipeline.done(2, [card("x", after=100)], now=0.1)
     assert pipeline.done(1, [text("Hm.")], now=0.2) == [
@@ -137,7 +137,8 @@ def test_a_card_of_a_sentence_that_never_came_leaves_at_the_end_of_the_text() ->
 
 def test_a_slow_branch_is_replaced_by_its_fallback_and_the_text_never_waits() -> None:
     pipeline = made(
-        StepSpec(name="answer"), StepSpec(name="cards", deadline_s=0.5, fallback=(SORRY,))
+        PipelineStepSpec(name="answer"),
+        PipelineStepSpec(name="cards", deadline_s=0.5, fallback=(SORRY,)),
     )
     pipeline.start(now=10.0)
     assert pipeline.next_deadline() == 10.5
@@ -155,7 +156,9 @@ def test_a_slow_branch_is_replaced_by_its_fallback_and_the_text_never_waits() ->
 
 
 def test_what_a_branch_said_before_it_broke_stays_and_the_fallback_comes_behind() -> None:
-    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards", fallback=(SORRY,)))
+    pipeline = made(
+        PipelineStepSpec(name="answer"), PipelineStepSpec(name="cards", fallback=(SORRY,))
+    )
     pipeline.start(now=0.0)
     pipeline.piece(2, "x", [card("x", after=1)], now=0.1)
     assert pipeline.failed(2, "connection-lost", now=0.2) == [
@@ -169,18 +172,20 @@ def test_what_a_branch_said_before_it_broke_stays_and_the_fallback_comes_behind(
 
 
 def test_a_step_without_a_fallback_ends_the_pipeline() -> None:
-    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards", fallback=()))
+    pipeline = made(PipelineStepSpec(name="answer"), PipelineStepSpec(name="cards", fallback=()))
     pipeline.start(now=0.0)
     assert pipeline.failed(1, "no-copies", now=0.1) == [
         Stop(2, "pipeline-failed"),
-        Fail("answer", "no-copies"),
+        FailPipeline("answer", "no-copies"),
     ]
     assert pipeline.state == "failed"
     assert pipeline.next_deadline() is None
 
 
 def test_steps_behind_a_fallback_go_on() -> None:
-    pipeline = made(StepSpec(name="find", fallback=()), StepSpec(name="answer", needs=("find",)))
+    pipeline = made(
+        PipelineStepSpec(name="find", fallback=()), PipelineStepSpec(name="answer", needs=("find",))
+    )
     pipeline.start(now=0.0)
     assert pipeline.failed(1, "step-failed", now=0.1) == [
         FellBack("find", 1, "step-failed"),
@@ -190,9 +195,9 @@ def test_steps_behind_a_fallback_go_on() -> None:
 
 def test_a_follower_gets_the_pieces_as_they_come_those_before_it_began_included() -> None:
     pipeline = made(
-        StepSpec(name="answer"),
-        StepSpec(name="names"),
-        StepSpec(name="mentions", follows="answer", needs=("names",), deadline_s=1.0),
+        PipelineStepSpec(name="answer"),
+        PipelineStepSpec(name="names"),
+        PipelineStepSpec(name="mentions", follows="answer", needs=("names",), deadline_s=1.0),
     )
     pipeline.start(now=0.0)
     assert pipeline.piece(1, "A", now=0.1) == []
@@ -208,9 +213,9 @@ def test_a_follower_gets_the_pieces_as_they_come_those_before_it_began_included(
 
 def test_a_follower_waits_for_its_source_to_begin() -> None:
     pipeline = made(
-        StepSpec(name="find"),
-        StepSpec(name="answer", needs=("find",)),
-        StepSpec(name="mentions", follows="answer"),
+        PipelineStepSpec(name="find"),
+        PipelineStepSpec(name="answer", needs=("find",)),
+        PipelineStepSpec(name="mentions", follows="answer"),
     )
     assert pipeline.start(now=0.0) == [Start(1, "find", None, "needs-met")]
     assert pipeline.done(1, now=0.1) == [
@@ -221,9 +226,9 @@ def test_a_follower_waits_for_its_source_to_begin() -> None:
 
 def test_a_follower_that_begins_when_its_source_is_over_gets_it_all_at_once() -> None:
     pipeline = made(
-        StepSpec(name="answer"),
-        StepSpec(name="names"),
-        StepSpec(name="mentions", follows="answer", needs=("names",), deadline_s=1.0),
+        PipelineStepSpec(name="answer"),
+        PipelineStepSpec(name="names"),
+        PipelineStepSpec(name="mentions", follows="answer", needs=("names",), deadline_s=1.0),
     )
     pipeline.start(now=0.0)
     assert pipeline.piece(1, "A", now=0.1) == []
@@ -241,22 +246,24 @@ def test_a_follower_that_begins_when_its_source_is_over_gets_it_all_at_once() ->
 def test_what_ended_the_pipeline_is_the_last_word_of_the_timer() -> None:
     """Two are late at once: the first must not be, so the second is stopped, and once."""
     pipeline = made(
-        StepSpec(name="answer", deadline_s=1.0),
-        StepSpec(name="cards", deadline_s=1.0, fallback=(SORRY,)),
+        PipelineStepSpec(name="answer", deadline_s=1.0),
+        PipelineStepSpec(name="cards", deadline_s=1.0, fallback=(SORRY,)),
     )
     pipeline.start(now=0.0)
     assert pipeline.on_timer(now=1.0) == [
         Stop(1, "deadline-passed"),
         Stop(2, "pipeline-failed"),
-        Fail("answer", "deadline-passed"),
+        FailPipeline("answer", "deadline-passed"),
     ]
     assert pipeline.on_timer(now=2.0) == []
 
 
 def test_one_call_for_each_piece_a_few_at_once_and_in_order() -> None:
     pipeline = made(
-        StepSpec(name="mentions"),
-        StepSpec(name="cards", follows="mentions", each=True, calls_max=2, fallback=(SORRY,)),
+        PipelineStepSpec(name="mentions"),
+        PipelineStepSpec(
+            name="cards", follows="mentions", each=True, calls_max=2, fallback=(SORRY,)
+        ),
     )
     assert pipeline.start(now=0.0) == [Start(1, "mentions", None, "needs-met")]
     assert pipeline.piece(1, "a", now=0.1) == [Start(2, "cards", "a", "piece")]
@@ -274,7 +281,9 @@ def test_one_call_for_each_piece_a_few_at_once_and_in_order() -> None:
 
 
 def test_unless_said_otherwise_eight_pieces_have_their_calls_at_once() -> None:
-    pipeline = made(StepSpec(name="find"), StepSpec(name="cards", follows="find", each=True))
+    pipeline = made(
+        PipelineStepSpec(name="find"), PipelineStepSpec(name="cards", follows="find", each=True)
+    )
     pipeline.start(now=0.0)
     started = [pipeline.piece(1, number, now=0.1) for number in range(1, 10)]
     assert started == [
@@ -285,9 +294,9 @@ def test_unless_said_otherwise_eight_pieces_have_their_calls_at_once() -> None:
 
 def test_a_piece_goes_to_those_who_take_all_and_to_those_who_take_each() -> None:
     pipeline = made(
-        StepSpec(name="find"),
-        StepSpec(name="cards", follows="find", each=True),
-        StepSpec(name="count", follows="find"),
+        PipelineStepSpec(name="find"),
+        PipelineStepSpec(name="cards", follows="find", each=True),
+        PipelineStepSpec(name="count", follows="find"),
     )
     assert pipeline.start(now=0.0) == [
         Start(1, "find", None, "needs-met"),
@@ -297,13 +306,15 @@ def test_a_piece_goes_to_those_who_take_all_and_to_those_who_take_each() -> None
 
 
 def test_for_each_of_no_pieces_nothing_is_called() -> None:
-    pipeline = made(StepSpec(name="find"), StepSpec(name="cards", follows="find", each=True))
+    pipeline = made(
+        PipelineStepSpec(name="find"), PipelineStepSpec(name="cards", follows="find", each=True)
+    )
     pipeline.start(now=0.0)
     assert pipeline.done(1, now=0.1) == [Done()]
 
 
 def test_the_first_piece_may_have_a_deadline_of_its_own() -> None:
-    pipeline = made(StepSpec(name="answer", first_s=1.0, deadline_s=30.0, fallback=()))
+    pipeline = made(PipelineStepSpec(name="answer", first_s=1.0, deadline_s=30.0, fallback=()))
     pipeline.start(now=0.0)
     assert pipeline.next_deadline() == 1.0
     pipeline.piece(1, "A", now=0.9)
@@ -312,8 +323,8 @@ def test_the_first_piece_may_have_a_deadline_of_its_own() -> None:
 
 def test_a_follower_that_has_spoken_has_no_deadline_for_its_first_piece() -> None:
     pipeline = made(
-        StepSpec(name="answer"),
-        StepSpec(name="mentions", follows="answer", first_s=1.0, deadline_s=5.0),
+        PipelineStepSpec(name="answer"),
+        PipelineStepSpec(name="mentions", follows="answer", first_s=1.0, deadline_s=5.0),
     )
     pipeline.start(now=0.0)
     pipeline.piece(2, "x", now=1.0)
@@ -323,9 +334,9 @@ def test_a_follower_that_has_spoken_has_no_deadline_for_its_first_piece() -> Non
 
 def test_at_the_requests_deadline_what_has_ended_stays() -> None:
     pipeline = made(
-        StepSpec(name="find"),
-        StepSpec(name="answer", fallback=(text("Sorry."),)),
-        StepSpec(name="rank", needs=("answer",), fallback=()),
+        PipelineStepSpec(name="find"),
+        PipelineStepSpec(name="answer", fallback=(text("Sorry."),)),
+        PipelineStepSpec(name="rank", needs=("answer",), fallback=()),
         deadline=5.0,
     )
     pipeline.start(now=0.0)
@@ -347,8 +358,8 @@ def test_at_the_requests_deadline_what_has_ended_stays() -> None:
 @pytest.mark.parametrize("deadline", [5.0, None])
 def test_of_what_is_over_no_piece_waits(deadline: float | None) -> None:
     pipeline = made(
-        StepSpec(name="find", fallback=()),
-        StepSpec(name="cards", follows="find", each=True, calls_max=1, fallback=()),
+        PipelineStepSpec(name="find", fallback=()),
+        PipelineStepSpec(name="cards", follows="find", each=True, calls_max=1, fallback=()),
         deadline=deadline,
     )
     pipeline.start(now=0.0)
@@ -365,12 +376,12 @@ def test_of_what_is_over_no_piece_waits(deadline: float | None) -> None:
 
 def test_what_is_over_has_no_deadline() -> None:
     for end in ("done", "failed", "cancelled"):
-        pipeline = made(StepSpec(name="answer"), deadline=5.0)
+        pipeline = made(PipelineStepSpec(name="answer"), deadline=5.0)
         pipeline.start(now=0.0)
         if end == "done":
             assert pipeline.done(1, now=1.0) == [Done()]
         elif end == "failed":
-            assert pipeline.failed(1, "no-copies", now=1.0) == [Fail("answer", "no-copies")]
+            assert pipeline.failed(1, "no-copies", now=1.0) == [FailPipeline("answer", "no-copies")]
         else:
             assert pipeline.cancel() == [Stop(1, "cancelled")]
         assert pipeline.state == end
@@ -380,8 +391,8 @@ def test_what_is_over_has_no_deadline() -> None:
 
 def test_at_the_requests_deadline_all_that_has_not_ended_falls_back() -> None:
     pipeline = made(
-        StepSpec(name="find", fallback=(SORRY,)),
-        StepSpec(name="answer", needs=("find",), fallback=(text("Sorry."),)),
+        PipelineStepSpec(name="find", fallback=(SORRY,)),
+        PipelineStepSpec(name="answer", needs=("find",), fallback=(text("Sorry."),)),
         deadline=5.0,
     )
     pipeline.start(now=0.0)
@@ -397,17 +408,21 @@ def test_at_the_requests_deadline_all_that_has_not_ended_falls_back() -> None:
 
 
 def test_at_the_requests_deadline_a_step_without_a_fallback_ends_it_all() -> None:
-    pipeline = made(StepSpec(name="find", fallback=(SORRY,)), StepSpec(name="answer"), deadline=5.0)
+    pipeline = made(
+        PipelineStepSpec(name="find", fallback=(SORRY,)),
+        PipelineStepSpec(name="answer"),
+        deadline=5.0,
+    )
     pipeline.start(now=0.0)
     assert pipeline.on_timer(now=5.0) == [
         Stop(1, "deadline-passed"),
         Stop(2, "deadline-passed"),
-        Fail("answer", "deadline-passed"),
+        FailPipeline("answer", "deadline-passed"),
     ]
 
 
 def test_a_client_that_goes_stops_every_call_once() -> None:
-    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline = made(PipelineStepSpec(name="answer"), PipelineStepSpec(name="cards"))
     pipeline.start(now=0.0)
     assert pipeline.cancel() == [Stop(1, "cancelled"), Stop(2, "cancelled")]
     assert pipeline.cancel() == []
@@ -415,10 +430,10 @@ def test_a_client_that_goes_stops_every_call_once() -> None:
 
 
 def test_anchors_that_wait_for_one_another_are_let_go_when_all_has_ended() -> None:
-    pipeline = made(StepSpec(name="left"), StepSpec(name="right"))
+    pipeline = made(PipelineStepSpec(name="left"), PipelineStepSpec(name="right"))
     pipeline.start(now=0.0)
-    one = Event("text", "1", Anchor("right", 1), advance=1)
-    two = Event("text", "2", Anchor("left", 1), advance=1)
+    one = PipelineEvent("text", "1", Anchor("right", 1), advance=1)
+    two = PipelineEvent("text", "2", Anchor("left", 1), advance=1)
     pipeline.done(1, [one], now=0.1)
     assert pipeline.done(2, [two], now=0.2) == [
         Emit("left", one, "anchors-crossed"),
@@ -430,19 +445,21 @@ def test_anchors_that_wait_for_one_another_are_let_go_when_all_has_ended() -> No
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        ((StepSpec(name="a"), StepSpec(name="a")), "two steps are called 'a'"),
-        ((StepSpec(name="a", needs=("b",)),), "takes what 'b' makes"),
-        ((StepSpec(name="a", follows="b"),), "takes what 'b' makes"),
-        ((StepSpec(name="a", each=True),), "for each piece of no step"),
-        ((StepSpec(name="a", calls_max=0),), "may make no call"),
+        ((PipelineStepSpec(name="a"), PipelineStepSpec(name="a")), "two steps are called 'a'"),
+        ((PipelineStepSpec(name="a", needs=("b",)),), "takes what 'b' makes"),
+        ((PipelineStepSpec(name="a", follows="b"),), "takes what 'b' makes"),
+        ((PipelineStepSpec(name="a", each=True),), "for each piece of no step"),
+        ((PipelineStepSpec(name="a", calls_max=0),), "may make no call"),
         (
-            (StepSpec(name="a", needs=("b",)), StepSpec(name="b", follows="a")),
+            (PipelineStepSpec(name="a", needs=("b",)), PipelineStepSpec(name="b", follows="a")),
             "the steps a, b wait for one another",
         ),
-        ((StepSpec(name="a", needs=("a",)),), "the steps a wait for one another"),
+        ((PipelineStepSpec(name="a", needs=("a",)),), "the steps a wait for one another"),
     ],
 )
-def test_a_pipeline_that_cannot_run_is_refused(steps: tuple[StepSpec, ...], words: str) -> None:
+def test_a_pipeline_that_cannot_run_is_refused(
+    steps: tuple[PipelineStepSpec, ...], words: str
+) -> None:
     with pytest.raises(CallerError, match=words) as caught:
         PipelineSpec(steps=steps)
     assert caught.value.hint
@@ -453,14 +470,14 @@ def test_a_pipeline_that_cannot_run_is_refused(steps: tuple[StepSpec, ...], word
 
 @st.composite
 def specs(draw: st.DrawFn) -> PipelineSpec:
-    steps: list[StepSpec] = []
+    steps: list[PipelineStepSpec] = []
     for number in range(draw(st.integers(1, 5))):
         before = [step.name for step in steps]
         source = draw(st.sampled_from(["", *before]))
         needs = draw(st.lists(st.sampled_from(before), unique=True, max_size=2)) if before else []
         name = f"s{number}"
         steps.append(
-            StepSpec(
+            PipelineStepSpec(
                 name=name,
                 needs=tuple(needs),
                 follows=source,
@@ -468,7 +485,7 @@ def specs(draw: st.DrawFn) -> PipelineSpec:
                 calls_max=draw(st.integers(1, 3)),
                 deadline_s=draw(st.sampled_from([None, 1.0, 3.0])),
                 first_s=draw(st.sampled_from([None, None, 0.5])),
-                fallback=draw(st.sampled_from([(Event("notice", name),)] * 9 + [None])),
+                fallback=draw(st.sampled_from([(PipelineEvent("notice", name),)] * 9 + [None])),
             )
         )
     return PipelineSpec(steps=tuple(steps))
@@ -483,17 +500,17 @@ class Watched:
         self.rng = rng
         self.live: dict[int, str] = {}
         self.ended: list[int] = []
-        self.said: dict[int, list[Event]] = {}
+        self.said: dict[int, list[PipelineEvent]] = {}
         self.left: list[Emit] = []
         self.finished = 0
         self.failed = ""  #: the step without a fallback that ended it all
 
-    def event(self, call: int) -> Event:
+    def event(self, call: int) -> PipelineEvent:
         after = None
         if self.rng.random() < 0.4:
             after = Anchor(self.rng.choice([*self.names, "nobody"]), self.rng.randint(0, 5))
         number = len(self.said[call])
-        return Event("text", (call, number), after, advance=self.rng.randint(0, 2))
+        return PipelineEvent("text", (call, number), after, advance=self.rng.randint(0, 2))
 
     def took(self, actions: list[Action]) -> None:
         for action in actions:
@@ -508,9 +525,9 @@ class Watched:
                 self.left.append(action)
             elif isinstance(action, Feed | FeedEnd):
                 assert action.call in self.live
-            elif isinstance(action, Done | Fail):
+            elif isinstance(action, Done | FailPipeline):
                 self.finished += 1
-                self.failed = action.step if isinstance(action, Fail) else ""
+                self.failed = action.step if isinstance(action, FailPipeline) else ""
         self.pipeline.check_invariants()
 
     def answer(self, now: float) -> None:

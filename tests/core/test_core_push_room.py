@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.traffic.push_room import CopyLoad, overfull, room_of, slots_of
+from penstock.core.traffic.push_room import CopyRoom, overfull, room_of, slots_of
 
 
-def copy(outstanding: int = 0, *, most: int = 1000, at_once: int = 8, rps: float = 0.0) -> CopyLoad:
-    return CopyLoad(outstanding, most, at_once, rps)
+def copy(outstanding: int = 0, *, most: int = 1000, at_once: int = 8, rps: float = 0.0) -> CopyRoom:
+    return CopyRoom(outstanding, most, at_once, rps)
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def test_a_copy_takes_a_batch_and_what_it_works_off_on_the_way(rps: float, slots
 def test_an_engine_has_room_for_its_sequences_and_none_waits_behind_whole_answers(
     rps: float, sequences: int, slots: int
 ) -> None:
-    assert slots_of(CopyLoad(0, 1000, sequences, rps, generates=True)) == slots
+    assert slots_of(CopyRoom(0, 1000, sequences, rps, generates=True)) == slots
 
 
 def test_slots_that_were_set_by_hand_come_before_what_is_worked_out() -> None:
-    assert slots_of(CopyLoad(0, 1000, 8, 1000.0, slots=3)) == 3
-    assert slots_of(CopyLoad(0, 2, 8, generates=True, slots=3)) == 2
+    assert slots_of(CopyRoom(0, 1000, 8, 1000.0, slots=3)) == 3
+    assert slots_of(CopyRoom(0, 2, 8, generates=True, slots=3)) == 2
 
 
 def test_never_more_than_a_copy_may_hold() -> None:

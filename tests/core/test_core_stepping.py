@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.batching.stepping import Drop, Move, Prefill, Step, Stepper, StepSpec
+from penstock.core.batching.stepping import DecodeStep, Drop, Move, Prefill, Stepper, SteppingSpec
 from penstock.errors import CallerError
 
 
 def stepper(rows_max: int = 4, **spec: object) -> Stepper:
-    return Stepper(StepSpec(rows_max, **spec))  # type: ignore[arg-type]
+    return Stepper(SteppingSpec(rows_max, **spec))  # type: ignore[arg-type]
 
 
 def test_an_empty_machine_has_nothing_to_do() -> None:
@@ -26,9 +26,9 @@ def test_requests_that_came_together_are_encoded_together_and_step_together() ->
     machine.add(2, now=0.0)
     assert machine.plan(now=0.0) == [
         Prefill((1, 2), ((0,), (1,)), 0, reason="batch-empty"),
-        Step(2, reason="rows-free"),
+        DecodeStep(2, reason="rows-free"),
     ]
-    assert machine.plan(now=0.1) == [Step(2, reason="rows-free")]
+    assert machine.plan(now=0.1) == [DecodeStep(2, reason="rows-free")]
 
 
 def test_a_newcomer_is_encoded_before_the_next_step_and_joins_it() -> None:
@@ -38,7 +38,7 @@ def test_a_newcomer_is_encoded_before_the_next_step_and_joins_it() -> None:
     machine.add(2, now=0.1)
     assert machine.plan(now=0.1) == [
         Prefill((2,), ((1,),), 0, reason="prefill-first"),
-        Step(2, reason="all-rows"),
+        DecodeStep(2, reason="all-rows"),
     ]
 
 
@@ -47,12 +47,12 @@ def test_who_finds_no_row_waits_and_takes_the_first_that_falls_free() -> None:
     for id in (1, 2, 3):
         machine.add(id, now=0.0)
     machine.plan(now=0.0)
-    assert machine.plan(now=0.1) == [Step(2, reason="all-rows")]
+    assert machine.plan(now=0.1) == [DecodeStep(2, reason="all-rows")]
     assert machine.snapshot()["held_up"] == "rows-busy"
     machine.finish(1)
     assert machine.plan(now=0.2) == [
         Prefill((3,), ((0,),), 0, reason="prefill-first"),
-        Step(2, reason="all-rows"),
+        DecodeStep(2, reason="all-rows"),
     ]
 
 
@@ -62,12 +62,15 @@ def test_the_last_row_fills_a_hole_that_nobody_takes() -> None:
         machine.add(id, now=0.0)
     machine.plan(now=0.0)
     machine.finish(1)
-    assert machine.plan(now=0.1) == [Move(2, 0, reason="compact"), Step(2, reason="rows-free")]
+    assert machine.plan(now=0.1) == [
+        Move(2, 0, reason="compact"),
+        DecodeStep(2, reason="rows-free"),
+    ]
     assert machine.snapshot()["running"] == {2: [1], 3: [0]}
     machine.add(4, now=0.2)
     assert machine.plan(now=0.2) == [
         Prefill((4,), ((2,),), 0, reason="prefill-first"),
-        Step(3, reason="rows-free"),
+        DecodeStep(3, reason="rows-free"),
     ]
 
 
@@ -77,11 +80,11 @@ def test_a_beam_search_takes_its_rows_at_once_and_is_not_overtaken() -> None:
     machine.add(2, rows=3, now=0.0)
     machine.add(3, rows=1, now=0.0)
     assert machine.plan(now=0.0)[0] == Prefill((1,), ((0, 1),), 0, reason="batch-empty")
-    assert machine.plan(now=0.1) == [Step(2, reason="rows-free")]
+    assert machine.plan(now=0.1) == [DecodeStep(2, reason="rows-free")]
     machine.finish(1)
     assert machine.plan(now=0.2) == [
         Prefill((2, 3), ((0, 1, 2), (3,)), 0, reason="batch-empty"),
-        Step(4, reason="all-rows"),
+        DecodeStep(4, reason="all-rows"),
     ]
 
 
@@ -96,7 +99,7 @@ def test_sources_of_one_bucket_are_encoded_together() -> None:
     assert machine.plan(now=0.0) == [
         Prefill((1, 3), ((0,), (2,)), 16, reason="batch-empty"),
         Prefill((2, 4), ((1,), (3,)), 64, reason="batch-empty"),
-        Step(4, reason="all-rows"),
+        DecodeStep(4, reason="all-rows"),
     ]
 
 
@@ -160,7 +163,7 @@ def test_a_cancelled_request_leaves_before_the_next_step() -> None:
     assert machine.plan(now=0.1) == [
         Drop(1, "cancelled"),
         Prefill((2,), ((0,),), 0, reason="batch-empty"),
-        Step(1, reason="all-rows"),
+        DecodeStep(1, reason="all-rows"),
     ]
     assert machine.cancel(2)
     assert machine.plan(now=0.2) == [Drop(2, "cancelled")]
@@ -172,7 +175,7 @@ def test_nothing_is_computed_after_its_deadline() -> None:
     assert machine.add(1, deadline=5.0, now=5.0) == [Drop(1, "deadline-passed")]
     machine.add(2, deadline=6.0, now=5.0)
     machine.plan(now=5.0)
-    assert machine.plan(now=5.9) == [Step(1, reason="rows-free")]
+    assert machine.plan(now=5.9) == [DecodeStep(1, reason="rows-free")]
     assert machine.plan(now=6.0) == [Drop(2, "deadline-passed")]
 
 
@@ -186,7 +189,7 @@ def test_what_cannot_be_met_is_dropped_before_it_is_computed() -> None:
     machine.add(2, steps_min=10, deadline=1.5, now=1.0)
     assert machine.plan(now=1.0) == [Drop(2, "deadline-cannot-be-met")]
     machine.add(3, steps_min=4, deadline=1.5, now=1.0)
-    assert Step(1, "rows-free") in machine.plan(now=1.0)
+    assert DecodeStep(1, "rows-free") in machine.plan(now=1.0)
 
 
 def test_a_request_whose_length_is_unknown_takes_one_step_at_least() -> None:
@@ -197,7 +200,7 @@ def test_a_request_whose_length_is_unknown_takes_one_step_at_least() -> None:
     assert machine.plan(now=10.0) == [
         Drop(2, "deadline-cannot-be-met"),
         Prefill((1,), ((0,),), 0, reason="batch-empty"),
-        Step(1, reason="rows-free"),
+        DecodeStep(1, reason="rows-free"),
     ]
 
 
@@ -208,7 +211,7 @@ def test_steps_that_are_made_are_no_longer_ahead() -> None:
     machine.add(1, steps_min=3, deadline=3.0, now=0.0)
     machine.plan(now=0.0)
     machine.stepped(1.0)
-    assert machine.plan(now=1.0) == [Step(1, reason="rows-free")]
+    assert machine.plan(now=1.0) == [DecodeStep(1, reason="rows-free")]
     assert machine.plan(now=1.5) == [Drop(1, "deadline-cannot-be-met")]
 
 
@@ -218,7 +221,7 @@ def test_who_has_made_the_steps_that_it_needs_may_go_on_until_its_deadline() -> 
     machine.plan(now=0.0)
     machine.stepped(1.0)
     machine.stepped(1.0)
-    assert machine.plan(now=2.5) == [Step(1, reason="rows-free")]
+    assert machine.plan(now=2.5) == [DecodeStep(1, reason="rows-free")]
     assert machine.plan(now=3.0) == [Drop(1, "deadline-passed")]
 
 
@@ -232,9 +235,9 @@ def test_the_duration_of_a_step_follows_slowly() -> None:
 def test_impossible_specs_and_known_ids_are_refused() -> None:
     for rows_max, tokens_max in ((0, 1), (1, 0)):
         with pytest.raises(CallerError) as caught:
-            StepSpec(rows_max, prefill_tokens_max=tokens_max)
+            SteppingSpec(rows_max, prefill_tokens_max=tokens_max)
         assert caught.value.code == "step-spec"
-    assert StepSpec(1, prefill_tokens_max=1).rows_max == 1
+    assert SteppingSpec(1, prefill_tokens_max=1).rows_max == 1
     machine = stepper()
     machine.add(1, now=0.0)
     with pytest.raises(ValueError, match="here already"):
@@ -291,7 +294,7 @@ def test_rows_are_dense_owned_once_and_nobody_is_lost(
                 else:
                     used = sorted(row for rows in where.values() for row in rows)
                     assert used == list(range(action.rows))
-            assert bool(where) == any(isinstance(action, Step) for action in actions)
+            assert bool(where) == any(isinstance(action, DecodeStep) for action in actions)
             eldest = next(iter(machine.snapshot()["waiting"]), None)
             if eldest is not None and not any(isinstance(action, Prefill) for action in actions):
                 free = 4 - sum(map(len, where.values()))

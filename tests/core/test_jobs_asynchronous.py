@@ -10,7 +10,7 @@ from penstock.core.jobs.asynchronous import AsyncQueue
 from penstock.core.jobs.asynchronous_actions import (
     Accepted,
     Action,
-    Fail,
+    FailRequest,
     Fetch,
     FetchOverdue,
     QueueSpec,
@@ -87,7 +87,7 @@ def test_with_no_copy_nothing_is_sent_and_capacity_is_asked_for_until_it_is_ther
 def test_capacity_is_no_longer_asked_for_once_nothing_waits() -> None:
     made, _ = queue(request(1, expires=60.0), ready=0)
     assert made.next_deadline() == 60.0
-    assert made.on_timer(now=60.0) == [Fail(1, "expired")]
+    assert made.on_timer(now=60.0) == [FailRequest(1, "expired")]
     assert made.ended(1, now=60.0) == [Wake(0, "nothing-waits")]
     assert (made.backlog, made.next_deadline()) == (0, None)
 
@@ -108,9 +108,9 @@ def test_a_request_expires_where_it_waits_and_not_where_it_is_computed() -> None
     assert first == [1, 2]
     assert made.next_deadline() == 60.0
     assert made.on_timer(now=59.9) == []
-    assert made.on_timer(now=60.0) == [Fail(3, "expired")]
+    assert made.on_timer(now=60.0) == [FailRequest(3, "expired")]
     # One that comes back later was not sent by its time: it has expired.
-    assert refuse(made, 1, "all-copies-full", 61.0) == [Fail(1, "expired")]
+    assert refuse(made, 1, "all-copies-full", 61.0) == [FailRequest(1, "expired")]
     assert made.answered(2, now=62.0) == []
     made.check_invariants()
 
@@ -125,7 +125,7 @@ def test_those_beyond_the_window_are_told_of_their_time_within_seconds() -> None
     assert made.on_timer(now=4.9) == []
     assert made.on_timer(now=5.0) == [FetchOverdue(4)]
     assert made.next_deadline() == NEVER  # while it looks
-    assert made.overdue([request(8, expires=4.0)], now=5.0) == [Fail(8, "expired")]
+    assert made.overdue([request(8, expires=4.0)], now=5.0) == [FailRequest(8, "expired")]
     assert made.next_deadline() == 10.0
 
 
@@ -220,7 +220,7 @@ def test_what_expires_out_of_the_middle_leaves_the_others_in_their_order() -> No
         *[request(number, expires=5.0 if number == 1 else NEVER) for number in numbers],
         ready=0, spec=spec,
     )  # fmt: skip
-    assert made.on_timer(now=5.0) == [Fail(1, "expired")]
+    assert made.on_timer(now=5.0) == [FailRequest(1, "expired")]
     assert sent(made.configure(spec, ready=1, now=6.0)) == [2, 3, 4, 5, 6, 7]
 
 
@@ -229,7 +229,7 @@ def test_those_that_are_put_off_expire_where_they_are() -> None:
     assert sent(refuse(made, 1, "input-unreachable", 0.0)) == [3]
     assert sent(refuse(made, 2, "input-unreachable", 0.2)) == [4]
     assert made.next_deadline() == 0.9
-    assert made.on_timer(now=0.9) == [Fail(1, "expired")]
+    assert made.on_timer(now=0.9) == [FailRequest(1, "expired")]
     made.check_invariants()
     assert made.next_deadline() == 1.2
     assert made.on_timer(now=1.2) == []
@@ -305,7 +305,9 @@ def test_an_answer_whose_place_never_comes_back_is_given_up_in_the_end() -> None
     made.answered(1, now=0.0)
     assert made.unwritten(1, kept=True, now=109.9) == []
     assert made.on_timer(now=110.9) == [Write(1, "tried-again")]
-    assert made.unwritten(1, kept=True, now=110.9) == [Fail(1, "output-unwritten", last=True)]
+    assert made.unwritten(1, kept=True, now=110.9) == [
+        FailRequest(1, "output-unwritten", last=True)
+    ]
     made.check_invariants()
 
 
@@ -336,7 +338,7 @@ def test_those_that_are_put_off_are_bounded_too() -> None:
 )
 def test_what_trying_again_cannot_help_fails(family: str, code: str, reason: str) -> None:
     made, _ = queue(request(1))
-    assert refuse(made, 1, code, 1.0, family=family) == [Fail(1, reason)]
+    assert refuse(made, 1, code, 1.0, family=family) == [FailRequest(1, reason)]
     assert made.ended(1, now=1.0) == []
 
 
@@ -352,7 +354,7 @@ def test_a_request_that_loses_its_copies_again_and_again_fails() -> None:
     assert sent(made.on_timer(now=1.0)) == [1]
     assert refuse(made, 1, "stream-broken", 1.0) == []
     assert sent(made.on_timer(now=3.0)) == [1]
-    assert refuse(made, 1, "copies-lost", 4.0) == [Fail(1, "copies-lost")]
+    assert refuse(made, 1, "copies-lost", 4.0) == [FailRequest(1, "copies-lost")]
 
 
 def test_a_request_whose_workers_died_is_put_off_alone_and_fails_the_third_time() -> None:
@@ -367,7 +369,7 @@ def test_a_request_whose_workers_died_is_put_off_alone_and_fails_the_third_time(
     made.check_invariants()
     assert made.on_timer(now=3.0) == []
     assert made.on_timer(now=3.1) == [Send(1, 900.0, "tried-again", suspect=True)]
-    assert refuse(made, 1, now=3.2, **died) == [Fail(1, "model-failed")]
+    assert refuse(made, 1, now=3.2, **died) == [FailRequest(1, "model-failed")]
     made.check_invariants()
     assert made.ended(1, now=3.3) == []
 
@@ -375,27 +377,27 @@ def test_a_request_whose_workers_died_is_put_off_alone_and_fails_the_third_time(
 def test_what_waits_for_an_endpoint_that_is_deleted_fails_and_so_does_what_comes_back() -> None:
     made, _ = queue(request(1), request(2), request(3))
     refuse(made, 2, "input-unreachable", 0.0)
-    assert made.close("endpoint-deleted", now=0.5) == [Fail(2, "endpoint-deleted")]
+    assert made.close("endpoint-deleted", now=0.5) == [FailRequest(2, "endpoint-deleted")]
     made.check_invariants()
     assert refuse(made, 1, "endpoint-not-found", 1.0, family="caller") == [
-        Fail(1, "endpoint-deleted")
+        FailRequest(1, "endpoint-deleted")
     ]
     assert made.answered(3, now=1.0) == []
     assert made.ended(3, now=1.0) == []
     assert made.accepted(1, now=2.0) == [Fetch(3, 4)]
-    assert made.loaded([request(4)], whole=False, now=2.0) == [Fail(4, "endpoint-deleted")]
+    assert made.loaded([request(4)], whole=False, now=2.0) == [FailRequest(4, "endpoint-deleted")]
     made.check_invariants()
 
 
 def test_a_failure_that_cannot_be_written_down_is_tried_again_and_the_last_time_is_named() -> None:
     spec = QueueSpec(concurrency_max=1, outcome_s_max=0.5)
     made, _ = queue(request(1, expires=100.0), spec=spec)
-    assert refuse(made, 1, "crash", 0.0, family="model") == [Fail(1, "model-failed")]
+    assert refuse(made, 1, "crash", 0.0, family="model") == [FailRequest(1, "model-failed")]
     assert refuse(made, 1, "output-unreachable", 99.5) == []
     # Neither does it expire meanwhile, nor is it sent again, nor does its endpoint's end change it.
     assert made.on_timer(now=100.0) == []
     assert made.close("endpoint-deleted", now=100.0) == []
-    assert made.on_timer(now=100.5) == [Fail(1, "model-failed", last=True)]
+    assert made.on_timer(now=100.5) == [FailRequest(1, "model-failed", last=True)]
     assert made.ended(1, now=101.0) == []
     assert made.snapshot() == {
         "backlog": 0, "ready": 1, "paused_until": None,
@@ -455,7 +457,7 @@ class _World:
                 self.sent.append(one.number)
             elif isinstance(one, Write):
                 self.answered.append(one.number)
-            elif isinstance(one, Fail):
+            elif isinstance(one, FailRequest):
                 self.failing.append(one.number)
             elif isinstance(one, Fetch):
                 found = [r for n, r in sorted(self.record.items()) if n > one.after][: one.count]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.jobs.bisect import Action, Bisection, Refuse, RunPart
+from penstock.core.jobs.bisect import Action, Bisection, RefuseRecord, RunPart
 
 
 def played(count: int, guilty: set[int]) -> tuple[list[Action], Bisection]:
@@ -36,14 +36,14 @@ def test_one_of_eight_is_found_in_the_order_of_halves() -> None:
         # that failed: nothing is known of 6 and 7 yet
         RunPart((4,), "alone"),
         RunPart((5,), "alone"),
-        Refuse(5, "failed-alone"),
+        RefuseRecord(5, "failed-alone"),
         RunPart((6, 7), "rest-of-failed"),
     ]
 
 
 def test_a_record_that_failed_alone_is_refused_without_another_run() -> None:
     actions, halves = played(1, {0})
-    assert actions == [Refuse(0, "failed-alone")]
+    assert actions == [RefuseRecord(0, "failed-alone")]
     assert halves.snapshot() == {"running": [], "left": [], "runs": 0}
 
 
@@ -74,8 +74,8 @@ def test_the_snapshot_tells_what_runs_and_what_is_left() -> None:
 def test_a_single_culprit_costs_two_runs_for_each_halving_at_most(count: int) -> None:
     for guilty in {0, 1, count // 2, count - 1}:
         actions, halves = played(count, {guilty})
-        assert [each for each in actions if isinstance(each, Refuse)] == [
-            Refuse(guilty, "failed-alone")
+        assert [each for each in actions if isinstance(each, RefuseRecord)] == [
+            RefuseRecord(guilty, "failed-alone")
         ]
         assert halves.runs <= 2 * math.ceil(math.log2(count)) + 1
 
@@ -87,7 +87,7 @@ def test_a_single_culprit_costs_two_runs_for_each_halving_at_most(count: int) ->
 def test_the_guilty_are_refused_and_all_others_have_passed(count: int, guilty: set[int]) -> None:
     guilty = {each for each in guilty if each < count} or {0}
     actions, _ = played(count, guilty)
-    refused = [each.item for each in actions if isinstance(each, Refuse)]
+    refused = [each.item for each in actions if isinstance(each, RefuseRecord)]
     assert sorted(refused) == sorted(guilty)
     passed = [
         item

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.jobs.concurrency import bodies_at_once
-from penstock.core.jobs.invocations import Step, Tries, when_failed, when_returned_to_job
+from penstock.core.jobs.invocations import InvocationStep, Tries, when_failed, when_returned_to_job
 from penstock.core.request.retry import Past
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
@@ -14,12 +14,14 @@ FRESH = Tries()
 
 @pytest.mark.parametrize("reason", ["copy-failed", "copy-closed", "unknown-copy", "draining"])
 def test_a_copy_that_is_gone_takes_no_body_any_more(reason: str) -> None:
-    assert when_returned_to_job(FRESH, reason, wait_s_max=600) == Step("give-up", reason, FRESH)
+    assert when_returned_to_job(FRESH, reason, wait_s_max=600) == InvocationStep(
+        "give-up", reason, FRESH
+    )
 
 
 def test_a_copy_that_starts_anew_is_waited_for_until_the_time_is_up() -> None:
     step = when_returned_to_job(FRESH, "copy-lost", wait_s_max=0.1)
-    assert step == Step("wait", "copy-lost", Tries(waited_s=0.05))
+    assert step == InvocationStep("wait", "copy-lost", Tries(waited_s=0.05))
     step = when_returned_to_job(step.tries, "worker-lost", wait_s_max=0.1)
     assert step.do == "wait"
     assert when_returned_to_job(step.tries, "copy-lost", wait_s_max=0.1).do == "give-up"
@@ -27,7 +29,7 @@ def test_a_copy_that_starts_anew_is_waited_for_until_the_time_is_up() -> None:
 
 def test_a_body_whose_worker_died_is_computed_alone_and_refused_at_the_second_death() -> None:
     step = when_returned_to_job(FRESH, "worker-died", wait_s_max=600)
-    assert step == Step("again", "worker-died", Tries(Past(deaths=1)))
+    assert step == InvocationStep("again", "worker-died", Tries(Past(deaths=1)))
     assert step.tries.alone
     assert when_returned_to_job(step.tries, "worker-died", wait_s_max=600).do == "refuse"
 
@@ -55,7 +57,7 @@ def test_a_containers_own_failures_are_tried_again_as_often_as_the_job_says(
     error: PenstockError,
 ) -> None:
     step = when_failed(FRESH, error, retries_max=2, wait_s_max=600, batched=False)
-    assert step == Step("again", error.code, Tries(failures=1))
+    assert step == InvocationStep("again", error.code, Tries(failures=1))
     step = when_failed(step.tries, error, retries_max=2, wait_s_max=600, batched=False)
     assert step.do == "again"
     assert (
@@ -70,14 +72,14 @@ def test_a_body_that_was_late_in_company_is_computed_alone_before_its_failures_c
 ) -> None:
     late = ModelError(code, "not in time")
     step = when_failed(FRESH, late, retries_max=0, wait_s_max=600, batched=True)
-    assert step == Step("again", "late-in-company", Tries(apart=True))
+    assert step == InvocationStep("again", "late-in-company", Tries(apart=True))
     assert step.tries.alone
     # what befalls it from then on is its own
     waited = when_returned_to_job(step.tries, "copy-lost", wait_s_max=600)
     died = when_returned_to_job(waited.tries, "worker-died", wait_s_max=600)
     assert died.tries == Tries(Past(deaths=1), apart=True)
     step = when_failed(step.tries, late, retries_max=1, wait_s_max=600, batched=True)
-    assert step == Step("again", code, Tries(failures=1, apart=True))
+    assert step == InvocationStep("again", code, Tries(failures=1, apart=True))
     assert when_failed(step.tries, late, retries_max=1, wait_s_max=600, batched=True).do == "refuse"
 
 
@@ -92,13 +94,13 @@ def test_a_body_that_was_late_in_company_is_computed_alone_before_its_failures_c
 )
 def test_what_the_model_says_of_the_body_is_final(error: PenstockError) -> None:
     step = when_failed(FRESH, error, retries_max=3, wait_s_max=600, batched=True)
-    assert step == Step("refuse", error.code, FRESH)
+    assert step == InvocationStep("refuse", error.code, FRESH)
 
 
 def test_want_of_room_is_waited_for() -> None:
     full = NotNowError("queue-full", "the model's queue is full")
     step = when_failed(FRESH, full, retries_max=3, wait_s_max=0.05, batched=True)
-    assert step == Step("wait", "queue-full", Tries(waited_s=0.05))
+    assert step == InvocationStep("wait", "queue-full", Tries(waited_s=0.05))
     assert (
         when_failed(step.tries, full, retries_max=3, wait_s_max=0.05, batched=True).do == "give-up"
     )

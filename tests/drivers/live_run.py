@@ -36,9 +36,9 @@ from penstock.instance.copy import Copy
 from penstock.instance.engines.batches import Batches
 from penstock.instance.request import Item, Request
 from penstock.sim import events as kinds
-from penstock.sim.faults import COPY_HUNG, Fault
+from penstock.sim.faults import COPY_HUNG, WorkerDeath
 from penstock.sim.generation_copy import engine_noise
-from penstock.sim.record import Recorder, admission_row, batcher_row, router_row
+from penstock.sim.record import DecisionRecorder, admission_row, batcher_row, router_row
 from penstock.sim.scenario import Scenario
 from penstock.sim.service import ServiceTimes
 from penstock.sim.workload import Arrival, Workload
@@ -468,7 +468,7 @@ class LiveRun:
         seed = scenario.seed
         self.scenario = scenario
         self.time = FakeTime()
-        self.recorder = Recorder(keep=True)
+        self.recorder = DecisionRecorder(keep=True)
         self.service = ServiceTimes(scenario.service, seed)
         self.speeds = scenario.speeds()
         self.number = 0  #: the request that the present decision is about
@@ -544,7 +544,7 @@ class LiveRun:
 
             self.time.at(at, kinds.ARRIVAL, 0, arrive)
 
-    def _plan_fault(self, fault: Fault, number: int) -> None:
+    def _plan_fault(self, fault: WorkerDeath, number: int) -> None:
         link = self._links[fault.copy]
 
         end, begin = link.die, link.come_back

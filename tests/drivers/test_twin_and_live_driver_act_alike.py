@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from live_run import LiveRun
 
-from penstock.sim.record import Recorder, Row
+from penstock.sim.record import DecisionRecorder, Row
 from penstock.sim.scenario import Scenario, load_scenario
 from penstock.sim.twin import Twin
 
@@ -38,7 +38,7 @@ def test_twin_and_live_driver_act_alike(path: Path) -> None:
     print(f"seed {scenario.seed}, {scenario.length_s} s")
     live = LiveRun(scenario)
     live.run()
-    simulated = Twin(scenario, recorder=Recorder(keep=True))
+    simulated = Twin(scenario, recorder=DecisionRecorder(keep=True))
     outcome = simulated.run()
 
     expected: list[Row] = list(simulated.recorder.rows())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import CallerError, ModelError
-from penstock.instance.codecs.generation.calls import Answer, GenerationCall, Served
+from penstock.instance.codecs.generation.calls import GeneratedAnswer, GenerationCall, Served
 from penstock.instance.codecs.generation.select import decode
 from penstock.runtimes.generation.base import Sampling
 from penstock.wire.frames import RequestMeta
@@ -28,7 +28,7 @@ def call(body: Any, *, door: str = "runtime", asked: Any = None, **meta: Any) ->
 
 def streamed(made: GenerationCall, *events: Any) -> list[bytes]:
     assert made.writer.stream
-    answer, chunks = Answer(), []
+    answer, chunks = GeneratedAnswer(), []
     for event in events:
         answer.add(event)
         chunks.append(made.writer.chunk(event, answer))
@@ -37,7 +37,7 @@ def streamed(made: GenerationCall, *events: Any) -> list[bytes]:
 
 def whole(made: GenerationCall, *events: Any) -> bytes:
     assert not made.writer.stream
-    answer = Answer()
+    answer = GeneratedAnswer()
     for event in events:
         answer.add(event)
     return made.writer.whole(answer)

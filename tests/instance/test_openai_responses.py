@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import CallerError
-from penstock.instance.codecs.generation.calls import Answer, GenerationCall, Served
+from penstock.instance.codecs.generation.calls import GeneratedAnswer, GenerationCall, Served
 from penstock.instance.codecs.generation.select import decode
 from penstock.runtimes.generation.base import Sampling
 from penstock.wire.frames import RequestMeta
@@ -27,7 +27,7 @@ def ask(body: dict[str, Any]) -> GenerationCall:
 
 
 def whole(made: GenerationCall, *events: Any) -> dict[str, Any]:
-    answer = Answer()
+    answer = GeneratedAnswer()
     for event in events:
         answer.add(event)
     return dict(json.loads(made.writer.whole(answer)))
@@ -35,7 +35,7 @@ def whole(made: GenerationCall, *events: Any) -> dict[str, Any]:
 
 def streamed(made: GenerationCall, *events: Any) -> list[dict[str, Any]]:
     """The data of the events; each is named by its type, in its line and in its data."""
-    answer, found = Answer(), []
+    answer, found = GeneratedAnswer(), []
     for event in events:
         answer.add(event)
         for written in made.writer.chunk(event, answer).split(b"\n\n")[:-1]:

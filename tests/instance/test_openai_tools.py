@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import CallerError
-from penstock.instance.codecs.generation.calls import Answer, GenerationCall, Served
+from penstock.instance.codecs.generation.calls import GeneratedAnswer, GenerationCall, Served
 from penstock.instance.codecs.generation.select import decode
 from penstock.wire.frames import RequestMeta
 
@@ -34,14 +34,14 @@ def ask(operation: str, body: dict[str, Any]) -> GenerationCall:
 
 
 def whole(made: GenerationCall, *events: Any) -> Any:
-    answer = Answer()
+    answer = GeneratedAnswer()
     for event in events:
         answer.add(event)
     return json.loads(made.writer.whole(answer))
 
 
 def streamed(made: GenerationCall, *events: Any) -> list[Any]:
-    answer, written = Answer(), b""
+    answer, written = GeneratedAnswer(), b""
     for event in events:
         answer.add(event)
         written += made.writer.chunk(event, answer)

@@ -175,7 +175,7 @@ def test_a_damaged_decoder_is_an_error_of_loading(served: FrameClient, tmp_path:
 
 def test_weights_that_are_no_numbers_fail_their_request_alone(tmp_path: Path) -> None:
     from penstock.clock import SystemClock
-    from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
+    from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob
     from penstock.runtimes.seq2seq.model import Seq2SeqModel
     from penstock.runtimes.seq2seq.request import GenerationRequest
 
@@ -185,7 +185,7 @@ def test_weights_that_are_no_numbers_fail_their_request_alone(tmp_path: Path) ->
     answers: dict[int, Any] = {}
     request = GenerationRequest(max_new_tokens=20)
     for at, source in enumerate(SOURCES):
-        loop.add(Job(source, request, lambda outcome, at=at: answers.update({at: outcome})))
+        loop.add(DecodingJob(source, request, lambda outcome, at=at: answers.update({at: outcome})))
     loop.turn()
     model.rows.cross[:, 1] = np.nan
     while loop.busy:

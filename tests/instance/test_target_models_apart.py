@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.clock import ManualClock
-from penstock.core.models.idle_warm_up import Shape
+from penstock.core.models.idle_warm_up import LaneShape
 from penstock.core.residency import NOTHING, Footprint
 from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
-from penstock.instance.models.target import Target
+from penstock.instance.models.target import HostedTarget
 from penstock.instance.models.watch import Watch
 from penstock.metrics import item_failures
 
@@ -41,7 +41,7 @@ class Loader:
 
     def __init__(self) -> None:
         self.asked: list[dict[str, list[int]]] = []
-        self.ran: list[tuple[str, Shape]] = []
+        self.ran: list[tuple[str, LaneShape]] = []
 
     async def measured(self) -> Footprint:
         return NOTHING
@@ -51,16 +51,16 @@ class Loader:
         assert set(loaded) == set(pids)
         return dict.fromkeys(pids, TAKEN)
 
-    async def run_shape(self, warms: Any, shape: Shape) -> None:
+    async def run_shape(self, warms: Any, shape: LaneShape) -> None:
         if warms.odd:
             raise RuntimeError("its lane is gone")
         self.ran.append((warms.name, shape))
 
 
-def target(name: str, *, odd: bool) -> Target:
-    found = Target(name=name, number=1, rested=False)
+def target(name: str, *, odd: bool) -> HostedTarget:
+    found = HostedTarget(name=name, number=1, rested=False)
     runtime = Runtime(odd=odd)
-    shapes = [Shape(0, 1, 8), Shape(0, 1, 16)]
+    shapes = [LaneShape(0, 1, 8), LaneShape(0, 1, 16)]
     warms = SimpleNamespace(name=name, odd=odd, shapes=shapes)
     loaded: Any = SimpleNamespace(runtime=runtime, pids=runtime.pids, warms=warms)
     found.loaded = loaded
@@ -72,11 +72,11 @@ def target(name: str, *, odd: bool) -> Target:
 TARGETS = {"a-bad": True, "witness": False}
 
 
-def targets() -> dict[str, Target]:
+def targets() -> dict[str, HostedTarget]:
     return {name: target(name, odd=odd) for name, odd in TARGETS.items()}
 
 
-def watch(found: Mapping[str, Target], loader: Any, told: list[Any]) -> Watch:
+def watch(found: Mapping[str, HostedTarget], loader: Any, told: list[Any]) -> Watch:
     return Watch(
         found,
         loader,
@@ -130,6 +130,6 @@ def test_others_are_warmed_up() -> None:
             while driver.snapshot()["shapes_left"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         warming.cancel()
-        assert loader.ran == [("witness", Shape(0, 1, 8)), ("witness", Shape(0, 1, 16))]
+        assert loader.ran == [("witness", LaneShape(0, 1, 8)), ("witness", LaneShape(0, 1, 16))]
 
     asyncio.run(test())

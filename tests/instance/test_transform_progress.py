@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.transform.call import TransformCall
 from penstock.instance.transform.lane_pool import LanePool
-from penstock.instance.transform.progress import Progress
+from penstock.instance.transform.progress import SpanProgress
 from penstock.instance.transform.rows_span import RowsSpan
 from penstock.wire.frames import RequestMeta
 
@@ -67,7 +67,7 @@ def test_a_window_counts_by_the_batches_that_have_run(tmp_path: Path) -> None:
     )
 
     async def play() -> tuple[int, int]:
-        engine, progress = HeldAt(3), Progress()
+        engine, progress = HeldAt(3), SpanProgress()
         threads = LaneThreads(1, "test", asyncio.get_running_loop())
         lanes = LanePool(threads, 1).begin()
         span = asyncio.create_task(asyncio.to_thread(RowsSpan(call, engine, lanes, progress).run))

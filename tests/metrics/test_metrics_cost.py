@@ -18,8 +18,8 @@ from penstock.metrics.utilization.cost import (
     RAPL_NVML,
     Accounts,
     Charge,
-    Held,
     InstanceHeld,
+    InstanceTime,
     MachineRead,
     divided,
 )
@@ -53,8 +53,8 @@ def machine(
 def test_idle_core_seconds_are_borne_by_those_that_hold_cores() -> None:
     """40 core seconds: a used 20, b none; the 20 idle ones are shared by 1 core against 3."""
     held = [
-        Held(instance("a", cores=1.0), 10.0, busy_s=20.0),
-        Held(instance("b", cores=3.0), 10.0),
+        InstanceTime(instance("a", cores=1.0), 10.0, busy_s=20.0),
+        InstanceTime(instance("b", cores=3.0), 10.0),
     ]
     assert divided(held, machine(host_j=400.0)) == [(250.0, RAPL), (150.0, RAPL)]
 
@@ -64,16 +64,16 @@ def test_a_machine_that_serves_nobody_is_charged_to_nobody() -> None:
 
 
 def test_an_instance_that_was_held_for_half_the_time_bears_less_idleness() -> None:
-    held = [Held(instance("a"), 10.0), Held(instance("b"), 5.0)]
+    held = [InstanceTime(instance("a"), 10.0), InstanceTime(instance("b"), 5.0)]
     [(a, _), (b, _)] = divided(held, machine(host_j=300.0))
     assert (a, b) == (pytest.approx(200.0), pytest.approx(100.0))
 
 
 def test_boards_are_divided_by_how_many_an_instance_holds() -> None:
     held = [
-        Held(instance("a", accelerators=3), 10.0),
-        Held(instance("b", accelerators=1), 10.0),
-        Held(instance("c"), 10.0),
+        InstanceTime(instance("a", accelerators=3), 10.0),
+        InstanceTime(instance("b", accelerators=1), 10.0),
+        InstanceTime(instance("c"), 10.0),
     ]
     found = divided(held, machine(boards=4, host_j=300.0, boards_j=4000.0))
     assert found == [
@@ -84,26 +84,29 @@ def test_boards_are_divided_by_how_many_an_instance_holds() -> None:
 
 
 def test_boards_that_nobody_holds_idle_with_the_host() -> None:
-    held = [Held(instance("a", cores=3.0), 10.0), Held(instance("b", cores=1.0), 10.0)]
+    held = [
+        InstanceTime(instance("a", cores=3.0), 10.0),
+        InstanceTime(instance("b", cores=1.0), 10.0),
+    ]
     found = divided(held, machine(boards=1, host_j=100.0, boards_j=800.0))
     assert found == [(675.0, RAPL_NVML), (225.0, RAPL_NVML)]
 
 
 def test_with_boards_measured_alone_the_host_is_estimated_by_its_cores() -> None:
     """8 W a core: 2 cores for 10 s are 160 J."""
-    held = [Held(instance("a", accelerators=1), 10.0), Held(instance("b"), 10.0)]
+    held = [InstanceTime(instance("a", accelerators=1), 10.0), InstanceTime(instance("b"), 10.0)]
     found = divided(held, machine(boards=1, boards_j=3000.0))
     assert found == [(3160.0, NVML_ESTIMATED), (160.0, ESTIMATED)]
 
 
 def test_the_host_alone_says_nothing_of_an_instance_that_computes_on_boards() -> None:
-    held = [Held(instance("a", accelerators=1), 10.0), Held(instance("b"), 10.0)]
+    held = [InstanceTime(instance("a", accelerators=1), 10.0), InstanceTime(instance("b"), 10.0)]
     found = divided(held, machine(boards=1, host_j=200.0))
     assert found == [(160.0, ESTIMATED), (100.0, RAPL)]
 
 
 def test_nothing_measured_is_the_watts_of_the_type() -> None:
-    assert divided([Held(instance("a"), 10.0)], machine()) == [(160.0, ESTIMATED)]
+    assert divided([InstanceTime(instance("a"), 10.0)], machine()) == [(160.0, ESTIMATED)]
 
 
 def test_money_is_charged_for_each_second_from_the_cold_start_on() -> None:

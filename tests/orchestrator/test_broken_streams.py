@@ -310,7 +310,7 @@ def test_sagemaker_s_stream_ends_with_a_frame_that_says_so(tmp_path: Path) -> No
             here.regions["eu"].script = breaking(head, chunk(part[:7]), chunk(part[7:] + part[:20]))
             return (await here.ask("/endpoints/echo/invocations-response-stream")).body
 
-    decoder = eventstream.Decoder()
+    decoder = eventstream.EventStreamDecoder()
     one, error = decoder.feed(asyncio.run(run()))
     assert decoder.at_boundary()
     assert one.payload == b"one"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.packaging.models import echo_packages, write
 
-from penstock.core.apply.plan import Content, Place
+from penstock.core.apply.plan import ArtifactPlace, Content
 from penstock.errors import PenstockError
 from penstock.packaging import manifest
 from penstock.packaging.apply_spec import read_apply
@@ -98,9 +98,9 @@ def test_an_endpoint_of_many_models_knows_their_prefix_alone(packages: Path) -> 
     assert endpoint.tags == {"team": "search", "penstock:stack": "support"}
     prefix = "s3://models/support/embed/"
     assert made.artifacts == {
-        Place(prefix, "echo-acme.tar.gz"): content(packages, "echo-acme", "2"),
-        Place(prefix, "echo-best.tar.gz"): content(packages, "echo-best", "2"),
-        Place(prefix, "vip/acme.tar.gz"): content(packages, "echo-acme", "2"),
+        ArtifactPlace(prefix, "echo-acme.tar.gz"): content(packages, "echo-acme", "2"),
+        ArtifactPlace(prefix, "echo-best.tar.gz"): content(packages, "echo-best", "2"),
+        ArtifactPlace(prefix, "vip/acme.tar.gz"): content(packages, "echo-acme", "2"),
     }
     assert asked(packages, MANY, **{"echo-acme": "1"}).endpoints == made.endpoints
 
@@ -126,7 +126,9 @@ def test_an_endpoint_of_one_model_has_an_archive_that_is_named_for_its_content(
         made.requests[each["ModelName"]]["PrimaryContainer"]["ModelDataUrl"] for each in variants
     ] == [f"{folder}canary/{files['1']}", f"{folder}canary/{files['2']}"]
     assert made.locations() == [f"{folder}canary/", f"{folder}shop/"]
-    assert made.sources[Place(f"{folder}shop/", files["2"])] == packages / "build" / files["2"]
+    assert (
+        made.sources[ArtifactPlace(f"{folder}shop/", files["2"])] == packages / "build" / files["2"]
+    )
 
 
 def test_a_version_given_by_name_goes_before_the_file(packages: Path) -> None:

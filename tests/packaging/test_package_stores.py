@@ -23,7 +23,7 @@ from penstock.packaging.build import build
 from penstock.packaging.directory_store import DRAFT_PREFIX, DirectoryStore
 from penstock.packaging.manifest import Package
 from penstock.packaging.package_spec import read_packages
-from penstock.packaging.stores import Store, open_store
+from penstock.packaging.stores import PackageStore, open_store
 
 Packed = tuple[Path, Package]
 
@@ -48,14 +48,14 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ObjectSe
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> PackageStore:
     if request.param == "folder":
         return open_store(f"{(tmp_path / 'mo dels').as_uri()}/")
     request.getfixturevalue("bucket")
     return open_store("s3://models/embed/")
 
 
-def test_what_was_put_is_known_by_digest_and_size(store: Store, packed: Packed) -> None:
+def test_what_was_put_is_known_by_digest_and_size(store: PackageStore, packed: Packed) -> None:
     path, package = packed
     names = frozenset({"acme.tar.gz", "deep/er.tar.gz", "none.tar.gz"})
     assert store.contents(names, all_of_ours=True) == {}
@@ -69,7 +69,7 @@ def test_what_was_put_is_known_by_digest_and_size(store: Store, packed: Packed) 
 
 
 def test_what_others_put_there_is_none_of_ours(
-    store: Store, packed: Packed, tmp_path: Path
+    store: PackageStore, packed: Packed, tmp_path: Path
 ) -> None:
     other, empty = tmp_path / "other", tmp_path / "empty"
     other.write_bytes(b"not an archive")
@@ -85,7 +85,9 @@ def test_what_others_put_there_is_none_of_ours(
     assert store.contents(frozenset(), all_of_ours=True).keys() == {"other.tar.gz"}
 
 
-def test_what_is_removed_is_gone_and_may_be_removed_again(store: Store, packed: Packed) -> None:
+def test_what_is_removed_is_gone_and_may_be_removed_again(
+    store: PackageStore, packed: Packed
+) -> None:
     store.put("acme.tar.gz", packed[0])
     store.remove("acme.tar.gz")
     store.remove("acme.tar.gz")
@@ -94,7 +96,7 @@ def test_what_is_removed_is_gone_and_may_be_removed_again(store: Store, packed: 
 
 @pytest.mark.parametrize("name", ["../acme.tar.gz", "/acme.tar.gz", "a/../../b"])
 def test_no_name_leads_out_of_a_store(
-    store: Store, packed: Packed, tmp_path: Path, name: str
+    store: PackageStore, packed: Packed, tmp_path: Path, name: str
 ) -> None:
     for change in (lambda: store.put(name, packed[0]), lambda: store.remove(name)):
         with pytest.raises(PenstockError) as caught:

@@ -23,7 +23,7 @@ from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.description import ModelDescription
 from penstock.clock import SystemClock
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
+from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest
 
@@ -107,7 +107,7 @@ def corrected(description: ModelDescription) -> Iterator[Corrected]:
         answers: dict[int, Any] = {}
         request = GenerationRequest(max_new_tokens=48)
         for at, encoding in enumerate(tokenizer.encode_batch(texts)):
-            loop.add(Job(encoding.ids, request, partial(answers.__setitem__, at)))
+            loop.add(DecodingJob(encoding.ids, request, partial(answers.__setitem__, at)))
         while loop.busy:
             loop.turn()
         return [tokenizer.decode(answers[at], skip_special_tokens=True) for at in range(len(texts))]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
+from penstock.runtimes.foreign.http_connection import ForeignHttpConnection, HttpAnswer
 
 
 def answer_to(sent: bytes) -> HttpAnswer | None:
@@ -21,7 +21,7 @@ def answer_to(sent: bytes) -> HttpAnswer | None:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with server:
-            connection = HttpConnection(server.sockets[0].getsockname()[1])
+            connection = ForeignHttpConnection(server.sockets[0].getsockname()[1])
             await connection.open()
             answered: asyncio.Future[HttpAnswer | None] = asyncio.get_running_loop().create_future()
             connection.send("POST", "/invocations", {}, b"", answered.set_result)

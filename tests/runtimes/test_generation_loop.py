@@ -6,7 +6,7 @@ from queue import Empty
 from typing import Any
 
 from penstock.errors import CallerError
-from penstock.runtimes.generation.answers import Answers, Group, sequences_of
+from penstock.runtimes.generation.answers import Answers, SequenceGroup, sequences_of
 from penstock.runtimes.generation.base import (
     LENGTH,
     EngineRequest,
@@ -71,7 +71,7 @@ class Asked:
 
     def __init__(self, ident: int) -> None:
         self.request = EngineRequest(ident, [1, 2], Sampling(), tokens_new_max=2, seed=0)
-        self.group = Group(ident, 1)
+        self.group = SequenceGroup(ident, 1)
 
     def event(self, output: StepOutput) -> dict[str, Any]:
         event: dict[str, Any] = {"i": output.ident, "t": output.token_ids}

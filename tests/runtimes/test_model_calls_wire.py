@@ -14,7 +14,7 @@ from penstock.runtimes.python import triton_backend_utils as utils
 from penstock.runtimes.python.caller import Caller
 from penstock.runtimes.python.calls import (
     CALL,
-    Call,
+    WorkerCall,
     pack_call,
     pack_called,
     pack_refused,
@@ -39,7 +39,7 @@ def test_a_call_is_a_head_and_a_pack_of_tensors() -> None:
         + struct.pack("<2f", 1.0, 2.0)
     )
     call = unpack_call(said[HEAD.size :])
-    assert call._replace(tensors={}) == Call(7, "encoder", -1, ("y",), 2.0, {})
+    assert call._replace(tensors={}) == WorkerCall(7, "encoder", -1, ("y",), 2.0, {})
     assert call.tensors["x"].tolist() == [[1.0, 2.0]]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.pipeline.spec import Event
+from penstock.core.pipeline.spec import PipelineEvent
 from penstock.errors import CallerError
 from penstock.runtimes.pipeline.file import read_pipeline
 
@@ -52,7 +52,7 @@ def test_a_whole_pipeline_is_read() -> None:
     assert (find.way, find.target, find.result) == ("python", "find", {"products": []})
     assert find.spec.deadline_s == 1.5
     assert find.spec.fallback == (
-        Event("notice", {"step": "find", "message": "The search is down."}, advance=1),
+        PipelineEvent("notice", {"step": "find", "message": "The search is down."}, advance=1),
     )
     assert find.result_wanted
     assert answer.spec.needs == ("find",), "from its inputs"
@@ -62,10 +62,10 @@ def test_a_whole_pipeline_is_read() -> None:
     assert (cards.target, cards.operation) == ("127.0.0.1:7000", "shop.Catalogue/Cards")
     assert (cards.spec.follows, cards.spec.each, cards.spec.calls_max) == ("find", True, 3)
     assert cards.spec.needs == ("stock",)
-    assert cards.spec.fallback == (Event("notice", {"step": "cards"}, advance=1),)
+    assert cards.spec.fallback == (PipelineEvent("notice", {"step": "cards"}, advance=1),)
     assert (stock.target, stock.operation) == ("http://127.0.0.1:9000/all", "GET")
     assert stock.headers == (("x-shop", "main"),)
-    assert stock.spec.fallback == (Event("text", {"text": "Sorry."}, advance=1),)
+    assert stock.spec.fallback == (PipelineEvent("text", {"text": "Sorry."}, advance=1),)
 
 
 def step(more: str) -> str:

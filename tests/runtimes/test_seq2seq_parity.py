@@ -11,7 +11,7 @@ import pytest
 import seq2seq_models as tiny
 
 from penstock.clock import SystemClock
-from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
+from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationLimits, GenerationRequest
 
@@ -31,7 +31,9 @@ def decode(model: Seq2SeqModel, start_id: int, asked: list[tuple[list[int], Any]
     loop = DecodeLoop(model, SystemClock(), start_id=start_id, eos_ids=(1,))
     answers: dict[int, Any] = {}
     for at, (source, request) in enumerate(asked):
-        loop.add(Job(source, request, lambda outcome, at=at: answers.setdefault(at, outcome)))
+        loop.add(
+            DecodingJob(source, request, lambda outcome, at=at: answers.setdefault(at, outcome))
+        )
     while loop.busy:
         loop.turn()
         loop.stepper.check_invariants()

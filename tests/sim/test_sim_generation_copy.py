@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim.record import Recorder
+from penstock.sim.record import DecisionRecorder
 from penstock.sim.scenario import Scenario, load_scenario
 from penstock.sim.twin import Twin
 
@@ -51,7 +51,7 @@ def test_first_tokens_and_whole_answers_are_measured_apart(tmp_path: Path) -> No
 
 def test_what_had_begun_is_broken_and_what_waited_goes_elsewhere(tmp_path: Path) -> None:
     fault = "[[faults]]\nat_s = 0.15\ncopy = 1\nback_after_s = 1.0\n"
-    recorder = Recorder(keep=True)
+    recorder = DecisionRecorder(keep=True)
     outcome = Twin(scenario(tmp_path, SCENARIO + fault), recorder=recorder).run()
     assert outcome.ends == {"copy: stream-broken": 1}
     assert outcome.retries == 1

@@ -11,7 +11,7 @@ from penstock.core.residency import Footprint, ResidencySpec
 from penstock.sim.model_cache import (
     MIB,
     ModelCacheSim,
-    TargetSpec,
+    SimulatedModelSpec,
     Trace,
     alike,
     budget_for,
@@ -58,7 +58,7 @@ def test_ten_minutes_with_twice_the_budget_of_models() -> None:
     """
     rng = random.Random("ten-minutes")
     models = {
-        name: TargetSpec(
+        name: SimulatedModelSpec(
             target.size,
             target.load_s,
             need=Footprint(host_bytes=target.size.host_bytes * 7 // 5),
@@ -85,7 +85,7 @@ def test_ten_minutes_with_twice_the_budget_of_models() -> None:
 
 
 def test_callers_whose_deadline_can_not_be_met_are_refused_and_a_retry_finds_the_model() -> None:
-    models = {"a": TargetSpec(Footprint(host_bytes=10), 4.0)}
+    models = {"a": SimulatedModelSpec(Footprint(host_bytes=10), 4.0)}
     calls = ((0.0, "a"), (1.0, "a"), (1.0, "a"), (5.0, "a"))
     trace = Trace("late", models, calls, Footprint(host_bytes=10))
     outcome = ModelCacheSim(trace, ResidencySpec(budget=trace.budget), deadline_s=2.0).run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.sim.outcome import Outcome, percentile
+from penstock.sim.outcome import RunOutcome, percentile
 
 
 def test_a_percentile_is_a_value_that_occurred() -> None:
@@ -15,7 +15,7 @@ def test_a_percentile_is_a_value_that_occurred() -> None:
 
 
 def test_a_report_counts_everything_once() -> None:
-    outcome = Outcome(priorities=2)
+    outcome = RunOutcome(priorities=2)
     outcome.requests = 5
     outcome.latencies_s[0] += [0.25, 0.5]
     outcome.latencies_s[1] += [1.0]
@@ -46,6 +46,6 @@ def test_a_report_counts_everything_once() -> None:
 
 
 def test_a_run_without_requests_has_a_report() -> None:
-    report = Outcome(priorities=1).report(lanes=1, length_s=1.0)
+    report = RunOutcome(priorities=1).report(lanes=1, length_s=1.0)
     assert (report["answered_rps"], report["batch_rows_mean"], report["utilisation"]) == (0, 0, 0)
     assert "latency_ms_by_priority" not in report

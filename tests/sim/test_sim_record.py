@@ -6,10 +6,10 @@ import hashlib
 
 import pytest
 
-from penstock.core.batching.batcher import Expire, Refuse, RunBatch
+from penstock.core.batching.batcher import Expire, RefuseItem, RunBatch
 from penstock.core.request.admission import Refusal
 from penstock.core.routing import CopyState, NoRoute, Routed
-from penstock.sim.record import Recorder, admission_row, batcher_row, router_row
+from penstock.sim.record import DecisionRecorder, admission_row, batcher_row, router_row
 
 
 def test_rows_name_time_place_and_reason() -> None:
@@ -20,7 +20,7 @@ def test_rows_name_time_place_and_reason() -> None:
         router_row(0.5, 2, Routed(state, "blue", "only-copy", 1)),
         router_row(0.5, 3, NoRoute("no-copies", 1.0)),
         batcher_row(0.5, 7, batch),
-        batcher_row(0.5, 7, Refuse(6, "queue-full")),
+        batcher_row(0.5, 7, RefuseItem(6, "queue-full")),
         batcher_row(0.5, 7, Expire(8, "queue-timeout")),
     ] == [
         (0.5, "admission", 1, "in-flight-limit", 1.0),
@@ -33,7 +33,7 @@ def test_rows_name_time_place_and_reason() -> None:
 
 
 def test_the_digest_is_that_of_compact_json_rows_with_commas() -> None:
-    recorder = Recorder()
+    recorder = DecisionRecorder()
     recorder.add((0.1, "router", 3, None, "no-copies"))
     recorder.add((1.0, "batcher", 7, (1, 2)))
     text = b'[0.1,"router",3,null,"no-copies"],[1.0,"batcher",7,[1,2]],'
@@ -41,7 +41,7 @@ def test_the_digest_is_that_of_compact_json_rows_with_commas() -> None:
 
 
 def test_the_digest_does_not_depend_on_when_it_is_asked_for() -> None:
-    asked, silent = Recorder(), Recorder(keep=True)
+    asked, silent = DecisionRecorder(), DecisionRecorder(keep=True)
     rows = [(number / 7, "router", number) for number in range(5000)]
     for number, row in enumerate(rows):
         asked.add(row)
@@ -54,7 +54,7 @@ def test_the_digest_does_not_depend_on_when_it_is_asked_for() -> None:
 
 
 def test_another_order_is_another_digest() -> None:
-    one, two = Recorder(), Recorder()
+    one, two = DecisionRecorder(), DecisionRecorder()
     for recorder, rows in ((one, ((1.0,), (2.0,))), (two, ((2.0,), (1.0,)))):
         for row in rows:
             recorder.add(row)
@@ -63,4 +63,4 @@ def test_another_order_is_another_digest() -> None:
 
 def test_rows_are_kept_only_where_asked_to() -> None:
     with pytest.raises(AssertionError, match="does not keep its rows"):
-        Recorder().rows()
+        DecisionRecorder().rows()

@@ -10,7 +10,7 @@ from penstock.core.batching.batcher import BatchSpec
 from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.core.request.admission import AdmissionSpec
 from penstock.errors import CallerError
-from penstock.sim.faults import Fault
+from penstock.sim.faults import WorkerDeath
 from penstock.sim.scenario import Scenario, VariantScenario, load_scenario
 from penstock.sim.service import ServiceSpec
 from penstock.sim.workload import WorkloadSpec
@@ -86,7 +86,7 @@ copy = 1
     )
     assert scenario.admission == AdmissionSpec(in_flight_max=9, queue_wait_s_max=0.5)
     assert scenario.service == ServiceSpec(base_s=1.0)
-    assert scenario.faults == (Fault(at_s=1.0, copy=1, back_after_s=1.0),)
+    assert scenario.faults == (WorkerDeath(at_s=1.0, copy=1, back_after_s=1.0),)
     assert scenario.workload.rows == ((2, 1.0),)
     assert scenario.workload.deadline_s == ((0, 1.0), (0.5, 3.0))
 

@@ -14,9 +14,9 @@ import pytest
 
 from penstock.core.batching.batcher import BatchSpec
 from penstock.core.request.admission import AdmissionSpec
-from penstock.sim.faults import Fault
-from penstock.sim.outcome import Outcome
-from penstock.sim.record import Recorder, Row
+from penstock.sim.faults import WorkerDeath
+from penstock.sim.outcome import RunOutcome
+from penstock.sim.record import DecisionRecorder, Row
 from penstock.sim.scenario import Scenario, VariantScenario, load_scenario
 from penstock.sim.service import ServiceSpec
 from penstock.sim.twin import Twin
@@ -42,8 +42,8 @@ def scenario(*trace_s: float, **changes: Any) -> Scenario:
     return Scenario(**(values | changes))
 
 
-def run(wanted: Scenario) -> tuple[list[Row], Outcome]:
-    twin = Twin(wanted, recorder=Recorder(keep=True))
+def run(wanted: Scenario) -> tuple[list[Row], RunOutcome]:
+    twin = Twin(wanted, recorder=DecisionRecorder(keep=True))
     outcome = twin.run()
     return list(twin.recorder.rows()), outcome
 
@@ -121,7 +121,7 @@ def test_a_lost_copy_gives_back_what_it_had_and_others_answer_it() -> None:
         0.0,
         0.25,
         variants=(VariantScenario(name="blue", copies=2),),
-        faults=(Fault(at_s=0.5, copy=1, back_after_s=10.0),),
+        faults=(WorkerDeath(at_s=0.5, copy=1, back_after_s=10.0),),
     )
     rows, outcome = run(wanted)
     assert rows[5:] == [
@@ -135,7 +135,7 @@ def test_a_lost_copy_gives_back_what_it_had_and_others_answer_it() -> None:
 
 
 def test_without_another_copy_accepted_requests_are_held_and_new_ones_behind_them() -> None:
-    wanted = scenario(0.0, 0.75, faults=(Fault(at_s=0.5, copy=1, back_after_s=0.5),))
+    wanted = scenario(0.0, 0.75, faults=(WorkerDeath(at_s=0.5, copy=1, back_after_s=0.5),))
     rows, outcome = run(wanted)
     assert rows[0:3] == [
         (0.0, "router", 1, 1, "blue", "only-copy", 1),
@@ -154,13 +154,13 @@ def test_without_another_copy_accepted_requests_are_held_and_new_ones_behind_the
 
 
 def test_a_copy_that_is_not_back_in_time_leaves_those_that_wait_to_their_deadlines() -> None:
-    wanted = scenario(0.0, 0.75, faults=(Fault(at_s=0.5, copy=1, back_after_s=100.0),))
+    wanted = scenario(0.0, 0.75, faults=(WorkerDeath(at_s=0.5, copy=1, back_after_s=100.0),))
     _, outcome = run(wanted)
     assert outcome.ends == {"gateway: deadline-passed": 1, "gateway: no-capacity-in-time": 1}
 
 
 def test_a_request_under_which_two_workers_died_fails() -> None:
-    faults = tuple(Fault(at_s=0.5 + n, copy=1, back_after_s=0.25) for n in range(4))
+    faults = tuple(WorkerDeath(at_s=0.5 + n, copy=1, back_after_s=0.25) for n in range(4))
     _, outcome = run(scenario(0.0, faults=faults))
     assert outcome.ends == {"gateway: worker-died-twice": 1}
     assert outcome.retries == 1

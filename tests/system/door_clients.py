@@ -112,7 +112,7 @@ class Clients:
     def _stream(self, ident: str, door: str) -> None:
         due = self._due(ident)
         self._history.add(ident, "invoke", door, *due)
-        decoder = eventstream.Decoder()
+        decoder = eventstream.EventStreamDecoder()
         sse = ""
         with self._posted("/endpoints/talk/invocations-response-stream", _said(ident)) as answer:
             if answer.status != 200:

@@ -14,7 +14,7 @@ from penstock.errors import CallerError
 from penstock.tune import report
 from penstock.tune.bodies import body_of
 from penstock.tune.live import copied
-from penstock.tune.measure import Measured, check_tunable, measure
+from penstock.tune.measure import MeasuredTimes, check_tunable, measure
 from penstock.tune.procedure import Tuned, TuneSpec, tune
 from penstock.tune.settings import Setting
 
@@ -46,7 +46,7 @@ def test_every_size_is_timed_on_all_lanes(tmp_path: Path) -> None:
 
 
 def test_padded_rows_cost_what_the_next_size_costs() -> None:
-    measured = Measured(1, 1, {(1, 8): (1.0,), (4, 8): (2.0, 4.0)})
+    measured = MeasuredTimes(1, 1, {(1, 8): (1.0,), (4, 8): (2.0, 4.0)})
     service = measured.service(padded_rows=True)
     assert service.measured == ((1, 8, 1.0), (2, 8, 3.0), (4, 8, 3.0))
     assert service.noise == (1.0, 2 / 3, 4 / 3)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from penstock.artifacts.description.description import ModelDescription
 from penstock.sim.service import ServiceSpec
 from penstock.tune.procedure import unlike
-from penstock.tune.search import Found, Point, likely_rps, pareto, simulate, sustainable
+from penstock.tune.search import (
+    SearchPoint,
+    SearchResult,
+    likely_rps,
+    pareto,
+    simulate,
+    sustainable,
+)
 from penstock.tune.settings import Setting
 
 SETTING = Setting(1, 1, 8)
@@ -14,12 +21,12 @@ MODEL = ModelDescription(runtime="onnxruntime")
 SERVICE = ServiceSpec(measured=((1, 0, 0.002), (8, 0, 0.004)))
 
 
-def found(limit_rps: float, start_rps: float) -> Found:
+def found(limit_rps: float, start_rps: float) -> SearchResult:
     """A copy whose latency is 5 ms up to a rate and 50 ms beyond it."""
 
-    def run(rate_rps: float) -> Point:
+    def run(rate_rps: float) -> SearchPoint:
         p99_s = 0.005 if rate_rps <= limit_rps else 0.05
-        return Point(SETTING, rate_rps, rate_rps, p99_s)
+        return SearchPoint(SETTING, rate_rps, rate_rps, p99_s)
 
     return sustainable(run, SETTING, 0.01, start_rps)
 
@@ -38,8 +45,8 @@ def test_what_is_never_within_the_latency_has_no_best() -> None:
 
 
 def test_unanswered_requests_count_against_a_rate() -> None:
-    assert Point(SETTING, 1.0, 1.0, 0.001, unanswered=0.005).within(0.01)
-    assert not Point(SETTING, 1.0, 1.0, 0.001, unanswered=0.02).within(0.01)
+    assert SearchPoint(SETTING, 1.0, 1.0, 0.001, unanswered=0.005).within(0.01)
+    assert not SearchPoint(SETTING, 1.0, 1.0, 0.001, unanswered=0.02).within(0.01)
 
 
 def test_the_twin_tells_light_load_from_overload() -> None:
@@ -66,19 +73,19 @@ def test_batching_carries_a_higher_rate_than_single_rows() -> None:
 
 def test_the_front_holds_what_no_other_beats_in_both() -> None:
     slow, fast, beaten = (
-        Point(SETTING, 1.0, answered, p99_s)
+        SearchPoint(SETTING, 1.0, answered, p99_s)
         for answered, p99_s in ((100.0, 0.001), (200.0, 0.002), (150.0, 0.003))
     )
     assert pareto([beaten, fast, slow]) == [slow, fast]
 
 
 def test_lanes_are_verified_before_delays_and_sizes_not_at_all() -> None:
-    def result(setting: Setting, rate_rps: float) -> Found:
-        return Found(setting, Point(setting, rate_rps, rate_rps, 0.001), ())
+    def result(setting: Setting, rate_rps: float) -> SearchResult:
+        return SearchResult(setting, SearchPoint(setting, rate_rps, rate_rps, 0.001), ())
 
     best = result(Setting(1, 2, 8), 900.0)
     near = result(Setting(1, 2, 4), 800.0)
     level = result(Setting(1, 2, 8, latency_s_p99_max=0.01), 700.0)
     lanes = result(Setting(2, 1, 8), 600.0)
-    never = Found(Setting(2, 1, 8, wait_s_max=0.001), None, ())
+    never = SearchResult(Setting(2, 1, 8, wait_s_max=0.001), None, ())
     assert unlike([best, near, level, lanes, never]) == [best, lanes, level]

@@ -10,7 +10,7 @@ from botocore.eventstream import EventStreamBuffer
 
 from penstock.errors import InternalError
 from penstock.wire.aws import eventstream
-from penstock.wire.aws.eventstream import Decoder, EventStreamError, Header
+from penstock.wire.aws.eventstream import EventStreamDecoder, EventStreamError, Header
 
 
 def read_by_botocore(stream: bytes) -> list[tuple[dict[str, object], bytes]]:
@@ -57,13 +57,13 @@ def test_a_failure_after_the_first_byte_is_an_exception_frame() -> None:
 def test_a_stream_cut_anywhere_gives_the_same_messages() -> None:
     stream = eventstream.payload_part(b"a") + eventstream.model_stream_error("gone")
     for cut in range(len(stream) + 1):
-        decoder = Decoder()
+        decoder = EventStreamDecoder()
         messages = decoder.feed(stream[:cut]) + decoder.feed(stream[cut:])
         assert [message.payload[:1] for message in messages] == [b"a", b"{"]
 
 
 def test_a_stream_that_ends_inside_a_frame_is_not_at_a_boundary() -> None:
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     assert decoder.at_boundary()
     assert decoder.feed(eventstream.payload_part(b"a")[:-1]) == []
     assert not decoder.at_boundary()
@@ -74,14 +74,14 @@ def test_a_changed_byte_is_noticed(at: int) -> None:
     frame = bytearray(eventstream.payload_part(b"0123456789"))
     frame[at] ^= 1
     with pytest.raises(EventStreamError):
-        Decoder().feed(bytes(frame))
+        EventStreamDecoder().feed(bytes(frame))
 
 
 def test_a_header_of_an_unknown_kind_is_refused() -> None:
     frame = eventstream.encode({"a": Header(eventstream.TRUE, True)})
-    assert Decoder().feed(frame)[0].headers == {"a": Header(eventstream.TRUE, True)}
+    assert EventStreamDecoder().feed(frame)[0].headers == {"a": Header(eventstream.TRUE, True)}
     with pytest.raises(EventStreamError):
-        Decoder().feed(eventstream.encode({"a": Header(17, b"")}))
+        EventStreamDecoder().feed(eventstream.encode({"a": Header(17, b"")}))
 
 
 # Edges
@@ -110,7 +110,7 @@ def head(total: int, headers_bytes: int) -> bytes:
 def test_a_head_that_can_not_be_true_is_refused_when_it_comes(
     total: int, headers_bytes: int, fits: bool
 ) -> None:
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     assert decoder.feed(head(total, headers_bytes)[:11]) == []
     if fits:
         assert decoder.feed(head(total, headers_bytes)[11:]) == []
@@ -122,7 +122,7 @@ def test_a_head_that_can_not_be_true_is_refused_when_it_comes(
 
 def test_a_piece_of_exactly_the_limit_is_one_frame() -> None:
     stream = eventstream.payload_part(bytes(24 << 20))
-    [message] = Decoder().feed(stream)
+    [message] = EventStreamDecoder().feed(stream)
     assert len(message.payload) == 24 << 20
     assert len(stream) == struct.unpack(">I", stream[:4])[0]
 
@@ -142,7 +142,7 @@ KINDS = {
 
 
 def test_each_kind_of_header_is_read_as_it_was_written() -> None:
-    [message] = Decoder().feed(eventstream.encode(KINDS, b"payload"))
+    [message] = EventStreamDecoder().feed(eventstream.encode(KINDS, b"payload"))
     assert (message.headers, message.payload) == (KINDS, b"payload")
 
 
@@ -152,21 +152,21 @@ def test_a_header_that_is_cut_is_malformed(name: str) -> None:
     whole = eventstream._header(name, KINDS[name])
     for cut in range(1, len(whole)):
         with pytest.raises(EventStreamError):
-            Decoder().feed(eventstream._framed(whole[:cut], b""))
-    assert len(Decoder().feed(eventstream._framed(whole, b""))) == 1
+            EventStreamDecoder().feed(eventstream._framed(whole[:cut], b""))
+    assert len(EventStreamDecoder().feed(eventstream._framed(whole, b""))) == 1
     with pytest.raises(EventStreamError, match="comes twice"):
-        Decoder().feed(eventstream._framed(whole * 2, b""))
+        EventStreamDecoder().feed(eventstream._framed(whole * 2, b""))
 
 
 def test_a_header_of_no_text_is_malformed() -> None:
     with pytest.raises(EventStreamError):
-        Decoder().feed(eventstream._framed(b"\x01\xff\x00", b""))
+        EventStreamDecoder().feed(eventstream._framed(b"\x01\xff\x00", b""))
 
 
 @pytest.mark.parametrize(("size", "fits"), [(0xFFFF, True), (0x10000, False)])
 def test_a_header_has_so_many_bytes_at_most(size: int, fits: bool) -> None:
     if fits:
-        [message] = Decoder().feed(eventstream.encode({"a": "x" * size}))
+        [message] = EventStreamDecoder().feed(eventstream.encode({"a": "x" * size}))
         assert message.headers["a"].value == "x" * size
     else:
         with pytest.raises(InternalError):
@@ -175,7 +175,7 @@ def test_a_header_has_so_many_bytes_at_most(size: int, fits: bool) -> None:
 
 def test_frames_behind_each_other_are_taken_one_by_one() -> None:
     frames = [eventstream.encode({"a": str(n)}, bytes(n)) for n in range(3)]
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     seen = decoder.feed(b"".join(frames) + frames[0][:5])
     assert [(m.headers["a"].value, m.payload) for m in seen] == [
         ("0", b""), ("1", bytes(1)), ("2", bytes(2)),

@@ -147,10 +147,10 @@ def test_event_streams(data: bytes, cut: int, flip: int) -> None:
     frame = bytearray(eventstream.payload_part(data))
     for stream in (data, bytes(frame[:cut]) + data, bytes(frame)):
         with contextlib.suppress(eventstream.EventStreamError):
-            eventstream.Decoder().feed(stream)
+            eventstream.EventStreamDecoder().feed(stream)
     frame[flip % len(frame)] ^= 0x55
     with contextlib.suppress(eventstream.EventStreamError):
-        assert eventstream.Decoder().feed(bytes(frame)) == []
+        assert eventstream.EventStreamDecoder().feed(bytes(frame)) == []
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)

@@ -14,7 +14,7 @@ import hmac
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from penstock.api.asked import Asked, asked_of, endpoint_in
+from penstock.api.asked import AccessRequest, asked_of, endpoint_in
 from penstock.clock import Clock
 from penstock.config import ListenConfig
 from penstock.core.request.grants import INVOKE, INVOKE_ENDPOINT, Grant, allowed, needed
@@ -36,7 +36,7 @@ _ENDPOINTS = b"/endpoints/"
 _OWN: Final = Grant(INVOKE)
 
 
-class KeyRing(Protocol):
+class KeySource(Protocol):
     """The keys as `control/access/keys.py` gives them."""
 
     def secret(self, access_key_id: str) -> str | None: ...
@@ -58,10 +58,10 @@ def check_binding(listen: ListenConfig) -> None:
     )
 
 
-class Authenticator:
+class KeyAuthenticator:
     """Checks requests against a ring of keys, which may be replaced while it serves."""
 
-    def __init__(self, ring: KeyRing, clock: Clock, *, own_key: str = "") -> None:
+    def __init__(self, ring: KeySource, clock: Clock, *, own_key: str = "") -> None:
         """`own_key`: with it the platform's own instances ask its endpoints, and nothing else."""
         self.ring = ring
         self._clock = clock
@@ -112,7 +112,7 @@ class Authenticator:
             signed = sigv4.parse_authorization(http.headers)
             grant = self._proved(http, signed)
         if grant.endpoints and asked.in_body:
-            asked = Asked(asked.operation, endpoint_in(asked.in_body, headers, body), "")
+            asked = AccessRequest(asked.operation, endpoint_in(asked.in_body, headers, body), "")
         permit(grant, asked)
 
     def bearer_grant(self, token: str) -> Grant:
@@ -160,7 +160,7 @@ class Authenticator:
         return grant
 
 
-def permit(grant: Grant, asked: Asked) -> None:
+def permit(grant: Grant, asked: AccessRequest) -> None:
     """Returns if the key may do it. Raises AwsError (`AccessDeniedException`, 403).
 
     Where only the body names the endpoint, and nobody has read it yet, that part is left open.
@@ -191,7 +191,7 @@ def _announces_body(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     )
 
 
-def key_of(http: HttpRequest, ring: KeyRing) -> str:
+def key_of(http: HttpRequest, ring: KeySource) -> str:
     """Id of the key that a request shows, whose check it has passed; empty: it shows none."""
     scheme, _, token = http.headers.get("authorization", "").partition(" ")
     try:

@@ -34,7 +34,7 @@ MODEL: Final = "model"
 ENDPOINT_NAME: Final = "EndpointName"
 
 
-class Asked(NamedTuple):
+class AccessRequest(NamedTuple):
     """One request, as far as the question is who may send it."""
 
     operation: str
@@ -42,10 +42,12 @@ class Asked(NamedTuple):
     in_body: str = ""  #: the member of the JSON body that names the endpoint
 
 
-def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Asked:
+def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]]) -> AccessRequest:
     """What the head says. Never raises: what makes no sense is `Unknown`."""
     if raw_path.startswith(_ENDPOINTS):
-        return Asked(grants.INVOKE_ENDPOINT, _text(raw_path[len(_ENDPOINTS) :].partition(b"/")[0]))
+        return AccessRequest(
+            grants.INVOKE_ENDPOINT, _text(raw_path[len(_ENDPOINTS) :].partition(b"/")[0])
+        )
     if raw_path.startswith(_OPENAI):
         return _openai(raw_path[len(_OPENAI) :])
     if raw_path.startswith(_OIP):
@@ -53,18 +55,18 @@ def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]
     if raw_path == b"/":
         return _root(method, headers)
     if raw_path == b"/metrics":
-        return Asked(grants.READ_METRICS)
+        return AccessRequest(grants.READ_METRICS)
     if raw_path.startswith(_ADMIN_ENDPOINTS):
         name = raw_path[len(_ADMIN_ENDPOINTS) :].partition(b"/")[0]
         reads = method in ("GET", "HEAD")
-        return Asked(grants.READ_STATUS if reads else grants.LOAD_TARGET_MODEL, _text(name))
+        return AccessRequest(grants.READ_STATUS if reads else grants.LOAD_TARGET_MODEL, _text(name))
     if raw_path.startswith(_ADMIN):
         reads = method in ("GET", "HEAD")
-        return Asked(grants.READ_STATUS if reads else grants.CHANGE_SCHEDULES)
+        return AccessRequest(grants.READ_STATUS if reads else grants.CHANGE_SCHEDULES)
     if raw_path.startswith(_OWN):
         reads = method in ("GET", "HEAD")
-        return Asked(grants.READ_STATUS if reads else grants.CHANGE_TRAFFIC)
-    return Asked(grants.UNKNOWN)
+        return AccessRequest(grants.READ_STATUS if reads else grants.CHANGE_TRAFFIC)
+    return AccessRequest(grants.UNKNOWN)
 
 
 def endpoint_in(member: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> str | None:
@@ -86,31 +88,33 @@ def endpoint_in(member: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
     return endpoint_of(name) if member == MODEL else name
 
 
-def _openai(rest: bytes) -> Asked:
+def _openai(rest: bytes) -> AccessRequest:
     head, _, model = rest.partition(b"/")
     if head != b"models":
-        return Asked(grants.INVOKE_ENDPOINT, in_body=MODEL)
+        return AccessRequest(grants.INVOKE_ENDPOINT, in_body=MODEL)
     if not model:
-        return Asked(grants.LIST_SERVED_MODELS)
-    return Asked(grants.MODEL_METADATA, endpoint_of(_text(model)))
+        return AccessRequest(grants.LIST_SERVED_MODELS)
+    return AccessRequest(grants.MODEL_METADATA, endpoint_of(_text(model)))
 
 
-def _oip(raw_path: bytes) -> Asked:
+def _oip(raw_path: bytes) -> AccessRequest:
     parts = parts_of(raw_path)
     if not parts:
-        return Asked(grants.SERVER_METADATA)
+        return AccessRequest(grants.SERVER_METADATA)
     if parts[:2] == ["repository", "models"] and len(parts) > 3:
-        return Asked(grants.LOAD_TARGET_MODEL, endpoint_of(parts[2]))
+        return AccessRequest(grants.LOAD_TARGET_MODEL, endpoint_of(parts[2]))
     if parts[0] != "models" or len(parts) < 2 or parts[1:] == ["stats"]:
-        return Asked(grants.LIST_SERVED_MODELS)
+        return AccessRequest(grants.LIST_SERVED_MODELS)
     name, _, action = split_model(parts[1:])
     operation = grants.INVOKE_ENDPOINT if action in INFERS else grants.MODEL_METADATA
-    return Asked(operation, endpoint_of(name))
+    return AccessRequest(operation, endpoint_of(name))
 
 
-def _root(method: str, headers: Sequence[tuple[bytes, bytes]]) -> Asked:
+def _root(method: str, headers: Sequence[tuple[bytes, bytes]]) -> AccessRequest:
     if method != "POST":
-        return Asked(grants.SERVER_METADATA if method in ("GET", "HEAD") else grants.UNKNOWN)
+        return AccessRequest(
+            grants.SERVER_METADATA if method in ("GET", "HEAD") else grants.UNKNOWN
+        )
     target = content_type = b""
     for name, value in headers:
         lower = name.lower()
@@ -122,11 +126,11 @@ def _root(method: str, headers: Sequence[tuple[bytes, bytes]]) -> Asked:
     if target:
         operation = target.strip().rpartition(b".")[2].decode("latin-1")
         if operation in _ABOUT_ENDPOINT:
-            return Asked(operation, in_body=ENDPOINT_NAME)
-        return Asked(operation if operation in grants.NEEDS else grants.UNKNOWN)
+            return AccessRequest(operation, in_body=ENDPOINT_NAME)
+        return AccessRequest(operation if operation in grants.NEEDS else grants.UNKNOWN)
     if content_type.strip().startswith(_FORM):
-        return Asked(grants.CLOUDWATCH_FORM)
-    return Asked(grants.UNKNOWN)
+        return AccessRequest(grants.CLOUDWATCH_FORM)
+    return AccessRequest(grants.UNKNOWN)
 
 
 def _text(part: bytes) -> str:

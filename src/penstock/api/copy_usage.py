@@ -14,7 +14,7 @@ from penstock.core.deployment.component_spec import component_of
 from penstock.metrics.utilization.instances import CopySample
 
 
-class _Before(NamedTuple):
+class _SampleBefore(NamedTuple):
     at: float  #: monotonic s
     cpu_s: float
     requests: int
@@ -24,7 +24,9 @@ class CopyUsage:
     """Of all copies of one server."""
 
     def __init__(self) -> None:
-        self._before: dict[tuple[str, int], _Before] = {}  #: (instance, copy) -> its last sample
+        self._before: dict[
+            tuple[str, int], _SampleBefore
+        ] = {}  #: (instance, copy) -> its last sample
 
     def samples(
         self, view: InstanceView, status: dict[str, Any], now: float
@@ -49,7 +51,7 @@ class CopyUsage:
         cpu_s = sum(float(one.get("cpu_s", 0.0)) for one in workers)
         requests = int(told.get("requests", 0))
         key = view.instance_id, copy.copy
-        before, self._before[key] = self._before.get(key), _Before(now, cpu_s, requests)
+        before, self._before[key] = self._before.get(key), _SampleBefore(now, cpu_s, requests)
         cpu_percent = invocations = None
         if before is not None and now > before.at:
             invocations = max(0, requests - before.requests)

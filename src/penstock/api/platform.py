@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from penstock.api.access import Authenticator, check_binding
+from penstock.api.access import KeyAuthenticator, check_binding
 from penstock.api.app import build_refusal
 from penstock.api.composition.control_side import ControlSide
 from penstock.api.composition.front import Addresses, Front, addresses_of
@@ -171,7 +171,9 @@ class Platform:
         config, control, gateways = self._config, self._control, self._gateways
         ring = control.plane.key_ring
         authenticator = (
-            Authenticator(ring, self._clock, own_key=self._own_key) if config.listen.auth else None
+            KeyAuthenticator(ring, self._clock, own_key=self._own_key)
+            if config.listen.auth
+            else None
         )
         bodies = BodyBudget(config.limits.bodies_bytes_max)
         front = Front(

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from penstock.api.access import Authenticator
+from penstock.api.access import KeyAuthenticator
 from penstock.api.app import aws_root, build_refusal, failed
 from penstock.api.autoscaling.operations import OPERATIONS as AUTOSCALING_OPERATIONS
 from penstock.api.aws import AwsFrontDoor, AwsService, Operation
@@ -120,7 +120,7 @@ class Standby:
                 await _refresh(ring, database, config)
                 keys = asyncio.create_task(_follow_keys(ring, database, config), name="keys")
                 stack.callback(keys.cancel)
-            authenticator = Authenticator(ring, self._clock) if listen.auth else None
+            authenticator = KeyAuthenticator(ring, self._clock) if listen.auth else None
             aws = self._aws(database)
             leader = LeaderProxy(
                 lambda: self._leadership.seen, self._app(aws), trusted=listen.tls_cert

@@ -89,7 +89,7 @@ class Client:
             if answer.status >= 300:
                 answer_of(answer.status, answer.read(), code=answered.get("x-amzn-errortype", ""))
             begun(answered)
-            decoder = eventstream.Decoder()
+            decoder = eventstream.EventStreamDecoder()
             while data := answer.read1(65_536):
                 for message in decoder.feed(data):
                     _raise_broken(message)

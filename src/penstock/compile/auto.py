@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compile.contract import Compiled, Options, Say
-from penstock.compile.targets import TARGETS, Target
+from penstock.compile.targets import TARGETS, CompileTarget
 from penstock.errors import PenstockError
 
 #: Times of shared cores differ by about as much between two measurements.
@@ -31,11 +31,11 @@ _REFUSALS = (
 )  # fmt: skip
 
 #: One compile into a folder; raises what the compile raises, `parity-failed` among it.
-Compile = Callable[[Target, Options, Path], Compiled]
+Compile = Callable[[CompileTarget, Options, Path], Compiled]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class CompileCandidate:
     target: str
     activations: bool = False  #: INT8: they are quantised too
 
@@ -48,7 +48,7 @@ class Candidate:
 class Tried:
     """A candidate with what was seen of it."""
 
-    candidate: Candidate
+    candidate: CompileCandidate
     speedup: float | None = None  #: geometric mean over shapes; None: refused, or nothing timed
     difference_mean: float = math.inf
     difference_max: float = math.inf
@@ -65,15 +65,15 @@ class Tried:
         }
 
 
-def candidates(*, bf16: bool, calibrated: bool) -> tuple[Candidate, ...]:
+def candidates(*, bf16: bool, calibrated: bool) -> tuple[CompileCandidate, ...]:
     """The most exact first. BF16 that the processor does not have would be FP32 of rounded weights:
     slower than none and less exact than FP32."""
-    found = [Candidate(target="cpu-fp32")]
+    found = [CompileCandidate(target="cpu-fp32")]
     if bf16:
-        found.append(Candidate(target="cpu-bf16"))
-    found.append(Candidate(target="cpu-int8"))
+        found.append(CompileCandidate(target="cpu-bf16"))
+    found.append(CompileCandidate(target="cpu-int8"))
     if calibrated:
-        found.append(Candidate(target="cpu-int8", activations=True))
+        found.append(CompileCandidate(target="cpu-int8", activations=True))
     return tuple(found)
 
 
@@ -94,9 +94,9 @@ def compile_fastest(
     compile_: Compile,
     *,
     bf16: bool,
-    limited: Callable[[Target], Target],
+    limited: Callable[[CompileTarget], CompileTarget],
     say: Say,
-) -> tuple[Compiled, Target, dict[str, Any]]:
+) -> tuple[Compiled, CompileTarget, dict[str, Any]]:
     """Fills `staging` with the fastest candidate. Returns it, its target, and the story.
 
     `limited` is given each target and returns it with the caller's tolerance. Raises the first
@@ -104,7 +104,7 @@ def compile_fastest(
     """
     asked_s = min(options.measure_s, _MEASURE_S_MAX) or _MEASURE_S_UNASKED
     tried: list[Tried] = []
-    made: list[tuple[Compiled, Target, Path]] = []
+    made: list[tuple[Compiled, CompileTarget, Path]] = []
     first: PenstockError | None = None
     calibrated = options.calibration is not None
     for at, candidate in enumerate(candidates(bf16=bf16, calibrated=calibrated)):
@@ -147,7 +147,7 @@ def compile_fastest(
     return compiled, target, story
 
 
-def _tried(candidate: Candidate, compiled: Compiled) -> Tried:
+def _tried(candidate: CompileCandidate, compiled: Compiled) -> Tried:
     ratios = [each.before_s / each.after_s for each in compiled.timings if each.after_s > 0]
     speedup = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
     return Tried(

@@ -25,7 +25,7 @@ from penstock.compile.proof.measure import cores
 from penstock.compile.seq2seq.encoder_decoder import compile_encoder_decoder
 from penstock.compile.source.source import HUGGING_FACE, SEQ2SEQ, Source, open_source
 from penstock.compile.staging import check_free, staged
-from penstock.compile.targets import AUTO, Target, check_present, cpu_has_bf16, target_of
+from penstock.compile.targets import AUTO, CompileTarget, check_present, cpu_has_bf16, target_of
 from penstock.errors import CallerError
 
 
@@ -52,7 +52,7 @@ def compile_model(
     measured = options.target == AUTO and not _is_generating(source, options)
     target = limited(target)
 
-    def compile_(target: Target, wanted: Options, folder: Path) -> Compiled:
+    def compile_(target: CompileTarget, wanted: Options, folder: Path) -> Compiled:
         compiled = _compiled(source, folder, wanted, target, say)
         _check_parity(compiled, target)
         return compiled
@@ -96,7 +96,7 @@ def compile_model(
 
 
 def _compiled(
-    source: Source, staging: Path, options: Options, target: Target, say: Say
+    source: Source, staging: Path, options: Options, target: CompileTarget, say: Say
 ) -> Compiled:
     if source.kind == SEQ2SEQ:
         return compile_encoder_decoder(source, staging, options, target, say)
@@ -114,7 +114,7 @@ def _is_generating(source: Source, options: Options) -> bool:
     return language and options.task in ("", TASK)
 
 
-def _check_parity(compiled: Compiled, target: Target) -> None:
+def _check_parity(compiled: Compiled, target: CompileTarget) -> None:
     failures = compiled.parity.failures()
     if failures:
         raise CallerError(
@@ -126,7 +126,7 @@ def _check_parity(compiled: Compiled, target: Target) -> None:
         )
 
 
-def _with_tolerance(target: Target, largest: float | None) -> Target:
+def _with_tolerance(target: CompileTarget, largest: float | None) -> CompileTarget:
     """The mean keeps its proportion to the largest difference. None: the target's own."""
     if largest is None:
         return target

@@ -20,21 +20,21 @@ from penstock.artifacts.description.description import (
 from penstock.artifacts.detection.huggingface import text_model
 from penstock.compile.buckets import batching_of
 from penstock.compile.contract import Compiled, Options, Say
-from penstock.compile.graphs.graph import Arrays, Graph
+from penstock.compile.graphs.graph import Arrays, SourceGraph
 from penstock.compile.graphs.onnx_graph import OnnxGraph
 from penstock.compile.graphs.program_graph import example_of, program_graph
 from penstock.compile.proof.proof import Filled, prove
 from penstock.compile.proof.samples import Samples, TextSamples, tensor_samples
 from penstock.compile.source.source import ONNX, Source
 from penstock.compile.source.tokenizer_files import open_tokenizer, write_tokenizer
-from penstock.compile.targets import Target
+from penstock.compile.targets import CompileTarget
 from penstock.errors import CallerError
 
 _TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def compile_graph_file(
-    source: Source, staging: Path, options: Options, target: Target, say: Say
+    source: Source, staging: Path, options: Options, target: CompileTarget, say: Say
 ) -> Compiled:
     """Raises the CallerErrors of loading and lowering, `tokenizer-missing`, `inputs-mismatch`,
     `task-unsupported`."""
@@ -43,7 +43,7 @@ def compile_graph_file(
     say(f"loading {source.path.name}")
     example: Arrays
     if source.kind == ONNX:
-        graph: Graph = OnnxGraph(source.file)
+        graph: SourceGraph = OnnxGraph(source.file)
         if described is None:
             described = text_model(source.root, "openvino", source.file.name)
         example = example_of(graph.inputs)
@@ -77,7 +77,7 @@ def _described(options: Options) -> ModelDescription | None:
 
 
 def _description(
-    graph: Graph, described: ModelDescription | None, options: Options
+    graph: SourceGraph, described: ModelDescription | None, options: Options
 ) -> ModelDescription:
     """The task, as described; the tensors, as they are."""
     batched = all(spec.shape and spec.shape[0] == -1 for spec in (*graph.inputs, *graph.outputs))
@@ -113,7 +113,7 @@ def _description(
 
 def _with_tokenizer(
     description: ModelDescription,
-    graph: Graph,
+    graph: SourceGraph,
     source: Source,
     staging: Path,
     options: Options,
@@ -145,7 +145,7 @@ def _with_tokenizer(
     return dataclasses.replace(description, tokenizer=tokenizer), texts
 
 
-def _takes_pairs(description: ModelDescription, graph: Graph) -> bool:
+def _takes_pairs(description: ModelDescription, graph: SourceGraph) -> bool:
     """Exporters give every BERT segments; several heads have them where texts are compared."""
     if description.task == "multi-head":
         return any(spec.name == "token_type_ids" for spec in graph.inputs)

@@ -15,7 +15,7 @@ from typing import Any
 from penstock import __version__
 from penstock.compile.contract import Compiled, Options, Timing
 from penstock.compile.source.source import Source
-from penstock.compile.targets import Target
+from penstock.compile.targets import CompileTarget
 from penstock.runtimes.processor import instruction_set_here, processor
 
 REPORT = "report.json"
@@ -27,7 +27,9 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-def report_of(compiled: Compiled, target: Target, *, artifact_bytes: int, threads: int) -> Any:
+def report_of(
+    compiled: Compiled, target: CompileTarget, *, artifact_bytes: int, threads: int
+) -> Any:
     """The content of report.json. Times are in ms, rates in rows (texts) per second."""
     parity = compiled.parity
     return {
@@ -64,7 +66,7 @@ def provenance_of(
     source: Source,
     compiled: Compiled,
     options: Options,
-    target: Target,
+    target: CompileTarget,
     *,
     started: datetime,
     seconds: float,

@@ -14,7 +14,7 @@ from penstock.runtimes.processor import instruction_set_here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class CompileTarget:
     """One chip and number format."""
 
     name: str
@@ -33,42 +33,42 @@ def _tolerance(largest: float, mean: float, agreement: float) -> Tolerance:
 
 
 _ALL = (
-    Target(
+    CompileTarget(
         name="cpu-fp32",
         device="cpu",
         weights="f32",
         precision="f32",
         tolerance=_tolerance(1e-3, 1e-4, 1.0),
     ),
-    Target(
+    CompileTarget(
         name="cpu-bf16",
         device="cpu",
         weights="f16",
         precision="bf16",
         tolerance=_tolerance(0.06, 0.01, 0.99),
     ),
-    Target(
+    CompileTarget(
         name="cpu-int8",
         device="cpu",
         weights="i8",
         precision="",
         tolerance=_tolerance(0.15, 0.03, 0.97),
     ),
-    Target(
+    CompileTarget(
         name="cuda-fp32",
         device="cuda",
         weights="f32",
         precision="f32",
         tolerance=_tolerance(1e-2, 1e-3, 1.0),
     ),
-    Target(
+    CompileTarget(
         name="cuda-fp16",
         device="cuda",
         weights="f16",
         precision="f16",
         tolerance=_tolerance(0.02, 0.004, 0.99),
     ),
-    Target(
+    CompileTarget(
         name="cuda-bf16",
         device="cuda",
         weights="bf16",
@@ -81,7 +81,7 @@ AUTO = "auto"  #: measured on this processor (`auto`), or by rule where nothing 
 NAMES = (*TARGETS, AUTO)
 
 
-def target_of(name: str) -> Target:
+def target_of(name: str) -> CompileTarget:
     """`AUTO` by rule: the CPU's fastest format that keeps every answer, BF16 where it has it, else
     FP32. Raises CallerError (`target-unknown`)."""
     if name == AUTO:
@@ -96,7 +96,7 @@ def target_of(name: str) -> Target:
         ) from None
 
 
-def check_present(target: Target) -> None:
+def check_present(target: CompileTarget) -> None:
     """A target is proven on its own chip: raises CallerError (`target-absent`) without it."""
     if target.device == "cuda" and not need("torch").cuda.is_available():
         raise CallerError(

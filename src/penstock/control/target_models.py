@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from penstock.artifacts.model_prefix import ModelEntry, ModelPrefix
 from penstock.artifacts.sources.source import ArtifactSettings, shown_uri
-from penstock.control.instances.hosts import ANSWER_S, Host, MultiModel
+from penstock.control.instances.hosts import ANSWER_S, MultiModel, TargetModelHost
 from penstock.control.instances.instance_client import Json
 from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.control.target_model_rows import Row, rows_of
@@ -35,7 +35,7 @@ _PREFIXES_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class TargetModelPage:
     rows: list[Row]
     next_after: str  #: give it as `after`; empty: that was all
     prefix_error: PenstockError | None  #: why the prefix could not be listed
@@ -65,7 +65,7 @@ class TargetModels:
         self._record = record
         self._prefixes: dict[ModelSource, ModelPrefix] = {}
 
-    async def index(self, endpoint: str, *, after: str = "", limit: int = 100) -> Page:
+    async def index(self, endpoint: str, *, after: str = "", limit: int = 100) -> TargetModelPage:
         """The models in the order of their names: those below the prefix, and those that hosts
         know of. A prefix that can't be listed hides none that is loaded."""
         found = self._found(endpoint)
@@ -84,7 +84,9 @@ class TargetModels:
         pins = set(await self._record.pins(found.endpoint))
         page = [replace(row, pinned=row.pinned or row.model in pins) for row in rows[:limit]]
         more = len(rows) > limit
-        return Page(rows=page, next_after=page[-1].model if more else "", prefix_error=error)
+        return TargetModelPage(
+            rows=page, next_after=page[-1].model if more else "", prefix_error=error
+        )
 
     async def load(
         self, endpoint: str, model: str, *, wait_s: float = LOAD_S_MAX, if_room: bool = False
@@ -203,7 +205,7 @@ class TargetModels:
         return prefix
 
 
-async def _known_to(host: Host, after: str, limit: int) -> list[Json]:
+async def _known_to(host: TargetModelHost, after: str, limit: int) -> list[Json]:
     """What a host knows of models, as much at a time as does not hold up its requests; nothing of
     one that does not answer."""
     rows: list[Json] = []
@@ -221,20 +223,22 @@ async def _known_to(host: Host, after: str, limit: int) -> list[Json]:
     return rows
 
 
-def _story(host: Host, told: Json) -> dict[str, Any]:
+def _story(host: TargetModelHost, told: Json) -> dict[str, Any]:
     batcher = told.pop("copy", None)
     named = {"instance": host.instance_id, "copy": host.copy, "variant": host.variant}
     return named | told | ({"batcher": batcher} if batcher is not None else {})
 
 
-async def _load(host: Host, model: str, wait_s: float, if_room: bool) -> dict[str, Any]:
+async def _load(host: TargetModelHost, model: str, wait_s: float, if_room: bool) -> dict[str, Any]:
     told: Mapping[str, Any] = await host.call(
         timeout_s=wait_s + _TRAVEL_S, op="models", load=model, wait_s=wait_s, if_room=if_room
     )
     return {"instance": host.instance_id, "variant": host.variant} | dict(told)
 
 
-async def _all_of(hosts: Iterable[Host], **op: Any) -> list[tuple[Host, Json]]:
+async def _all_of(
+    hosts: Iterable[TargetModelHost], **op: Any
+) -> list[tuple[TargetModelHost, Json]]:
     """What each host answers; those that do not are left out. Raises the caller's errors."""
     hosts = list(hosts)
     told = await asyncio.gather(*(host.call(**op) for host in hosts), return_exceptions=True)

@@ -10,7 +10,7 @@ from penstock.core.deployment.deployment import VariantRoutes
 from penstock.core.request.admission import rows_together
 from penstock.core.request.holding import HOLD
 from penstock.core.routing.prefixes import TOKEN_BYTES
-from penstock.core.traffic.push_room import CopyLoad, overfull, room_of
+from penstock.core.traffic.push_room import CopyRoom, overfull, room_of
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.endpoint_table import Endpoint
 
@@ -71,7 +71,7 @@ class TrafficLoads:
             "cache_tokens": _cache_tokens(endpoint),
         }
 
-    def _room(self, endpoint: Endpoint, copies: list[CopyLoad]) -> int:
+    def _room(self, endpoint: Endpoint, copies: list[CopyRoom]) -> int:
         if not self._dispatcher.accepting:
             return 0
         return room_of(
@@ -83,7 +83,7 @@ class TrafficLoads:
     def _held(self, pool: VariantRoutes) -> bool:
         return pool.zero_capacity == HOLD if pool.zero_capacity else self._holds
 
-    def _copies(self, endpoint: Endpoint) -> list[CopyLoad]:
+    def _copies(self, endpoint: Endpoint) -> list[CopyRoom]:
         models = {pool.component or pool.name: pool.model for pool in endpoint.routes.variants}
         lane_s, row_s = endpoint.admission.lane_s, 0.0
         if not lane_s:
@@ -97,7 +97,7 @@ class TrafficLoads:
             else:  # the rows of an engine's run are the sequences of all its lanes together
                 rate_rps = (1 if endpoint.generates else lanes) / row_s if row_s > 0 else 0.0
             found.append(
-                CopyLoad(
+                CopyRoom(
                     outstanding=state.outstanding + state.others,
                     outstanding_max=state.outstanding_max + state.others,
                     at_once=lanes * rows_together(model),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.clock import Clock
-from penstock.core.batching.batcher import Action, Batcher, Expire, Refuse, RunBatch
+from penstock.core.batching.batcher import Action, Batcher, Expire, RefuseItem, RunBatch
 
 Item = TypeVar("Item")
 
@@ -143,7 +143,7 @@ class BatcherDriver(Generic[Item]):
         for action in actions:
             if type(action) is RunBatch:
                 self._run(action, [pop(ident) for ident in action.ids])
-            elif isinstance(action, Refuse | Expire):
+            elif isinstance(action, RefuseItem | Expire):
                 self._drop(pop(action.id), action.reason)
 
     def _wake_at(self, at: float | None) -> None:

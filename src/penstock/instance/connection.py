@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 _FRAME_BYTES_MAX = frames.HEAD.size + frames.PAYLOAD_BYTES_MAX
 
 
-class Host(Protocol):
+class ConnectionHost(Protocol):
     """What a connection needs of the instance."""
 
     copies: dict[int, AnyCopy]
@@ -59,7 +59,7 @@ class Connection(asyncio.Protocol, ReplySink):
         "_transport", "_until_taken", "full",
     )  # fmt: skip
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ConnectionHost) -> None:
         self._host = host
         self._decoder = frames.FrameDecoder(frames.TO_INSTANCE)
         self._stall = StallWatch(self._decoder)

@@ -26,7 +26,7 @@ class Listener(Protocol):
         """It is to send what `InFlightCounts.news` says, if that says anything."""
 
 
-class _Told:
+class _CountsTold:
     __slots__ = ("at", "changed", "own", "said", "timer")
 
     def __init__(self) -> None:
@@ -43,13 +43,13 @@ class InFlightCounts:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._total: dict[int, int] = {}  #: copy -> requests of all connections
-        self._by: dict[Listener, _Told] = {}  #: every connection that has requests, or asked
-        self._listeners: dict[Listener, _Told] = {}
+        self._by: dict[Listener, _CountsTold] = {}  #: every connection that has requests, or asked
+        self._listeners: dict[Listener, _CountsTold] = {}
 
     def listen(self, connection: Listener) -> None:
         """It is told from now on. Idempotent."""
         if connection not in self._listeners:
-            told = self._listeners[connection] = self._by.setdefault(connection, _Told())
+            told = self._listeners[connection] = self._by.setdefault(connection, _CountsTold())
             told.changed.update(self._total)
             self._soon(connection, told)
 
@@ -57,7 +57,7 @@ class InFlightCounts:
         """A request came for a copy."""
         told = self._by.get(connection)
         if told is None:
-            told = self._by[connection] = _Told()
+            told = self._by[connection] = _CountsTold()
         told.own[copy] = told.own.get(copy, 0) + 1
         self._total[copy] = self._total.get(copy, 0) + 1
         self._note(connection, copy)
@@ -102,11 +102,11 @@ class InFlightCounts:
                 if told.timer is None:
                     self._soon(connection, told)
 
-    def _soon(self, connection: Listener, told: _Told) -> None:
+    def _soon(self, connection: Listener, told: _CountsTold) -> None:
         delay_s = told.at + TELL_S - self._loop.time()
         told.timer = self._loop.call_later(max(0.0, delay_s), self._tell, connection, told)
 
-    def _tell(self, connection: Listener, told: _Told) -> None:
+    def _tell(self, connection: Listener, told: _CountsTold) -> None:
         told.timer = None
         if told.changed:
             connection.tell_counts()

@@ -10,7 +10,7 @@ from penstock.control.plane import ControlPlane
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.jobs.asynchronous.driver import CapacityWanted
 from penstock.jobs.asynchronous.parts import asynchronous_work
-from penstock.jobs.schedules.driver import Call, SchedulesDriver
+from penstock.jobs.schedules.driver import ControlPlaneCall, SchedulesDriver
 from penstock.jobs.schedules.service import Schedules
 from penstock.jobs.transform.driver import TransformDriver
 from penstock.metrics.counts.work_counts import WorkCounts
@@ -26,7 +26,7 @@ class OfflineWork:
         plane: ControlPlane,
         clock: Clock,
         *,
-        call: Call,
+        call: ControlPlaneCall,
         dispatcher: Dispatcher,
         metrics: MetricStore,
         counts: WorkCounts,

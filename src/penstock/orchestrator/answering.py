@@ -23,7 +23,7 @@ from penstock.orchestrator.passage import (
     WHOLE_BYTES_MAX,
     Passage,
 )
-from penstock.orchestrator.recording import Recorder
+from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import Region
 from penstock.orchestrator.table import TrafficTable
 
@@ -55,7 +55,7 @@ class Answering:
         regions: Mapping[str, Region],
         *,
         clock: Clock,
-        recorder: Recorder,
+        recorder: TrafficRecorder,
     ) -> None:
         self._forwarder = forwarder
         self._table = table

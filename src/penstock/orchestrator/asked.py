@@ -42,7 +42,7 @@ class Relay(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked:
+class OrchestratedRequest:
     """One request."""
 
     speech: Speech

@@ -20,7 +20,7 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
-from penstock.core.traffic.answers import NO_REGION_SERVES, Held, Refused, Sent
+from penstock.core.traffic.answers import NO_REGION_SERVES, HeldForRegion, Refused, Sent
 from penstock.core.traffic.health import SERVING, SLOW_START
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.deadlines import Deadlines
@@ -30,11 +30,11 @@ from penstock.gateway.http.call import Call
 from penstock.gateway.timers import Timers
 from penstock.orchestrator import refusals, requests
 from penstock.orchestrator.answering import Answering
-from penstock.orchestrator.asked import Asked
+from penstock.orchestrator.asked import OrchestratedRequest
 from penstock.orchestrator.holding import Holding
 from penstock.orchestrator.passage import WHOLE, Passage
 from penstock.orchestrator.picking import fits_elsewhere, pick
-from penstock.orchestrator.recording import Recorder
+from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import Region
 from penstock.orchestrator.table import TrafficTable
 
@@ -59,7 +59,7 @@ class Forwarder:
         clock: Clock,
         timers: Timers,
         limits: LimitConfig,
-        recorder: Recorder,
+        recorder: TrafficRecorder,
     ) -> None:
         self._table = table
         self._regions = regions
@@ -107,7 +107,7 @@ class Forwarder:
 
     # Requests
 
-    def take(self, call: Call, asked: Asked) -> None:
+    def take(self, call: Call, asked: OrchestratedRequest) -> None:
         """Sees to the answer of a request, now or later."""
         passage = Passage(self._answering, call, asked, self._table.of(asked.endpoint))
         call.context = passage
@@ -150,7 +150,7 @@ class Forwarder:
         answer = pick(self._table, passage, now=now)
         if isinstance(answer, Sent):
             self.send(passage, answer, now)
-        elif isinstance(answer, Held):
+        elif isinstance(answer, HeldForRegion):
             passage.ticket = answer.ticket
             passage.route = answer.reason
             passage.call.state = WAITING

@@ -11,7 +11,7 @@ from penstock.orchestrator.passage import Passage
 from penstock.orchestrator.table import EndpointTraffic, TrafficTable
 
 
-class Sender(Protocol):
+class HeldSender(Protocol):
     """Who carries out what is decided of a request that waited."""
 
     def send(self, passage: Passage, sent: Sent, now: float) -> None:
@@ -25,7 +25,7 @@ class Holding:
     """Of one orchestrator. Which of them may go is the routers' to say."""
 
     def __init__(
-        self, table: TrafficTable, sender: Sender, *, clock: Clock, timers: Timers
+        self, table: TrafficTable, sender: HeldSender, *, clock: Clock, timers: Timers
     ) -> None:
         self._table = table
         self._sender = sender

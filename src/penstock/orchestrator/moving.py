@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.core.traffic.ratios import RatioMemory, decide
-from penstock.orchestrator.shares import Shares
+from penstock.orchestrator.shares import TrafficShares
 from penstock.orchestrator.table import TrafficTable
 
 #: How often it is asked; how often shares move is its own to say.
@@ -16,7 +16,7 @@ EVERY_S: Final = 0.5
 class MovingShares:
     """Of one orchestrator. `move` each `EVERY_S`."""
 
-    def __init__(self, table: TrafficTable, shares: Shares, clock: Clock) -> None:
+    def __init__(self, table: TrafficTable, shares: TrafficShares, clock: Clock) -> None:
         self._table = table
         self._shares = shares
         self._monotonic = clock.monotonic

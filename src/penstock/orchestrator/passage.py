@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.gateway.http.asgi import head_of
 from penstock.gateway.http.call import Call
 from penstock.gateway.timers import TimerHandle
-from penstock.orchestrator.asked import Asked, Relay
+from penstock.orchestrator.asked import OrchestratedRequest, Relay
 from penstock.orchestrator.upstream import Headers
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Passage:
     )  # fmt: skip
 
     def __init__(
-        self, answering: Answering, call: Call, asked: Asked, traffic: EndpointTraffic
+        self, answering: Answering, call: Call, asked: OrchestratedRequest, traffic: EndpointTraffic
     ) -> None:
         self.answering = answering
         self.call = call

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.core.traffic.answers import NO_REGION_SERVES, Held, Refused, Sent
+from penstock.core.traffic.answers import NO_REGION_SERVES, HeldForRegion, Refused, Sent
 from penstock.orchestrator.passage import Passage
 from penstock.orchestrator.table import TrafficTable
 
 
-def pick(table: TrafficTable, passage: Passage, *, now: float) -> Sent | Held | Refused:
+def pick(table: TrafficTable, passage: Passage, *, now: float) -> Sent | HeldForRegion | Refused:
     """A region with a slot reserved there, a place in the queue here, or why there is neither."""
     asked, traffic = passage.asked, passage.traffic
     traffic.asked_at = now
@@ -32,7 +32,7 @@ def fits_elsewhere(table: TrafficTable, passage: Passage, region: str, *, now: f
     tried, passage.tried = passage.tried, (*passage.tried, region)
     answer = pick(table, passage, now=now)
     passage.tried = tried
-    if isinstance(answer, Held):
+    if isinstance(answer, HeldForRegion):
         router.withdraw(answer.ticket)
         return answer.reason != NO_REGION_SERVES
     if not isinstance(answer, Sent):

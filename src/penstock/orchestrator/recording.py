@@ -19,7 +19,7 @@ SIZE: Final = 16_384
 _OTHERS: Final = "(none)"
 
 
-class Recorder:
+class TrafficRecorder:
     """Of one orchestrator.
 
     Attributes:

@@ -103,14 +103,14 @@ def read_regions(path: Path, environ: Mapping[str, str] | None = None) -> Region
         tree = read_tree(content, str(path))
     except CallerError as error:
         raise _invalid(error.message, "Check the YAML of the file.") from error
-    return _Reader(path, os.environ if environ is None else environ).regions(tree)
+    return _RegionsReader(path, os.environ if environ is None else environ).regions(tree)
 
 
 def _invalid(message: str, hint: str) -> CallerError:
     return CallerError("regions-invalid", message, hint=hint)
 
 
-class _Reader:
+class _RegionsReader:
     def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
         self._path = path
         self._environ = environ

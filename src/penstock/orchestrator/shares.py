@@ -30,7 +30,7 @@ CHANGES_MAX: Final = 256
 BY_HAND: Final = "by-hand"
 
 
-class Shares:
+class TrafficShares:
     """The shares of one orchestrator."""
 
     def __init__(

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import orjson
 
 from penstock.orchestrator import requests
-from penstock.orchestrator.recording import Recorder
+from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import Region
 from penstock.orchestrator.upstream import Headers
 
@@ -23,7 +23,7 @@ _BYTES_MAX: Final = 1 << 20
 class Stories:
     """Asks the regions."""
 
-    def __init__(self, recorder: Recorder, regions: Mapping[str, Region]) -> None:
+    def __init__(self, recorder: TrafficRecorder, regions: Mapping[str, Region]) -> None:
         self._recorder = recorder
         self._regions = regions
 
@@ -38,7 +38,7 @@ class Stories:
         return story | {"in_region": await self._ask(region, story["region_request_id"])}
 
     async def _ask(self, region: Region, request_id: str) -> dict[str, Any]:
-        answer = _Answer()
+        answer = _AnswerStory()
         path = f"/admin/requests/{quote(request_id, safe='')}".encode()
         exchange = region.pool.ask(answer, requests.plain(path, region.access))
         try:
@@ -55,7 +55,7 @@ class Stories:
         return {"message": f"region {region.name} does not know it any more"}
 
 
-class _Answer:
+class _AnswerStory:
     def __init__(self) -> None:
         self.body = bytearray()
         self.ended = asyncio.Event()

@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.gateway.http.call import Call
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.tracing.tracing import INTEREST, TRACEPARENT, TRACESTATE
-from penstock.orchestrator.asked import Asked
+from penstock.orchestrator.asked import OrchestratedRequest
 from penstock.orchestrator.forwarder import Forwarder
 from penstock.orchestrator.passage import Passage
 
@@ -89,7 +89,7 @@ class TracedPassage:
             self.held_at = 0.0
 
 
-class Spans(Protocol):
+class RegionSpans(Protocol):
     """Where what is known of a request becomes spans."""
 
     def ended(
@@ -110,7 +110,7 @@ class TracingForwarder(Forwarder):
     interest = INTEREST
 
     def __init__(
-        self, spans: Spans, *, share: float, rng: random.Random, ids: RequestIds, **parts: Any
+        self, spans: RegionSpans, *, share: float, rng: random.Random, ids: RequestIds, **parts: Any
     ) -> None:
         """
         Args:
@@ -124,7 +124,7 @@ class TracingForwarder(Forwarder):
         self._ids = ids
         self._traced: dict[int, TracedPassage] = {}  #: by number of the request
 
-    def take(self, call: Call, asked: Asked) -> None:
+    def take(self, call: Call, asked: OrchestratedRequest) -> None:
         caller = _caller_of(call)
         context = trace_context.begin(caller, share=self._share, rng=self._rng)
         if context is None:

@@ -16,7 +16,7 @@ from penstock.core.apply.plan import Content
 from penstock.packaging.directory_store import DirectoryStore
 
 
-class Store(Protocol):
+class PackageStore(Protocol):
     """One location. Methods may be called by several threads; each raises `PenstockError`."""
 
     def contents(self, names: frozenset[str], *, all_of_ours: bool) -> Mapping[str, Content]:
@@ -32,7 +32,7 @@ class Store(Protocol):
         """Removes an archive or what was left over; nothing if it is gone."""
 
 
-def open_store(location: str) -> Store:
+def open_store(location: str) -> PackageStore:
     """The store of a location: s3://BUCKET/PREFIX/ or file:///FOLDER/."""
     if location.startswith("s3://"):
         from penstock.packaging.s3_store import S3Store  # noqa: PLC0415 - obstore, when it is used

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.core.apply.plan import Content, EndpointWish, Place, Wish
+from penstock.core.apply.plan import ArtifactPlace, Content, EndpointWish, PlanSpec
 from penstock.core.apply.versioned_names import versioned_name
 from penstock.errors import CallerError
 from penstock.packaging.apply_spec import MULTI_MODEL, ApplySpec, EndpointEntry, Selection
@@ -27,15 +27,15 @@ ALL_TRAFFIC = "AllTraffic"
 class Deployment:
     """All that several apply files ask for."""
 
-    artifacts: dict[Place, Content] = field(default_factory=dict)
-    sources: dict[Place, Path] = field(default_factory=dict)  #: archives to upload
+    artifacts: dict[ArtifactPlace, Content] = field(default_factory=dict)
+    sources: dict[ArtifactPlace, Path] = field(default_factory=dict)  #: archives to upload
     endpoints: list[EndpointWish] = field(default_factory=list)
     stacks: set[str] = field(default_factory=set)  #: whose endpoints these are
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Members of CreateModel by ModelName, of CreateEndpointConfig by EndpointConfigName."""
 
-    def wish(self) -> Wish:
-        return Wish(artifacts=self.artifacts, endpoints=tuple(self.endpoints))
+    def wish(self) -> PlanSpec:
+        return PlanSpec(artifacts=self.artifacts, endpoints=tuple(self.endpoints))
 
     def locations(self) -> list[str]:
         return sorted({place.location for place in self.artifacts})
@@ -158,7 +158,7 @@ class _Maker:
 
     def _place(self, entry: EndpointEntry, name: str, package: Package, *, key: str = "") -> str:
         """Asks for the package's archive at this place; its URI."""
-        place = Place(entry.location, name)
+        place = ArtifactPlace(entry.location, name)
         content = Content(digest=package.digest, size=package.size)
         if self._made.artifacts.setdefault(place, content) != content:
             raise self._spec.file.fail(

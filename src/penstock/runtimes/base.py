@@ -21,7 +21,7 @@ from penstock.wire.span_notes import SpanScope
 Tensors = Mapping[str, np.ndarray]
 
 
-class Asked(Protocol):
+class CallContext(Protocol):
     """What a call inherits from the request that it is made for."""
 
     @property
@@ -47,7 +47,7 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """`Asked`, written down."""
+    """`CallContext`, written down."""
 
     deadline: float | None = None
     alone: bool = False
@@ -70,7 +70,7 @@ class ModelCalls(Protocol):
         self,
         name: str,
         tensors: Tensors,
-        asked: Asked,
+        asked: CallContext,
         lane: Hashable,
         done: Callable[[dict[str, np.ndarray] | PenstockError | Returned], None],
         *,
@@ -158,7 +158,7 @@ class Payload:
     meta: bytes
     body: bytes
     timeout_s: float | None = None
-    asked: Asked | None = None  #: for calls that the model makes
+    asked: CallContext | None = None  #: for calls that the model makes
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from penstock.core.batching.batcher import Action, Batcher, RunBatch
 from penstock.core.request import retry
 from penstock.core.routing.rebalance import evenly
 from penstock.sim.events import BATCHER_TIMER, LANE_DONE, Event
-from penstock.sim.outcome import Outcome
-from penstock.sim.record import Recorder, batcher_row
+from penstock.sim.outcome import RunOutcome
+from penstock.sim.record import DecisionRecorder, batcher_row
 from penstock.sim.scenario import Scenario
 from penstock.sim.service import ServiceTimes
 from penstock.sim.workload import Arrival
@@ -86,8 +86,8 @@ class TwinCopy:
         gateway: Reports,
         service: ServiceTimes,
         events: list[Event],
-        recorder: Recorder,
-        outcome: Outcome,
+        recorder: DecisionRecorder,
+        outcome: RunOutcome,
         speed: float = 1.0,
     ) -> None:
         """`speed`: 2 halves the times that `service` says."""

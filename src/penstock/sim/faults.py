@@ -11,7 +11,7 @@ KINDS: Final = (COPY_LOST, COPY_HUNG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class WorkerDeath:
     """A copy's worker dies; what it had queued or running goes back to the gateway unanswered.
 
     Or its instance is stopped (SIGSTOP): its connection stands and it answers nothing, until it is

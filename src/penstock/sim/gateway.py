@@ -16,10 +16,10 @@ from penstock.core.request.admission import Admission, Refusal
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.sim.copy import SimulatedCopy
 from penstock.sim.events import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event
-from penstock.sim.outcome import Outcome
+from penstock.sim.outcome import RunOutcome
 from penstock.sim.outliers import TwinOutliers
 from penstock.sim.rebalancing import TwinRebalancing
-from penstock.sim.record import Recorder, admission_row, router_row
+from penstock.sim.record import DecisionRecorder, admission_row, router_row
 from penstock.sim.scenario import Scenario
 from penstock.sim.workload import Arrival, Workload
 
@@ -36,7 +36,7 @@ _HOLD = holding.HoldSpec(
 _GONE, _STAYS, _BLOCKS = "gone", "stays", "blocks"
 
 
-class Request:
+class SimulatedRequest:
     """A request in flight."""
 
     __slots__ = (
@@ -68,15 +68,15 @@ class TwinGateway:
         scenario: Scenario,
         seed: object,
         events: list[Event],
-        recorder: Recorder,
-        outcome: Outcome,
+        recorder: DecisionRecorder,
+        outcome: RunOutcome,
     ) -> None:
         routes = scenario.routes()
         self.router = EndpointRouter(routes, random.Random(f"{seed}/routing"))
         self.admission = Admission(scenario.admission_spec())
         self.workload = Workload(scenario.workload, seed, scenario.length_s)
         self.copies: dict[int, SimulatedCopy] = {}
-        self.requests: dict[int, Request] = {}  #: in flight, by number
+        self.requests: dict[int, SimulatedRequest] = {}  #: in flight, by number
         self._closed_loop = scenario.workload.arrivals == "closed-loop"
         self._timeout_s = scenario.timeout_s
         copies = sum(len(variant.copies) for variant in routes.variants)
@@ -95,7 +95,9 @@ class TwinGateway:
         self._recorder = recorder
         self._outcome = outcome
         self._variants = [variant.name for variant in routes.variants]
-        self._lines: dict[str, dict[int, Request]] = {}  #: of those that wait, oldest first
+        self._lines: dict[
+            str, dict[int, SimulatedRequest]
+        ] = {}  #: of those that wait, oldest first
         self._held_timer = False
         self._deadlines: list[tuple[float, int]] = []  #: (deadline, request), answered ones too
         self._deadlines_at = _INF
@@ -117,7 +119,7 @@ class TwinGateway:
             self._recorder.add(admission_row(now, number, refusal))
             self._turned_away(f"admission: {refusal.reason}", now)
             return
-        request = Request(number, arrival, now, deadline, arrival.variant)
+        request = SimulatedRequest(number, arrival, now, deadline, arrival.variant)
         answer = None
         if not self._must_wait(request):
             prompt = self._prompt(number, arrival)
@@ -140,7 +142,7 @@ class TwinGateway:
         begins = self.router.may_begin(self._lanes_each, variant=arrival.variant, component=None)
         return self.admission.stands(refusal, may_begin=begins)
 
-    def _must_wait(self, request: Request) -> bool:
+    def _must_wait(self, request: SimulatedRequest) -> bool:
         """Whether others wait for the copies that it asks for, and one of these is there."""
         line = self._lines.get(self._line_of(request), {})
         return any(not one.met for one in line.values()) and self.router.is_open(
@@ -151,7 +153,7 @@ class TwinGateway:
         """Requests that wait and never met a copy."""
         return sum(not one.met for line in self._lines.values() for one in line.values())
 
-    def _may_wait(self, request: Request, answer: NoRoute | None, now: float) -> bool:
+    def _may_wait(self, request: SimulatedRequest, answer: NoRoute | None, now: float) -> bool:
         """`answer`: the router's; None where others wait."""
         if answer is not None and answer.reason not in holding.NO_CAPACITY:
             return False
@@ -171,7 +173,7 @@ class TwinGateway:
     def _prompt(self, number: int, arrival: Arrival) -> bytes | None:
         return self.workload.prompt(number, arrival) if self.router.reads_prompts else None
 
-    def _send(self, request: Request, state: CopyState, now: float) -> None:
+    def _send(self, request: SimulatedRequest, state: CopyState, now: float) -> None:
         request.copy = state
         request.met = True
         # As in an INVOKE frame: whole milliseconds, rounded down, 0 would mean none.
@@ -187,12 +189,12 @@ class TwinGateway:
         if self._closed_loop:
             self._come_again(now)
 
-    def _answered(self, request: Request, now: float) -> None:
+    def _answered(self, request: SimulatedRequest, now: float) -> None:
         if request.copy is not None and self.router.learns:
             self.router.answered(request.copy, now=now)
         self._end(request, now)
 
-    def _end(self, request: Request, now: float) -> None:
+    def _end(self, request: SimulatedRequest, now: float) -> None:
         """Its last byte is written."""
         del self.requests[request.number]
         if request.copy is not None:
@@ -212,7 +214,7 @@ class TwinGateway:
             self._outcome.cancelled += 1
             self._end(request, now)
 
-    def _withdraw(self, request: Request, now: float) -> None:
+    def _withdraw(self, request: SimulatedRequest, now: float) -> None:
         """CANCEL to the copy, or out of those held."""
         self._leave(request)
         if request.copy is not None:
@@ -249,7 +251,7 @@ class TwinGateway:
             self._deadlines_at = heap[0][0]
             heappush(self._events, (heap[0][0], DEADLINES, 0, 0))
 
-    def _give_up(self, request: Request, why: str, now: float) -> None:
+    def _give_up(self, request: SimulatedRequest, why: str, now: float) -> None:
         self._outcome.ends[why] += 1
         self._end(request, now)
 
@@ -286,7 +288,7 @@ class TwinGateway:
             state.heard()
             self.outliers.heard[state.instance_id] += 1
 
-    def _heard(self, request: Request, took_s: float = 0.0) -> None:
+    def _heard(self, request: SimulatedRequest, took_s: float = 0.0) -> None:
         if request.copy is not None:
             request.copy.heard(took_s)
             self.outliers.heard[request.copy.instance_id] += 1
@@ -343,7 +345,7 @@ class TwinGateway:
                 request.past = request.past.after(retry.CONNECTION_LOST)
                 self._take_back(request, now)
 
-    def _on(self, copy: int) -> list[Request]:
+    def _on(self, copy: int) -> list[SimulatedRequest]:
         """The requests that a copy has, oldest first."""
         found = self.requests.values()
         return [one for one in found if one.copy is not None and one.copy.copy == copy]
@@ -373,7 +375,7 @@ class TwinGateway:
 
     # retries
 
-    def _take_back(self, request: Request, now: float) -> None:
+    def _take_back(self, request: SimulatedRequest, now: float) -> None:
         state = request.copy
         assert state is not None, f"request {request.number} came back from nowhere"
         request.copy = None
@@ -395,14 +397,16 @@ class TwinGateway:
         if self._route_again(request, now, was_held=False, leaves=(copy,)) != _GONE:
             self._hold(request, now)
 
-    def _pick(self, request: Request, exclude: tuple[int, ...], now: float) -> Routed | NoRoute:
+    def _pick(
+        self, request: SimulatedRequest, exclude: tuple[int, ...], now: float
+    ) -> Routed | NoRoute:
         prompt = self._prompt(request.number, request.arrival)
         answer = self.router.pick(variant=request.variant, exclude=exclude, prompt=prompt, now=now)
         self._recorder.add(router_row(now, request.number, answer))
         return answer
 
     def _route_again(
-        self, request: Request, now: float, *, was_held: bool, leaves: tuple[int, ...] = ()
+        self, request: SimulatedRequest, now: float, *, was_held: bool, leaves: tuple[int, ...] = ()
     ) -> str:
         """Whether it is on its way, and else whether others of its line may be.
 
@@ -427,22 +431,22 @@ class TwinGateway:
 
     # those that wait, as in gateway/dispatch/waiting.py
 
-    def _line_of(self, request: Request) -> str:
+    def _line_of(self, request: SimulatedRequest) -> str:
         only = self._variants[0] if len(self._variants) == 1 else ""
         return request.variant or only
 
-    def _hold(self, request: Request, now: float) -> None:
+    def _hold(self, request: SimulatedRequest, now: float) -> None:
         if retry.when_held(held=sum(map(len, self._lines.values()))).do == "give-up":
             self._give_up(request, "gateway: given-up", now)
             return
         self._wait(request, now)
 
-    def _wait(self, request: Request, now: float) -> None:
+    def _wait(self, request: SimulatedRequest, now: float) -> None:
         request.line = self._line_of(request)
         self._lines.setdefault(request.line, {})[request.number] = request
         self._set_held_timer(now)
 
-    def _leave(self, request: Request) -> None:
+    def _leave(self, request: SimulatedRequest) -> None:
         """Harmless for one that does not wait."""
         if request.line is not None:
             line = self._lines[request.line]

@@ -14,7 +14,7 @@ from penstock.core.batching.generation_steps import EngineModel
 from penstock.core.request import retry
 from penstock.sim.copy import Reports
 from penstock.sim.events import LANE_DONE, Event
-from penstock.sim.outcome import Outcome
+from penstock.sim.outcome import RunOutcome
 from penstock.sim.workload import Arrival
 
 
@@ -37,7 +37,7 @@ class TwinGenerationCopy:
         engine: EngineModel,
         gateway: Reports,
         events: list[Event],
-        outcome: Outcome,
+        outcome: RunOutcome,
     ) -> None:
         self._number = number
         self._engine = engine

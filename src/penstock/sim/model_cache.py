@@ -25,7 +25,7 @@ from penstock.core.residency import (
     Footprint,
     Load,
     Prepare,
-    Refuse,
+    RefuseParked,
     Residency,
     ResidencySpec,
     Unload,
@@ -35,7 +35,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class TargetSpec:
+class SimulatedModelSpec:
     """What one model is like in truth."""
 
     size: Footprint
@@ -46,13 +46,13 @@ class TargetSpec:
 @dataclass(frozen=True, slots=True)
 class Trace:
     name: str
-    models: Mapping[str, TargetSpec]
+    models: Mapping[str, SimulatedModelSpec]
     calls: tuple[tuple[float, str], ...]  #: (s, model), ascending
     budget: Footprint
 
 
 @dataclass(slots=True)
-class Outcome:
+class CacheOutcome:
     """What became of a trace."""
 
     calls: int = 0
@@ -100,7 +100,7 @@ class ModelCacheSim:
         self._unload_s = unload_s
         self._deadline_s = deadline_s
         self.residency = Residency(spec)
-        self.outcome = Outcome()
+        self.outcome = CacheOutcome()
         self._budget = spec.budget
         self._events: list[tuple[float, int, str, str]] = []
         self._order = count()
@@ -109,7 +109,7 @@ class ModelCacheSim:
         self._held: dict[str, Footprint] = {}  #: loaded or loading, in truth
         self._used = Footprint()
 
-    def run(self) -> Outcome:
+    def run(self) -> CacheOutcome:
         for at, model in self._trace.calls:
             self._run_until(at)
             self._call(model, at)
@@ -196,7 +196,7 @@ class ModelCacheSim:
         outcome.over_budget += not self._used.within(self._budget)
         self._later("loaded", model, now + target.load_s)
 
-    def _refuse(self, action: Refuse) -> None:
+    def _refuse(self, action: RefuseParked) -> None:
         parked = self._parked.get(action.model, [])
         if action.newest_only:
             parked.pop()
@@ -211,23 +211,23 @@ class ModelCacheSim:
 # catalogues
 
 
-def alike(number: int, *, mib: int = 100, load_s: float = 0.5) -> dict[str, TargetSpec]:
+def alike(number: int, *, mib: int = 100, load_s: float = 0.5) -> dict[str, SimulatedModelSpec]:
     """Models of one size."""
-    target = TargetSpec(Footprint(host_bytes=mib * MIB), load_s)
+    target = SimulatedModelSpec(Footprint(host_bytes=mib * MIB), load_s)
     return {f"model-{at:04}": target for at in range(number)}
 
 
-def mixed(number: int, rng: random.Random) -> dict[str, TargetSpec]:
+def mixed(number: int, rng: random.Random) -> dict[str, SimulatedModelSpec]:
     """Sizes over two orders of magnitude; loads that follow size only loosely."""
     targets = {}
     for at in range(number):
         mib = int(20 * 100 ** rng.random())
         load_s = (0.1 + mib / 1000) * 3 ** (2 * rng.random() - 1)
-        targets[f"model-{at:04}"] = TargetSpec(Footprint(host_bytes=mib * MIB), load_s)
+        targets[f"model-{at:04}"] = SimulatedModelSpec(Footprint(host_bytes=mib * MIB), load_s)
     return targets
 
 
-def budget_for(models: Mapping[str, TargetSpec], share: float) -> Footprint:
+def budget_for(models: Mapping[str, SimulatedModelSpec], share: float) -> Footprint:
     total = sum(target.size.host_bytes for target in models.values())
     return Footprint(host_bytes=int(total * share))
 
@@ -308,7 +308,9 @@ def traces(*, seed: int = 0, number: int = 100, length_s: float = 3600.0) -> lis
     same, various = alike(number), mixed(number, rng)
     names = list(same)
     at_a_rate = {"rate": 2.0, "length_s": length_s}
-    calls: list[tuple[str, Mapping[str, TargetSpec], float, tuple[tuple[float, str], ...]]] = [
+    calls: list[
+        tuple[str, Mapping[str, SimulatedModelSpec], float, tuple[tuple[float, str], ...]]
+    ] = [
         ("zipf", same, 0.3, zipf_calls(names, rng, **at_a_rate)),
         ("zipf-steep", same, 0.2, zipf_calls(names, rng, skew=1.4, **at_a_rate)),
         ("zipf-shifting", same, 0.3, zipf_calls(names, rng, shift_s=length_s / 6, **at_a_rate)),

@@ -16,7 +16,7 @@ def percentile(ascending: list[float], fraction: float) -> float:
     return ascending[max(0, math.ceil(fraction * len(ascending)) - 1)]
 
 
-class Outcome:
+class RunOutcome:
     """Counts of one run. Written by the twin on its hot path, so plain fields."""
 
     __slots__ = (

@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from penstock.core.batching.batcher import Action, Refuse, RunBatch
+from penstock.core.batching.batcher import Action, RefuseItem, RunBatch
 from penstock.core.request.admission import Refusal
 from penstock.core.routing import NoRoute, Routed
 
@@ -48,11 +48,11 @@ def batcher_row(at: float, copy: int, action: Action) -> Row:
             at, "batcher", copy, "run", action.lane, action.ids, action.rows, action.bucket,
             action.waited_s, action.queue_rows, action.reason,
         )  # fmt: skip
-    kind = "refuse" if isinstance(action, Refuse) else "expire"
+    kind = "refuse" if isinstance(action, RefuseItem) else "expire"
     return (at, "batcher", copy, kind, action.id, action.reason)
 
 
-class Recorder:
+class DecisionRecorder:
     """Digests rows as they come; keeps them only where asked to (tests compare whole lists)."""
 
     __slots__ = ("_hash", "_kept", "_rows", "count")

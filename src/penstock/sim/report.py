@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import CallerError
-from penstock.sim.record import Recorder
+from penstock.sim.record import DecisionRecorder
 from penstock.sim.scenario import Scenario, load_scenario
 from penstock.sim.twin import Twin
 
@@ -31,7 +31,7 @@ def scenario_files(paths: list[Path]) -> list[Path]:
 
 def run_scenario(scenario: Scenario, seed: int | None) -> dict[str, Any]:
     """One run, timed; the JSON-ready report of it."""
-    twin = Twin(scenario, seed=seed, recorder=Recorder())
+    twin = Twin(scenario, seed=seed, recorder=DecisionRecorder())
     started = time.perf_counter()
     outcome = twin.run()
     real_s = time.perf_counter() - started

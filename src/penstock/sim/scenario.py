@@ -23,7 +23,7 @@ from penstock.core.deployment.deployment import (
 )
 from penstock.core.request.admission import AdmissionSpec
 from penstock.errors import CallerError
-from penstock.sim.faults import KINDS, Fault
+from penstock.sim.faults import KINDS, WorkerDeath
 from penstock.sim.service import ServiceSpec
 from penstock.sim.workload import ARRIVALS, WorkloadSpec
 
@@ -63,7 +63,7 @@ class Scenario:
     workload: WorkloadSpec
     service: ServiceSpec
     generation: GenerationSpec | None = None  #: copies generate; instead of batching and service
-    faults: tuple[Fault, ...] = field(default_factory=tuple)
+    faults: tuple[WorkerDeath, ...] = field(default_factory=tuple)
     timeout_s: float = 60.0  #: the gateway's limit on every request
 
     def __post_init__(self) -> None:
@@ -140,7 +140,7 @@ def load_scenario(path: Path) -> Scenario:
                 for index, entry in enumerate(_list(value, at))
             ),
             "faults": lambda value, at: tuple(
-                _read(Fault, entry, f"{at}[{index}]")
+                _read(WorkerDeath, entry, f"{at}[{index}]")
                 for index, entry in enumerate(_list(value, at))
             ),
             "batching": lambda value, at: _read(BatchSpec, value, at, {"runs_measured": _runs}),
@@ -228,7 +228,7 @@ def _check(scenario: Scenario, where: str) -> None:
             raise _wrong(f"{where}: {key}", f"not valid; allowed: {allowed}")
 
 
-def _apart(faults: tuple[Fault, ...]) -> bool:
+def _apart(faults: tuple[WorkerDeath, ...]) -> bool:
     """Whether each copy is back before it is lost again."""
     back_at: dict[int, float] = {}
     for fault in sorted(faults, key=lambda fault: fault.at_s):

@@ -17,8 +17,8 @@ from penstock.sim.events import ARRIVAL, FAULT, Event
 from penstock.sim.faults import COPY_HUNG
 from penstock.sim.gateway import TwinGateway
 from penstock.sim.generation_copy import TwinGenerationCopy, engine_noise
-from penstock.sim.outcome import Outcome
-from penstock.sim.record import Recorder
+from penstock.sim.outcome import RunOutcome
+from penstock.sim.record import DecisionRecorder
 from penstock.sim.scenario import Scenario
 from penstock.sim.service import ServiceTimes
 
@@ -31,11 +31,15 @@ class Twin:
     """One run of a scenario. The seed, unless given, is the scenario's own."""
 
     def __init__(
-        self, scenario: Scenario, *, seed: int | None = None, recorder: Recorder | None = None
+        self,
+        scenario: Scenario,
+        *,
+        seed: int | None = None,
+        recorder: DecisionRecorder | None = None,
     ) -> None:
         seed = scenario.seed if seed is None else seed
-        self.recorder = recorder or Recorder()
-        self.outcome = Outcome(scenario.batching.priorities)
+        self.recorder = recorder or DecisionRecorder()
+        self.outcome = RunOutcome(scenario.batching.priorities)
         self._scenario = scenario
         self._events: list[Event] = []
         self.gateway = TwinGateway(scenario, seed, self._events, self.recorder, self.outcome)
@@ -63,7 +67,7 @@ class Twin:
             scenario.speeds()[number],
         )
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """From the first arrival until nothing is in flight."""
         gateway = self.gateway
         for number, fault in enumerate(self._scenario.faults):

@@ -25,7 +25,7 @@ from penstock.artifacts.description.description import ModelDescription
 from penstock.errors import ModelError
 from penstock.sim.outcome import percentile
 from penstock.tune.load import open_loop
-from penstock.tune.search import Point
+from penstock.tune.search import SearchPoint
 from penstock.tune.settings import Setting
 
 _START_S_MAX = 120.0
@@ -42,7 +42,7 @@ class LiveServer:
         self._port = port
         self._body = body
 
-    def run(self, at: int, setting: Setting, rate_rps: float, seconds: float) -> Point:
+    def run(self, at: int, setting: Setting, rate_rps: float, seconds: float) -> SearchPoint:
         """One load on the candidate number `at`."""
         load = open_loop(
             self._host,
@@ -54,7 +54,7 @@ class LiveServer:
             seed=at + 1,
         )
         figures = asyncio.run(load)
-        return Point(
+        return SearchPoint(
             setting,
             rate_rps,
             figures.answered / figures.seconds,

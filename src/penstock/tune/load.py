@@ -32,7 +32,7 @@ class Figures:
 class _Connection(asyncio.Protocol):
     """One kept-alive connection with one request on its way at a time."""
 
-    def __init__(self, load: _Load) -> None:
+    def __init__(self, load: _OfferedLoad) -> None:
         self._load = load
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -64,7 +64,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
 
-class _Load:
+class _OfferedLoad:
     def __init__(self, request: bytes) -> None:
         self._request = request
         self.idle: list[_Connection] = []
@@ -105,7 +105,7 @@ async def open_loop(
         f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     ).encode() + body
-    load = _Load(request)
+    load = _OfferedLoad(request)
     loop = asyncio.get_running_loop()
     connections = []
     for _ in range(_CONNECTIONS):

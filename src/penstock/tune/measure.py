@@ -30,7 +30,7 @@ _RUNS_MIN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredTimes:
     """Run times for one choice of lanes and threads."""
 
     lanes: int
@@ -70,7 +70,7 @@ def measure(
     sizes: list[tuple[int, int]],
     size_s: float,
     cache_dir: Path | None = None,
-) -> Measured:
+) -> MeasuredTimes:
     """Times each (rows, bucket) of `sizes` for about `size_s`. Raises ModelError, CallerError."""
     context = LoadContext(
         model_dir=model_dir,
@@ -90,7 +90,7 @@ def measure(
             runs_s[rows, bucket] += _timed(runtime, inputs, size_s / 2)
     finally:
         runtime.close()
-    return Measured(lanes, threads, runs_s)
+    return MeasuredTimes(lanes, threads, runs_s)
 
 
 def check_tunable(description: ModelDescription) -> None:

@@ -28,8 +28,8 @@ from penstock.sim.service import ServiceSpec
 from penstock.tune.bodies import body_of
 from penstock.tune.host import HostCost, measure_host
 from penstock.tune.live import LiveServer, serving
-from penstock.tune.measure import Measured, check_tunable, measure
-from penstock.tune.search import Found, Point, likely_rps, simulate, sustainable
+from penstock.tune.measure import MeasuredTimes, check_tunable, measure
+from penstock.tune.search import SearchPoint, SearchResult, likely_rps, simulate, sustainable
 from penstock.tune.settings import Setting, lane_choices, row_choices, with_delays
 
 _MEASURE_SHARE = 0.3
@@ -64,8 +64,8 @@ class Verified:
     """A candidate on the real server."""
 
     setting: Setting
-    twin: Point  #: the twin at the rate that the server was found to sustain
-    live: Found
+    twin: SearchPoint  #: the twin at the rate that the server was found to sustain
+    live: SearchResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Tuned:
     """All that a tuning found. `chosen` is None where nothing is within the latency."""
 
     spec: TuneSpec
-    found: tuple[Found, ...]  #: by the twin, best first
+    found: tuple[SearchResult, ...]  #: by the twin, best first
     verified: tuple[Verified, ...]
     chosen: Setting | None
     left_out: tuple[str, ...]
@@ -167,12 +167,12 @@ def _host(
     return host
 
 
-def unlike(found: list[Found]) -> list[Found]:
+def unlike(found: list[SearchResult]) -> list[SearchResult]:
     """What is worth a live look: the best of each choice of lanes and threads, whose share of the
     machine the twin can't judge; then the best of each other kind of delay. Near twins of either
     would tell nothing new."""
-    firsts: dict[tuple[object, ...], Found] = {}
-    others: dict[tuple[object, ...], Found] = {}
+    firsts: dict[tuple[object, ...], SearchResult] = {}
+    others: dict[tuple[object, ...], SearchResult] = {}
     for each in found:
         setting = each.setting
         lanes = (setting.lanes, setting.threads)
@@ -190,13 +190,13 @@ def _measured(
     cache_dir: Path,
     say: Callable[[str], None],
     left_out: list[str],
-) -> list[Measured]:
+) -> list[MeasuredTimes]:
     buckets = sorted({_bucket(description, tokens) for tokens in spec.tokens})
     sizes = [(rows, bucket) for bucket in buckets for rows in row_choices(spec.rows_max)]
     choices = lane_choices(spec.cores)
     until = time.monotonic() + spec.budget_s * _MEASURE_SHARE
     size_s = min(1.0, spec.budget_s * _MEASURE_SHARE / (len(choices) * len(sizes)))
-    measured: list[Measured] = []
+    measured: list[MeasuredTimes] = []
     for lanes, threads in choices:
         if measured and time.monotonic() >= until:
             left_out.append(f"measuring {lanes} lanes of {threads} threads")
@@ -227,14 +227,14 @@ def _searched(
     until: float,
     say: Callable[[str], None],
     left_out: list[str],
-) -> list[Found]:
+) -> list[SearchResult]:
     """All settings without a delay, then other delays for the best; best rate first."""
 
-    def look(setting: Setting, start_rps: float = 0.0) -> Found:
+    def look(setting: Setting, start_rps: float = 0.0) -> SearchResult:
         service = services[setting.lanes, setting.threads]
         start_rps = start_rps or likely_rps(setting, service, _bucket(description, spec.tokens[0]))
 
-        def run(rate_rps: float) -> Point:
+        def run(rate_rps: float) -> SearchPoint:
             return simulate(setting, description, service, spec.tokens, rate_rps)
 
         return sustainable(run, setting, spec.p99_s, start_rps)
@@ -245,7 +245,7 @@ def _searched(
         for rows in row_choices(spec.rows_max)
     ]
     say(f"searching {len(firsts)} settings in the twin")
-    found: list[Found] = []
+    found: list[SearchResult] = []
     for at, setting in enumerate(firsts):
         if found and time.monotonic() >= until:
             left_out.append(f"{len(firsts) - at} settings in the twin")
@@ -271,7 +271,7 @@ def _verified(
     description: ModelDescription,
     spec: TuneSpec,
     services: dict[tuple[int, int], ServiceSpec],
-    candidates: list[Found],
+    candidates: list[SearchResult],
     left_s: float,
     say: Callable[[str], None],
 ) -> tuple[Verified, ...]:
@@ -295,9 +295,11 @@ def _verified(
     return tuple(verified)
 
 
-def _loaded(server: LiveServer, at: int, candidate: Found, p99_s: float, loads: int) -> Found:
+def _loaded(
+    server: LiveServer, at: int, candidate: SearchResult, p99_s: float, loads: int
+) -> SearchResult:
     """The highest rate within the latency that a few short loads can find."""
-    points: list[Point] = []
+    points: list[SearchPoint] = []
     low, high = 0.0, math.inf
     rate_rps = min(candidate.rate_rps * _LIVE_FIRST_SHARE, _LIVE_FIRST_RPS_MAX)
     for _ in range(loads):
@@ -317,7 +319,7 @@ def _loaded(server: LiveServer, at: int, candidate: Found, p99_s: float, loads: 
         key=lambda point: point.rate_rps,
         default=None,
     )
-    return Found(candidate.setting, best, tuple(points))
+    return SearchResult(candidate.setting, best, tuple(points))
 
 
 def _body(model_dir: Path, description: ModelDescription, tokens: int) -> bytes:

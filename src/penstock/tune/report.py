@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.tune.procedure import Tuned
-from penstock.tune.search import Found, Point, pareto
+from penstock.tune.search import SearchPoint, SearchResult, pareto
 from penstock.tune.settings import Setting
 
 COLUMNS = (
@@ -35,7 +35,7 @@ def rows(tuned: Tuned) -> list[tuple[str, ...]]:
     return table
 
 
-def _rate(found: Found) -> tuple[str, str]:
+def _rate(found: SearchResult) -> tuple[str, str]:
     if found.best is None:
         return "none", ""
     return f"{found.best.rate_rps:.0f}", f"{found.best.p99_s * 1e3:.1f}"
@@ -76,7 +76,7 @@ def _setting(setting: Setting) -> dict[str, Any]:
     }
 
 
-def _best(found: Found) -> dict[str, Any]:
+def _best(found: SearchResult) -> dict[str, Any]:
     best = found.best
     return {
         "rate_rps": found.rate_rps,
@@ -111,7 +111,7 @@ def plot(tuned: Tuned) -> str:
     return "\n".join(lines)
 
 
-def points_of(tuned: Tuned) -> list[Point]:
+def points_of(tuned: Tuned) -> list[SearchPoint]:
     """The twin's runs that are worth a place in a plot."""
     return [
         point

@@ -28,7 +28,7 @@ _UNANSWERED_MAX = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SearchPoint:
     """One run: a setting under a load, in the twin or live."""
 
     setting: Setting
@@ -42,12 +42,12 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """A setting, its best point within the bound, and all that was looked at for it."""
 
     setting: Setting
-    best: Point | None  #: None: not even the lowest rate is within the bound
-    points: tuple[Point, ...]
+    best: SearchPoint | None  #: None: not even the lowest rate is within the bound
+    points: tuple[SearchPoint, ...]
 
     @property
     def rate_rps(self) -> float:
@@ -60,7 +60,7 @@ def simulate(
     service: ServiceSpec,
     lengths: tuple[int, ...],
     rate_rps: float,
-) -> Point:
+) -> SearchPoint:
     """One run of the twin."""
     scenario = Scenario(
         name="tune",
@@ -81,7 +81,7 @@ def simulate(
     latencies_s = sorted(each for level in outcome.latencies_s for each in level)
     span_s = max(scenario.length_s, outcome.answered_at)
     requests = max(1, outcome.requests)
-    return Point(
+    return SearchPoint(
         setting,
         rate_rps,
         len(latencies_s) / span_s,
@@ -97,10 +97,10 @@ def likely_rps(setting: Setting, service: ServiceSpec, bucket: int) -> float:
 
 
 def sustainable(
-    run: Callable[[float], Point], setting: Setting, p99_s: float, start_rps: float
-) -> Found:
+    run: Callable[[float], SearchPoint], setting: Setting, p99_s: float, start_rps: float
+) -> SearchResult:
     """The highest rate within the bound; `run` tells what comes of one rate."""
-    points: list[Point] = []
+    points: list[SearchPoint] = []
 
     def good(rate_rps: float) -> bool:
         points.append(run(rate_rps))
@@ -126,12 +126,12 @@ def sustainable(
         key=lambda point: point.rate_rps,
         default=None,
     )
-    return Found(setting, best, tuple(points))
+    return SearchResult(setting, best, tuple(points))
 
 
-def pareto(points: list[Point]) -> list[Point]:
+def pareto(points: list[SearchPoint]) -> list[SearchPoint]:
     """Those that no other beats in both rate and latency, by rising rate."""
-    front: list[Point] = []
+    front: list[SearchPoint] = []
     for point in sorted(points, key=lambda point: (-point.answered_rps, point.p99_s)):
         if not front or point.p99_s < front[-1].p99_s:
             front.append(point)

@@ -10,7 +10,7 @@ import pytest
 from tests.runtimes import seq2seq_models as tiny
 
 from penstock.artifacts.description import model_yaml
-from penstock.compile.seq2seq.seq2seq import Wanted, compile_seq2seq
+from penstock.compile.seq2seq.seq2seq import Seq2SeqSpec, compile_seq2seq
 from penstock.errors import CallerError, ModelError
 
 
@@ -25,7 +25,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_fp32_answers_are_the_sources_and_the_artifact_describes_itself(
     source: Path, tmp_path: Path
 ) -> None:
-    parity = compile_seq2seq(source, tmp_path / "out", Wanted(precision="f32", name="spelling"))
+    parity = compile_seq2seq(
+        source, tmp_path / "out", Seq2SeqSpec(precision="f32", name="spelling")
+    )
     assert (parity.agreement, parity.token_agreement) == (1.0, 1.0)
     description = model_yaml.load(tmp_path / "out")
     assert (description.runtime, description.task) == ("seq2seq", "text2text-generation")
@@ -40,8 +42,10 @@ def test_fp32_answers_are_the_sources_and_the_artifact_describes_itself(
 def test_smaller_weights_make_smaller_files(
     source: Path, tmp_path: Path, precision: str, part: float
 ) -> None:
-    compile_seq2seq(source, tmp_path / "whole", Wanted(precision="f32"))
-    compile_seq2seq(source, tmp_path / "small", Wanted(precision=precision, difference_max=1.0))
+    compile_seq2seq(source, tmp_path / "whole", Seq2SeqSpec(precision="f32"))
+    compile_seq2seq(
+        source, tmp_path / "small", Seq2SeqSpec(precision=precision, difference_max=1.0)
+    )
     whole = (tmp_path / "whole" / "decoder.bin").stat().st_size
     assert (tmp_path / "small" / "decoder.bin").stat().st_size < part * whole
     computed = model_yaml.load(tmp_path / "small").precision
@@ -50,7 +54,7 @@ def test_smaller_weights_make_smaller_files(
 
 def test_a_compile_whose_parity_fails_leaves_nothing(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
-        compile_seq2seq(source, tmp_path / "out", Wanted(precision="int8", difference_max=0.0))
+        compile_seq2seq(source, tmp_path / "out", Seq2SeqSpec(precision="int8", difference_max=0.0))
     assert caught.value.code == "parity-failed"
     assert list(tmp_path.iterdir()) == []
 
@@ -80,6 +84,6 @@ def test_what_cannot_be_compiled_is_named_and_leaves_nothing(
         config = json.loads((changed / "config.json").read_text())
         (changed / "config.json").write_text(json.dumps(config | change))
     with pytest.raises((CallerError, ModelError)) as caught:
-        compile_seq2seq(changed, out, Wanted(precision=change.get("precision", "f32")))
+        compile_seq2seq(changed, out, Seq2SeqSpec(precision=change.get("precision", "f32")))
     assert caught.value.code == code
     assert not out.exists()

@@ -25,7 +25,7 @@ from penstock.clock import SystemClock
 from penstock.compile.seq2seq.torch_seq2seq import as_programs, write_programs
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.loader import load_seq2seq_model
-from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
+from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob
 from penstock.runtimes.seq2seq.request import GenerationRequest
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -69,7 +69,9 @@ def decode(model: Any, asked: list[tuple[list[int], GenerationRequest]]) -> list
     loop = DecodeLoop(model, SystemClock(), start_id=0, eos_ids=(1,))
     answers: dict[int, Any] = {}
     for at, (source, request) in enumerate(asked):
-        loop.add(Job(source, request, lambda outcome, at=at: answers.setdefault(at, outcome)))
+        loop.add(
+            DecodingJob(source, request, lambda outcome, at=at: answers.setdefault(at, outcome))
+        )
     while loop.busy:
         loop.turn()
         loop.stepper.check_invariants()

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from penstock.core.jobs.progress import JobProgress, Pace
+from penstock.core.jobs.progress import JobPace, JobProgress
 
 
 def test_nothing_is_known_before_two_moments_were_told_of() -> None:
     progress = JobProgress(bytes_total=1000)
-    assert progress.pace(now=5.0) == Pace(None, None)
+    assert progress.pace(now=5.0) == JobPace(None, None)
     progress.under_way((0, 0), 10, now=5.0)
-    assert progress.pace(now=5.0) == Pace(None, None)
+    assert progress.pace(now=5.0) == JobPace(None, None)
     progress.under_way((0, 0), 20, now=7.0)
-    assert progress.pace(now=7.0) == Pace(5.0, None)  # of a record nobody knows the bytes yet
+    assert progress.pace(now=7.0) == JobPace(5.0, None)  # of a record nobody knows the bytes yet
 
 
 def test_what_is_left_is_bytes_at_the_bytes_that_a_record_has() -> None:
     progress = JobProgress(bytes_total=1000)
     progress.under_way((0, 0), 0, now=0.0)
     progress.done((0, 0), 50, 500, now=10.0)  # 5 records/s of 10 bytes
-    assert progress.pace(now=10.0) == Pace(5.0, 10.0)
+    assert progress.pace(now=10.0) == JobPace(5.0, 10.0)
     progress.under_way((0, 1), 25, now=15.0)
     assert (progress.records, progress.bytes_in) == (75, 750)
-    assert progress.pace(now=15.0) == Pace(5.0, 5.0)
+    assert progress.pace(now=15.0) == JobPace(5.0, 5.0)
 
 
 def test_the_rate_is_that_of_the_last_half_minute() -> None:
@@ -45,13 +45,13 @@ def test_a_slow_job_has_an_end_too() -> None:
     progress = JobProgress(bytes_total=300, records=10, bytes_in=100)
     progress.under_way((0, 0), 0, now=0.0)
     progress.under_way((0, 0), 10, now=20.0)
-    assert progress.pace(now=20.0) == Pace(0.5, 20.0)
+    assert progress.pace(now=20.0) == JobPace(0.5, 20.0)
 
 
 def test_one_moment_is_no_rate_however_long_ago_it_was() -> None:
     progress = JobProgress(bytes_total=300, records=10, bytes_in=100)
     progress.under_way((0, 0), 5, now=0.0)
-    assert progress.pace(now=10.0) == Pace(None, None)
+    assert progress.pace(now=10.0) == JobPace(None, None)
 
 
 def test_the_rate_is_from_the_last_moment_before_the_window() -> None:
@@ -69,7 +69,7 @@ def test_a_job_that_stands_still_has_no_end_in_sight() -> None:
     progress = JobProgress(bytes_total=1000, records=10, bytes_in=100)
     progress.under_way((0, 0), 5, now=0.0)
     progress.under_way((0, 0), 5, now=10.0)
-    assert progress.pace(now=10.0) == Pace(0.0, None)
+    assert progress.pace(now=10.0) == JobPace(0.0, None)
 
 
 def test_moments_that_are_told_in_one_burst_are_one() -> None:
@@ -88,7 +88,7 @@ def test_a_span_that_is_begun_anew_takes_its_records_back() -> None:
     assert (progress.records, progress.refused_under_way) == (50, 2)
     progress.not_done((0, 1), now=2.0)
     assert (progress.records, progress.refused_under_way) == (10, 0)
-    assert progress.pace(now=2.0) == Pace(None, None)  # what was read does not count as speed
+    assert progress.pace(now=2.0) == JobPace(None, None)  # what was read does not count as speed
     progress.not_done((0, 7), now=3.0)  # had told nothing yet
     progress.under_way((0, 1), 10, now=4.0)
     assert progress.pace(now=4.0).records_per_s == 5.0

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from tests.core.residency.residency_words import Host, bytes_
 
-from penstock.core.residency import GDSF, LRU, Admit, Load, Prepare, Refuse, Unload
+from penstock.core.residency import GDSF, LRU, Admit, Load, Prepare, RefuseParked, Unload
 
 
 def test_455_loading_one_model_does_not_evict_many() -> None:
@@ -49,7 +49,7 @@ def test_455_a_model_too_large_for_the_budget_evicts_nobody() -> None:
     host = Host(100)
     for at in range(10):
         host.bring(f"m-{at}", 10, float(at))
-    assert [type(action) for action in host.ask("new", 101, 100.0)] == [Refuse]
+    assert [type(action) for action in host.ask("new", 101, 100.0)] == [RefuseParked]
     assert len(host.loaded_models) == 10
 
 
@@ -97,7 +97,7 @@ def test_82_a_shortage_of_accelerator_memory_evicts_nobody_who_holds_none() -> N
 def test_82_plenty_of_host_memory_is_no_accelerator_memory() -> None:
     host = Host(1000, 0)
     (refused,) = host.ask("new", bytes_(10, 1), 0.0)
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, RefuseParked)
     assert refused.reason == "larger-than-budget"
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.core.residency.residency_words import Host, bytes_
 
 from penstock.core.residency import Footprint, ResidencySpec
-from penstock.core.residency.story import Story
+from penstock.core.residency.story import ResidencyStory
 from penstock.errors import CallerError
 
 
@@ -134,7 +134,7 @@ def test_the_state_of_a_host_is_told_whole() -> None:
 
 
 def test_a_story_keeps_its_last_sixteen_events() -> None:
-    story = Story()
+    story = ResidencyStory()
     for at in range(20):
         story.tell("load", f"reason-{at}", now=float(at))
     told = story.told(now=20.0)
@@ -142,7 +142,7 @@ def test_a_story_keeps_its_last_sixteen_events() -> None:
 
 
 def test_refusals_in_a_row_for_one_reason_are_one_event() -> None:
-    story = Story()
+    story = ResidencyStory()
     story.tell("loaded", "first-call", now=0.0)
     for at in range(50):
         story.tell("refused", "no-room", now=float(at), text="full")

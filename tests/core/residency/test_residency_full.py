@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.core.residency.residency_words import Host
 
-from penstock.core.residency import Action, Load, Prepare, Refuse, Unload
+from penstock.core.residency import Action, Load, Prepare, RefuseParked, Unload
 
 
 def full(host: Host, model: str, now: float) -> list[Action]:
@@ -56,7 +56,7 @@ def test_a_server_that_is_full_with_no_model_can_not_hold_this_one() -> None:
     host = Host()
     host.ask("a", 1, 0.0)
     message = "the server has no memory for model a, and has no other model"
-    assert full(host, "a", 1.0) == [Refuse("a", "load-failed", message, 5.0)]
+    assert full(host, "a", 1.0) == [RefuseParked("a", "load-failed", message, 5.0)]
 
 
 def test_a_server_that_is_full_while_a_model_answers_loses_an_idle_one() -> None:
@@ -83,5 +83,5 @@ def test_how_long_a_first_load_takes_is_guessed_by_others_and_hardly_by_its_size
     host.prepared("large", 5000, 10.0)
     assert host.request("large", 10.5, 12.5) == []
     refused, *_ = host.request("large", 11.0, 11.9)
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, RefuseParked)
     assert refused.reason == "not-in-time"

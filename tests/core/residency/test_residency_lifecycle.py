@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.residency.residency_words import Host
 
-from penstock.core.residency import Admit, Load, Prepare, Refuse, Unload
+from penstock.core.residency import Admit, Load, Prepare, RefuseParked, Unload
 
 # wishes
 
@@ -33,7 +33,7 @@ def test_a_wish_that_can_not_be_is_refused_though_nobody_is_parked() -> None:
     host = Host()
     host.wish("a", 0.0)
     (refused,) = host.prepared("a", 101, 1.0)
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, RefuseParked)
     assert refused.reason == "larger-than-budget"
 
 
@@ -43,7 +43,7 @@ def test_a_wish_outlives_the_callers_that_came_for_it_too() -> None:
     host.wish("a", 1.0)
     host.request("a", 2.0, 5.0)
     (refused,) = host.timer(5.0)
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, RefuseParked)
     assert host.machine.snapshot()["queue"] == ["running", "a"]
     host.failed("running", 6.0)
     assert host.explain("a")["state"] == "preparing"
@@ -250,7 +250,7 @@ def test_an_artifact_that_is_gone_is_what_callers_are_told() -> None:
     assert host.unloaded("a", 2.0) == [Prepare("a", "prefetch")]
     assert host.request("a", 2.5) == []
     assert host.failed("a", 3.0, "no such artifact", permanent=True) == [
-        Refuse("a", "load-failed", "no such artifact", None)
+        RefuseParked("a", "load-failed", "no such artifact", None)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.core.residency.residency_words import Host, bytes_
 
-from penstock.core.residency import Admit, Load, Refuse, Unload
+from penstock.core.residency import Admit, Load, RefuseParked, Unload
 
 
 def test_a_model_that_took_more_than_its_estimate_is_made_up_for_by_idle_ones() -> None:
@@ -76,7 +76,9 @@ def test_a_model_that_outgrew_the_budget_alone_goes_into_quarantine() -> None:
     assert host.measured(3.0, a=91) == [Unload("b", "over-budget")]
     assert not host.machine.is_loaded("a")
     message = "model a takes 0 MiB, and the budget is 0 MiB"
-    assert host.request("a", 4.0) == [Refuse("a", "quarantined", message, 59.0, newest_only=True)]
+    assert host.request("a", 4.0) == [
+        RefuseParked("a", "quarantined", message, 59.0, newest_only=True)
+    ]
     assert host.explain("a", 4.0)["state"] == "draining"
     assert host.idle("a", 5.0) == [Unload("a", "outgrown")]
     host.unloaded("a", 6.0)

@@ -18,7 +18,7 @@ from penstock.core.residency import (
     Footprint,
     Load,
     Prepare,
-    Refuse,
+    RefuseParked,
     Residency,
     ResidencySpec,
     Unload,
@@ -104,7 +104,7 @@ class ResidencyMachine(RuleBasedStateMachine):
                 for one in world.parked.pop(model):
                     self.send(model)
                     world.ended[one.number] = "admitted"
-            elif isinstance(action, Refuse):
+            elif isinstance(action, RefuseParked):
                 self.refuse(action)
             elif isinstance(action, Unload):
                 assert model in world.loaded, "unloads what is not loaded"
@@ -129,7 +129,7 @@ class ResidencyMachine(RuleBasedStateMachine):
                     assert world.used.within(self.spec.budget), "above the budget"
                 self.later(self.times[model] if kind == "loaded" else 0.2, kind, model)
 
-    def refuse(self, action: Refuse) -> None:
+    def refuse(self, action: RefuseParked) -> None:
         parked = self.world.parked.get(action.model, [])
         if action.newest_only:
             refused = [parked.pop()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.residency.residency_words import Host, bytes_
 
-from penstock.core.residency import Admit, Footprint, Load, Prepare, Refuse, Unload
+from penstock.core.residency import Admit, Footprint, Load, Prepare, RefuseParked, Unload
 
 
 def test_a_first_call_prepares_loads_and_is_admitted() -> None:
@@ -71,7 +71,7 @@ def test_of_parked_requests_the_one_with_the_deadline_named_is_gone() -> None:
     host.request("a", 0.0)
     host.abandoned("a", 1.0, 9.0)
     assert host.timer(5.0) == [
-        Refuse("a", "not-in-time", "model a is not loaded before the deadline", 0.0, 5.0)
+        RefuseParked("a", "not-in-time", "model a is not loaded before the deadline", 0.0, 5.0)
     ]
     assert host.deadline is None
     host.abandoned("a", 6.0)
@@ -109,7 +109,7 @@ def test_no_more_than_the_limit_wait_for_one_model() -> None:
     host.request("a", 0.0)
     host.request("a", 0.0)
     assert host.request("a", 0.0) == [
-        Refuse(
+        RefuseParked(
             "a", "too-many-waiting", "2 requests wait for model a to be loaded", 0.0,
             newest_only=True,
         )
@@ -129,7 +129,7 @@ def test_who_can_not_be_served_in_time_is_told_at_once_and_a_retry_finds_the_mod
     host.idle("a", 5.0)
     host.unloaded("a", 5.0)
     assert host.request("a", 10.0, 14.9) == [
-        Refuse(
+        RefuseParked(
             "a", "not-in-time",
             "loading model a is expected to take 5.0 s, and the deadline is in 4.9 s",
             5.0, newest_only=True,
@@ -158,7 +158,7 @@ def test_exactly_in_time_is_in_time(deadline: float, parks: bool) -> None:
 def test_a_deadline_in_the_past_is_refused_whatever_is_known() -> None:
     host = Host()
     refused, prepare = host.request("a", 10.0, 10.0)
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, RefuseParked)
     assert (refused.reason, refused.newest_only) == ("not-in-time", True)
     assert prepare == Prepare("a", "retry-expected")
 
@@ -186,11 +186,11 @@ def test_a_parked_request_is_refused_when_its_deadline_can_not_be_met_any_more()
     assert host.deadline == 17.0
     assert host.timer(16.9) == []
     assert host.timer(17.0) == [
-        Refuse("a", "not-in-time", "model a is not loaded before the deadline", 3.0, 20.0)
+        RefuseParked("a", "not-in-time", "model a is not loaded before the deadline", 3.0, 20.0)
     ]
     assert host.deadline == 37.0
     assert host.timer(37.0) == [
-        Refuse("a", "not-in-time", "model a is not loaded before the deadline", 3.0)
+        RefuseParked("a", "not-in-time", "model a is not loaded before the deadline", 3.0)
     ]
     assert host.deadline is None
     assert host.machine.snapshot()["queue"] == ["a"], "it loads on for those who come again"
@@ -203,7 +203,7 @@ def test_while_it_loads_a_deadline_ends_where_it_is() -> None:
     host.prepared("a", 10, 0.0)
     assert host.deadline == 5.0
     assert host.timer(5.0) == [
-        Refuse("a", "not-in-time", "model a is not loaded before the deadline", 0.0)
+        RefuseParked("a", "not-in-time", "model a is not loaded before the deadline", 0.0)
     ]
     assert host.loaded("a", 10, 9.0) == []
     assert host.machine.is_loaded("a")
@@ -261,9 +261,9 @@ def test_a_failed_load_is_the_answer_of_all_who_wait_and_of_those_who_come_soon(
     host.request("a", 0.0)
     host.request("a", 0.5)
     host.prepared("a", 10, 1.0)
-    assert host.failed("a", 2.0) == [Refuse("a", "load-failed", "no weights", 5.0)]
+    assert host.failed("a", 2.0) == [RefuseParked("a", "load-failed", "no weights", 5.0)]
     assert host.request("a", 6.0) == [
-        Refuse("a", "load-failed", "no weights", 1.0, newest_only=True)
+        RefuseParked("a", "load-failed", "no weights", 1.0, newest_only=True)
     ]
     assert host.request("a", 7.0) == [Prepare("a", "first-call")]
 
@@ -274,7 +274,7 @@ def test_a_failure_is_remembered_twice_as_long_each_time_up_to_a_bound() -> None
     for _ in range(4):
         host.request("a", now)
         (refused,) = host.failed("a", now)
-        assert isinstance(refused, Refuse)
+        assert isinstance(refused, RefuseParked)
         assert refused.retry_after_s is not None
         waits.append(refused.retry_after_s)
         now += refused.retry_after_s
@@ -288,15 +288,17 @@ def test_a_load_that_works_ends_the_row_of_failures() -> None:
     host.bring("a", 10, 5.0)
     host.crashed("a", 6.0)
     host.request("a", 7.0)
-    assert host.failed("a", 7.0) == [Refuse("a", "load-failed", "no weights", 5.0)]
+    assert host.failed("a", 7.0) == [RefuseParked("a", "load-failed", "no weights", 5.0)]
 
 
 def test_a_permanent_failure_stays_until_the_artifact_changes() -> None:
     host = Host()
     host.request("a", 0.0)
-    assert host.failed("a", 0.0, permanent=True) == [Refuse("a", "load-failed", "no weights", None)]
+    assert host.failed("a", 0.0, permanent=True) == [
+        RefuseParked("a", "load-failed", "no weights", None)
+    ]
     assert host.request("a", 1e6) == [
-        Refuse("a", "load-failed", "no weights", None, newest_only=True)
+        RefuseParked("a", "load-failed", "no weights", None, newest_only=True)
     ]
     assert host.explain("a")["refused_because"] == "load-failed"
     host.replaced("a", 1e6)
@@ -308,9 +310,9 @@ def test_an_explicit_load_tries_again_whatever_failed_before() -> None:
     host.request("a", 0.0)
     host.failed("a", 0.0, permanent=True)
     assert host.wish("a", 1.0) == [Prepare("a", "wished")]
-    assert host.failed("a", 2.0, "still none") == [Refuse("a", "load-failed", "still none", 5.0)], (
-        "who wished is told as well"
-    )
+    assert host.failed("a", 2.0, "still none") == [
+        RefuseParked("a", "load-failed", "still none", 5.0)
+    ], "who wished is told as well"
 
 
 def test_a_failure_that_nobody_waits_for_is_only_remembered() -> None:
@@ -328,7 +330,7 @@ def test_a_failure_frees_its_place_for_the_next() -> None:
     host.prepared("a", 90, 1.0)
     host.prepared("b", 90, 1.0)
     assert host.failed("a", 2.0) == [
-        Refuse("a", "load-failed", "no weights", 5.0),
+        RefuseParked("a", "load-failed", "no weights", 5.0),
         Load("b", "first-call"),
     ]
 
@@ -353,7 +355,7 @@ def test_crashes_in_a_row_end_in_quarantine_and_others_go_on() -> None:
     host.bring("a", 10, 2.0)
     assert host.crashed("a", 3.0) == []
     assert host.request("a", 4.0) == [
-        Refuse("a", "quarantined", "model a crashed 2 times in a row", 59.0, newest_only=True)
+        RefuseParked("a", "quarantined", "model a crashed 2 times in a row", 59.0, newest_only=True)
     ]
     assert host.called("other", 4.0) == []
     assert host.explain("a", 4.0)["refused_because"] == "quarantined"
@@ -380,7 +382,7 @@ def test_a_death_while_it_loads_is_tried_again_for_those_who_wait() -> None:
     assert host.crashed("a", 2.0, "SIGKILL") == [Prepare("a", "first-call")]  # what compiles it
     assert host.prepared("a", 10, 2.0) == [Load("a", "first-call")]
     assert host.crashed("a", 3.0, "SIGKILL") == [
-        Refuse(
+        RefuseParked(
             "a", "quarantined", "model a died while it was loaded 3 times in a row: SIGKILL", 300.0
         )
     ]
@@ -421,7 +423,7 @@ def test_a_host_may_be_told_of_a_model_that_crashed_others_and_leaves_it_alone_f
     host = Host()
     assert host.quarantined("a", 60.0, "it crashed 2 hosts", 10.0) == []
     assert host.request("a", 20.0) == [
-        Refuse("a", "quarantined", "it crashed 2 hosts", 50.0, newest_only=True)
+        RefuseParked("a", "quarantined", "it crashed 2 hosts", 50.0, newest_only=True)
     ]
     assert host.explain("a", 20.0)["refused_because"] == "quarantined"
     assert [type(action) for action in host.request("b", 20.0)] == [Prepare]
@@ -433,7 +435,7 @@ def test_a_wish_of_a_schedule_ends_no_quarantine() -> None:
     host = Host()
     host.quarantined("a", 60.0, "it crashed 2 hosts", 10.0)
     assert host.wish("a", 20.0, pardon=False) == [
-        Refuse("a", "quarantined", "it crashed 2 hosts", 50.0)
+        RefuseParked("a", "quarantined", "it crashed 2 hosts", 50.0)
     ]
     assert host.request("a", 21.0)[0].reason == "quarantined"
     assert host.wish("a", 70.0, pardon=False) == [Prepare("a", "wished")]
@@ -481,7 +483,7 @@ def test_sizes_of_messages_are_told_in_both_dimensions() -> None:
     mib = 2**20
     host = Host(100 * mib, 50 * mib)
     (refused,) = host.ask("a", Footprint(host_bytes=10 * mib, accelerator_bytes=60 * mib), 0.0)
-    assert refused == Refuse(
+    assert refused == RefuseParked(
         "a",
         "larger-than-budget",
         "model a needs 10 MiB and 60 MiB of accelerator memory, and the budget is 100 MiB and "
@@ -490,7 +492,7 @@ def test_sizes_of_messages_are_told_in_both_dimensions() -> None:
 
 
 def test_a_refusal_is_of_all_who_are_parked_unless_it_says_otherwise() -> None:
-    refused = Refuse("a", "load-failed", "no weights")
+    refused = RefuseParked("a", "load-failed", "no weights")
     assert (refused.retry_after_s, refused.deadline_max, refused.newest_only) == (None, None, False)
 
 
@@ -501,7 +503,7 @@ def test_how_long_a_load_still_takes_is_when_to_come_again() -> None:
     host.request("a", 10.0)
     host.prepared("a", 10, 11.0)
     (refused,) = host.request("a", 12.0)
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, RefuseParked)
     assert refused.retry_after_s == 3.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.residency.residency_words import Host, bytes_
 
-from penstock.core.residency import Admit, Load, Prepare, Refuse, Unload
+from penstock.core.residency import Admit, Load, Prepare, RefuseParked, Unload
 
 
 def test_a_load_begins_only_when_those_who_make_room_have_left() -> None:
@@ -78,7 +78,7 @@ def test_nobody_is_evicted_for_a_model_larger_than_the_budget() -> None:
     host = Host(used=10)
     host.bring("a", 80, 0.0)
     (refused,) = host.ask("b", 91, 20.0)
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, RefuseParked)
     assert (refused.reason, refused.retry_after_s) == ("larger-than-budget", None)
     assert host.loaded_models == ["a"]
     again = host.request("b", 1e6)
@@ -111,7 +111,7 @@ def test_no_room_until_the_deadline_is_said_when_it_can_not_be_met_any_more() ->
     assert host.prepared("c", 60, 20.0) == []
     assert host.deadline == 28.0
     assert host.timer(28.0) == [
-        Refuse(
+        RefuseParked(
             "c", "no-room", "all models that could make room for c answer or are pinned", 2.0
         )
     ]  # fmt: skip
@@ -129,7 +129,7 @@ def test_a_pinned_model_is_not_evicted_and_who_needs_its_room_is_told_at_once() 
     host.loaded("c", 40, 21.0)
     host.idle("c", 21.0)
     (refused,) = host.ask("d", 50, 40.0)
-    assert refused == Refuse(
+    assert refused == RefuseParked(
         "d",
         "no-room",
         "model d needs 0 MiB; of the budget of 0 MiB, 0 MiB are taken, and no model may go: "
@@ -154,7 +154,7 @@ def test_memory_that_no_model_holds_refuses_when_nobody_is_left_to_go() -> None:
     host = Host()
     assert host.measured(0.0, grown=50) == []
     (refused,) = host.ask("a", 60, 1.0)
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, RefuseParked)
     assert (refused.reason, refused.retry_after_s) == ("no-room", 5.0)
     assert host.request("a", 2.0) == [Prepare("a", "first-call")], "it may be free by now"
 
@@ -182,7 +182,7 @@ def test_what_stays_when_every_model_is_gone_refuses_those_who_wait() -> None:
     assert host.ask("c", 60, 20.0) == [Unload("a", "least-recently-used", "c")]
     assert host.unloaded("a", 20.5) == [Unload("b", "least-recently-used", "c")]
     (refused,) = host.unloaded("b", 21.0)
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, RefuseParked)
     assert (refused.reason, refused.retry_after_s) == ("no-room", 5.0)
 
 

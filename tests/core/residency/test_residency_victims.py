@@ -6,7 +6,7 @@ import pytest
 from tests.core.residency.residency_words import bytes_
 
 from penstock.core.residency.victims import (
-    Candidate,
+    EvictionCandidate,
     Shortage,
     by_last_use,
     by_value,
@@ -16,11 +16,11 @@ from penstock.core.residency.victims import (
 
 def candidate(
     name: str, host: int, loss: float = 1.0, last: float = 0.0, accelerator: int = 0
-) -> Candidate:
-    return Candidate(name, bytes_(host, accelerator), loss, last)
+) -> EvictionCandidate:
+    return EvictionCandidate(name, bytes_(host, accelerator), loss, last)
 
 
-def names(victims: list[Candidate] | None) -> list[str] | None:
+def names(victims: list[EvictionCandidate] | None) -> list[str] | None:
     return None if victims is None else [victim.name for victim in victims]
 
 

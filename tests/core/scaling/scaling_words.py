@@ -11,18 +11,18 @@ from penstock.core.scaling.observed import LoadObserved
 from penstock.core.scaling.resource import VARIANT
 from penstock.core.scaling.spec import (
     Policy,
+    ScalableTargetSpec,
     ScalingSpec,
     StepAdjustment,
     StepPolicy,
-    TargetSpec,
     TrackingPolicy,
 )
 
 RESOURCE = "endpoint/chat/variant/all"
 
 
-def target(low: int = 1, high: int = 10, **more: Any) -> TargetSpec:
-    return TargetSpec(
+def target(low: int = 1, high: int = 10, **more: Any) -> ScalableTargetSpec:
+    return ScalableTargetSpec(
         resource_id=RESOURCE, dimension=VARIANT, capacity_min=low, capacity_max=high, **more
     )
 

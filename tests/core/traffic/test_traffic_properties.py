@@ -14,7 +14,7 @@ from penstock.core.traffic import (
     AUTOMATIC,
     MODES,
     HealthSpec,
-    Held,
+    HeldForRegion,
     Refused,
     RegionSeen,
     RegionSpec,
@@ -109,7 +109,7 @@ class TrafficMachine(RuleBasedStateMachine):
         )
         if isinstance(answer, Sent):
             self.went(answer, allowed)
-        elif isinstance(answer, Held):
+        elif isinstance(answer, HeldForRegion):
             assert answer.ticket not in self.held
             self.held[answer.ticket] = allowed
         else:

@@ -12,7 +12,7 @@ from penstock.core.traffic import (
     AUTOMATIC,
     MANUAL,
     HealthSpec,
-    Held,
+    HeldForRegion,
     Refused,
     RegionSeen,
     RegionSpec,
@@ -84,14 +84,14 @@ def test_a_ratio_that_moved_to_0_is_used_where_no_other_region_has_room() -> Non
         Sent("b", "only-region"),
         Sent("c", "only-region"),
         Sent("c", "only-region"),
-        Held(1, "no-room"),
+        HeldForRegion(1, "no-room"),
     ]
 
 
 def test_a_region_that_may_have_no_share_gets_nothing_of_what_others_have_no_room_for() -> None:
     regions = (RegionSpec(name="a"), RegionSpec(name="b", ratio=0.0, ratio_max=0.0))
     traffic = router(spec(mode=AUTOMATIC, regions=regions), a=0, b=1)
-    assert traffic.pick(now=1.0) == Held(1, "no-room")
+    assert traffic.pick(now=1.0) == HeldForRegion(1, "no-room")
 
 
 def test_a_ratio_of_0_means_that_nothing_new_goes_there() -> None:
@@ -121,13 +121,13 @@ def test_what_the_others_took_of_a_full_region_is_not_paid_back_in_a_burst() -> 
 def test_never_more_is_sent_than_a_region_has_room_for() -> None:
     traffic = router(a=2, b=1, c=0)
     assert sorted(regions(traffic, 9)) == ["a", "a", "b"]
-    assert traffic.pick(now=1.0) == Held(7, "no-room")
+    assert traffic.pick(now=1.0) == HeldForRegion(7, "no-room")
 
 
 def test_a_slot_that_falls_free_is_used_at_once() -> None:
     traffic = router(a=1)
     assert traffic.pick(now=1.0) == Sent("a", "only-region")
-    assert traffic.pick(now=1.0) == Held(1, "no-room")
+    assert traffic.pick(now=1.0) == HeldForRegion(1, "no-room")
     assert traffic.released(now=1.5) == []
     traffic.release("a", ok=True, first_byte_s=0.2, now=2.0)
     assert traffic.released(now=2.0) == [(1, Sent("a", "only-region"))]
@@ -165,7 +165,7 @@ def test_a_slot_that_falls_free_where_others_wait_is_theirs() -> None:
     tell(traffic, "a", 0, now=2.0, waiting=1)
     traffic.release("a", ok=True, now=2.1)
     assert traffic.room(now=2.1) == 0, "the region's own queue has it"
-    assert traffic.pick(now=2.2) == Held(1, "no-room")
+    assert traffic.pick(now=2.2) == HeldForRegion(1, "no-room")
 
 
 def test_a_region_may_have_a_bound_whatever_room_it_tells_of() -> None:
@@ -238,7 +238,7 @@ def test_a_session_stays_in_its_region_and_waits_for_room_there() -> None:
     traffic.replace(spec().with_ratios({"a": 1.0, "b": 0.0, "c": 0.0}))
     assert traffic.pick(session="s", now=1.0) == Sent("a", "only-region")
     traffic.replace(spec().with_ratios({"a": 0.0, "b": 0.5, "c": 0.5}))
-    assert traffic.pick(session="s", now=2.0) == Held(1, "session-region-full")
+    assert traffic.pick(session="s", now=2.0) == HeldForRegion(1, "session-region-full")
     assert isinstance(traffic.pick(session="t", now=2.0), Sent), "others need not wait for it"
     traffic.release("a", ok=True, now=3.0)
     assert traffic.released(now=3.0) == [(1, Sent("a", "session"))]
@@ -257,7 +257,7 @@ def test_a_session_is_moved_when_its_region_is_gone_and_stays_where_it_went() ->
 def test_a_session_that_waits_moves_on_when_its_region_is_lost() -> None:
     traffic = router(homely(), a=1, b=9)
     traffic.pick(session="s", now=1.0)
-    assert traffic.pick(session="s", now=1.0) == Held(1, "session-region-full")
+    assert traffic.pick(session="s", now=1.0) == HeldForRegion(1, "session-region-full")
     lose(traffic, "a", now=1.5)
     assert traffic.released(now=1.5) == [(1, Sent("b", "session-moved"))]
 
@@ -319,14 +319,14 @@ def test_a_region_that_came_back_is_given_little_at_first() -> None:
 def test_a_region_that_failed_this_request_is_taken_only_if_no_other_serves() -> None:
     traffic = router(homely(), a=10, b=1)
     assert traffic.pick(exclude=("a",), now=1.0) == Sent("b", "spill")
-    assert traffic.pick(exclude=("a",), now=1.0) == Held(1, "no-room")
+    assert traffic.pick(exclude=("a",), now=1.0) == HeldForRegion(1, "no-room")
     lose(traffic, "b", now=1.1)
     assert traffic.released(now=1.1) == [(1, Sent("a", "home"))]
 
 
 def test_who_waits_because_of_what_failed_it_holds_up_nobody_else() -> None:
     traffic = router(homely(), a=10, b=0)
-    assert traffic.pick(exclude=("a",), now=1.0) == Held(1, "no-room")
+    assert traffic.pick(exclude=("a",), now=1.0) == HeldForRegion(1, "no-room")
     assert traffic.pick(now=1.0) == Sent("a", "home")
 
 
@@ -345,7 +345,7 @@ def test_where_all_regions_answer_with_errors_they_are_used_all_the_same() -> No
 def test_where_no_region_can_be_reached_requests_wait_for_one() -> None:
     traffic = router(a=10)
     lose(traffic, "a", now=1.0)
-    assert traffic.pick(now=1.0) == Held(1, "no-region-serves")
+    assert traffic.pick(now=1.0) == HeldForRegion(1, "no-region-serves")
     tell(traffic, "a", 10, now=4.0)
     assert traffic.released(now=4.0) == [(1, Sent("a", "only-region"))]
 
@@ -353,7 +353,7 @@ def test_where_no_region_can_be_reached_requests_wait_for_one() -> None:
 def test_what_waited_for_a_region_that_never_came_is_told_so_and_not_of_room() -> None:
     traffic = router(spec(hold_s_max=2.0, hold_max=1), a=10)
     lose(traffic, "a", now=1.0)
-    assert traffic.pick(now=1.0) == Held(1, "no-region-serves")
+    assert traffic.pick(now=1.0) == HeldForRegion(1, "no-region-serves")
     assert traffic.pick(now=1.5) == Refused("no-region-serves", 1.0)
     assert traffic.pick(deadline=1.5, now=1.5) == Refused("no-region-serves", 1.0)
     assert traffic.released(now=3.0) == [(1, Refused("no-region-serves", 1.0))]
@@ -361,7 +361,7 @@ def test_what_waited_for_a_region_that_never_came_is_told_so_and_not_of_room() -
 
 def test_what_a_request_waits_for_is_told_as_it_is_now() -> None:
     traffic = router(a=0)
-    assert traffic.pick(now=1.0) == Held(1, "no-room")
+    assert traffic.pick(now=1.0) == HeldForRegion(1, "no-room")
     assert traffic.waits_for(1, now=1.0) == "no-room"
     lose(traffic, "a", now=2.0)
     assert traffic.waits_for(1, now=2.0) == "no-region-serves"
@@ -373,10 +373,10 @@ def test_a_region_that_answers_probes_and_tells_nothing_does_not_serve() -> None
     traffic.probed("a", True, now=1.0)
     assert traffic.serves("a", now=1.0) is False
     assert traffic.is_reachable(now=1.0) is False
-    assert traffic.pick(now=1.0) == Held(1, "no-region-serves")
+    assert traffic.pick(now=1.0) == HeldForRegion(1, "no-region-serves")
     tell(traffic, "a", 0, now=1.1)
     assert traffic.is_reachable(now=1.1) is True
-    assert traffic.pick(now=1.1) == Held(2, "no-room")
+    assert traffic.pick(now=1.1) == HeldForRegion(2, "no-room")
 
 
 # holding
@@ -385,8 +385,8 @@ def test_a_region_that_answers_probes_and_tells_nothing_does_not_serve() -> None
 def test_the_number_of_those_held_is_bounded() -> None:
     traffic = router(spec(hold_max=2), a=0)
     assert [traffic.pick(now=1.0) for _ in range(3)] == [
-        Held(1, "no-room"),
-        Held(2, "no-room"),
+        HeldForRegion(1, "no-room"),
+        HeldForRegion(2, "no-room"),
         Refused("held-too-many", 1.0),
     ]
 
@@ -414,18 +414,18 @@ def test_those_held_go_in_the_order_in_which_they_came() -> None:
     for _ in range(3):
         traffic.pick(now=1.0)
     tell(traffic, "a", 2, now=2.0)
-    assert traffic.pick(now=2.0) == Held(4, "others-wait")
+    assert traffic.pick(now=2.0) == HeldForRegion(4, "others-wait")
     assert [ticket for ticket, _ in traffic.released(now=2.0)] == [1, 2]
 
 
 def test_what_was_sent_before_goes_before_what_never_was_and_in_order_among_its_like() -> None:
     traffic = router(a=0, b=0)
-    assert traffic.pick(now=1.0) == Held(1, "no-room")
-    assert traffic.pick(again=True, exclude=("a",), now=1.1) == Held(2, "no-room")
-    assert traffic.pick(again=True, exclude=("a",), now=1.2) == Held(3, "no-room")
+    assert traffic.pick(now=1.0) == HeldForRegion(1, "no-room")
+    assert traffic.pick(again=True, exclude=("a",), now=1.1) == HeldForRegion(2, "no-room")
+    assert traffic.pick(again=True, exclude=("a",), now=1.2) == HeldForRegion(3, "no-room")
     tell(traffic, "b", 2, now=2.0)
-    assert traffic.pick(now=2.0) == Held(4, "others-wait")
-    assert traffic.pick(again=True, exclude=("a",), now=2.0) == Held(5, "others-wait")
+    assert traffic.pick(now=2.0) == HeldForRegion(4, "others-wait")
+    assert traffic.pick(again=True, exclude=("a",), now=2.0) == HeldForRegion(5, "others-wait")
     assert [ticket for ticket, _ in traffic.released(now=2.0)] == [2, 3]
     tell(traffic, "b", 3, now=3.0)
     assert [ticket for ticket, _ in traffic.released(now=3.0)] == [5, 1, 4]
@@ -433,7 +433,7 @@ def test_what_was_sent_before_goes_before_what_never_was_and_in_order_among_its_
 
 def test_what_was_sent_before_does_not_wait_behind_what_never_was() -> None:
     traffic = router(a=0)
-    assert traffic.pick(now=1.0) == Held(1, "no-room")
+    assert traffic.pick(now=1.0) == HeldForRegion(1, "no-room")
     tell(traffic, "a", 1, now=2.0)
     assert traffic.pick(again=True, now=2.0) == Sent("a", "only-region")
     assert traffic.released(now=2.0) == []
@@ -441,7 +441,7 @@ def test_what_was_sent_before_does_not_wait_behind_what_never_was() -> None:
 
 def test_one_that_may_go_elsewhere_does_not_wait_behind_one_that_may_not() -> None:
     traffic = router(a=0, b=5)
-    assert traffic.pick(allowed=frozenset("a"), now=1.0) == Held(1, "no-room")
+    assert traffic.pick(allowed=frozenset("a"), now=1.0) == HeldForRegion(1, "no-room")
     assert traffic.pick(allowed=frozenset("b"), now=1.0) == Sent("b", "only-region")
 
 

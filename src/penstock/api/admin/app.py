@@ -73,7 +73,7 @@ class AdminServices:
 
 def routes(services: AdminServices) -> list[Route]:
     """The routes below /admin."""
-    pages, offline = _Pages(services), services.transform
+    pages, offline = _AdminPages(services), services.transform
     return [
         Route("/copies", pages.copies),
         Route("/gateways", pages.gateways),
@@ -98,7 +98,7 @@ def routes(services: AdminServices) -> list[Route]:
     ]
 
 
-class _Pages:
+class _AdminPages:
     """One method for each path."""
 
     def __init__(self, services: AdminServices) -> None:

@@ -30,14 +30,14 @@ LIMIT_MAX: Final = 1000
 
 def routes(driver: TransformDriver, plane: ControlPlane) -> list[Route]:
     """The routes below /admin."""
-    pages = _Pages(driver, plane)
+    pages = _JobPages(driver, plane)
     return [
         Route("/jobs", answered(pages.index)),
         Route("/jobs/{name}/logs", answered(pages.logs)),
     ]
 
 
-class _Pages:
+class _JobPages:
     """One method for each path; raises PenstockError."""
 
     def __init__(self, driver: TransformDriver, plane: ControlPlane) -> None:

@@ -51,7 +51,7 @@ _MEMBERS: Final = (
 
 def routes(schedules: Schedules, key_of: KeyOf) -> list[Route]:
     """The routes below /admin. `key_of`: id of the key that a request shows; empty: none."""
-    pages = _Pages(schedules, key_of)
+    pages = _SchedulePages(schedules, key_of)
     return [
         Route("/schedules", answered(pages.index)),
         *(
@@ -64,7 +64,7 @@ def routes(schedules: Schedules, key_of: KeyOf) -> list[Route]:
     ]
 
 
-class _Pages:
+class _SchedulePages:
     """One method for each path; raises PenstockError."""
 
     def __init__(self, schedules: Schedules, key_of: KeyOf) -> None:

@@ -28,7 +28,7 @@ _MODEL = "/endpoints/{name}/models/{model:path}"
 
 def routes(models: TargetModels) -> list[Route]:
     """The routes below /admin."""
-    pages = _Pages(models)
+    pages = _TargetModelPages(models)
     actions = ("load", "unload", "pin", "unpin")
     return [
         Route("/endpoints/{name}/models", answered(pages.index)),
@@ -40,7 +40,7 @@ def routes(models: TargetModels) -> list[Route]:
     ]
 
 
-class _Pages:
+class _TargetModelPages:
     """One method for each path; raises PenstockError."""
 
     def __init__(self, models: TargetModels) -> None:

@@ -33,7 +33,7 @@ ALIVE_EVERY_S: Final = 1.0
 READERS_MAX: Final = 16
 
 
-class Loads(Protocol):
+class EndpointLoads(Protocol):
     """What the endpoints could take now (`gateway/traffic_loads.py`)."""
 
     @property
@@ -45,7 +45,7 @@ class Loads(Protocol):
 class TrafficFeed:
     """What all readers are told, worked out once for all of them."""
 
-    def __init__(self, loads: Loads, recent: RecentRequests, clock: Clock) -> None:
+    def __init__(self, loads: EndpointLoads, recent: RecentRequests, clock: Clock) -> None:
         self._loads = loads
         self._recent = recent
         self._monotonic = clock.monotonic

@@ -19,9 +19,9 @@ from penstock.api.autoscaling.context import (
 from penstock.api.autoscaling.targets import check_bounds
 from penstock.control.scaling import calls, loading
 from penstock.control.scaling.records import (
-    NoSuchSchedule,
+    NoSuchScheduledAction,
     NoSuchTarget,
-    ScheduleRecord,
+    ScheduledActionRecord,
     TooMany,
 )
 from penstock.core.timetable.cron import CronError
@@ -51,8 +51,11 @@ async def put_scheduled_action(
 
 
 def _record(
-    context: AutoscalingContext, params: dict[str, Any], before: ScheduleRecord | None, now: float
-) -> ScheduleRecord:
+    context: AutoscalingContext,
+    params: dict[str, Any],
+    before: ScheduledActionRecord | None,
+    now: float,
+) -> ScheduledActionRecord:
     """What is given, over what there is. Raises ValidationException."""
     schedule = params.get("Schedule") or (before.schedule if before is not None else "")
     if not schedule:
@@ -67,7 +70,7 @@ def _record(
     check_bounds(low, high)
     if low is None and high is None:
         raise invalid("A scalable target action needs a minimum or a maximum capacity")
-    record = ScheduleRecord(
+    record = ScheduledActionRecord(
         resource_id=params["ResourceId"],
         dimension=params["ScalableDimension"],
         name=params["ScheduledActionName"],
@@ -117,7 +120,7 @@ async def delete_scheduled_action(
             params["ScalableDimension"],
             params["ScheduledActionName"],
         )
-    except (NoSuchTarget, NoSuchSchedule) as error:
+    except (NoSuchTarget, NoSuchScheduledAction) as error:
         raise not_found(
             f"No scheduled action found for {target_words(params)}, scheduled action name:"
             f" {params['ScheduledActionName']}"
@@ -134,11 +137,11 @@ def _arn(context: AutoscalingContext, params: dict[str, Any]) -> str:
     )
 
 
-def _key(record: ScheduleRecord) -> str:
+def _key(record: ScheduledActionRecord) -> str:
     return f"{record.dimension}|{record.resource_id.lower()}|{record.name}"
 
 
-def _described(record: ScheduleRecord) -> dict[str, Any]:
+def _described(record: ScheduledActionRecord) -> dict[str, Any]:
     action = {"MinCapacity": record.capacity_min, "MaxCapacity": record.capacity_max}
     described = {
         "ScheduledActionName": record.name,

@@ -21,7 +21,15 @@ from penstock.api.cloudwatch.rules import period_fault, seconds, validation_erro
 from penstock.errors import CallerError
 from penstock.metrics.math.estimate import Size, work_of
 from penstock.metrics.math.evaluate import Evaluator, Formula, too_large
-from penstock.metrics.math.expression import Call, Name, Number, Text, calls_in, invalid, nodes_of
+from penstock.metrics.math.expression import (
+    FunctionCall,
+    Name,
+    Number,
+    Text,
+    calls_in,
+    invalid,
+    nodes_of,
+)
 from penstock.metrics.math.search import parse_search
 from penstock.metrics.math.time_series import TimeSeries
 from penstock.metrics.series.reading import read_statistic
@@ -85,7 +93,7 @@ async def get_metric_data(context: CloudWatchContext, params: dict[str, Any]) ->
     if not 1 <= limit <= DATAPOINTS_MAX:
         raise validation_error(f"MaxDatapoints must be from 1 to {DATAPOINTS_MAX}.")
     place = decode_token(params, code="InvalidNextToken", fits=_is_place)
-    reader = _Reader(context, seconds(params["StartTime"]), seconds(params["EndTime"]))
+    reader = _MetricReader(context, seconds(params["StartTime"]), seconds(params["EndTime"]))
     rows = params["MetricDataQueries"]
     long = sum(len(row.get("Expression") or "") for row in rows) > SMALL_CHARS_MAX
     try:
@@ -107,7 +115,7 @@ async def get_metric_data(context: CloudWatchContext, params: dict[str, Any]) ->
     return answer
 
 
-class _Reader:
+class _MetricReader:
     """Fetches what the queries name, then evaluates the formulas."""
 
     def __init__(self, context: CloudWatchContext, start: float, end: float) -> None:
@@ -279,7 +287,7 @@ def _used(plan: _Plan) -> set[str]:
     for formula in plan.formulas.values():
         for node in nodes_of(formula.tree):
             match node:
-                case Call("METRICS" | "TIME_SERIES"):
+                case FunctionCall("METRICS" | "TIME_SERIES"):
                     return set(plan.reads)
                 case Name(name):
                     used.add(name)
@@ -294,7 +302,7 @@ def _search_keys(plan: _Plan) -> set[_SearchKey]:
     }
 
 
-def _search_key(call: Call, period_s: int | None) -> _SearchKey:
+def _search_key(call: FunctionCall, period_s: int | None) -> _SearchKey:
     match call.arguments:
         case (Text(what), Text(statistic), Number(own_period_s)):
             return what, statistic, int(own_period_s)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.api.access import Authenticator
+from penstock.api.access import KeyAuthenticator
 from penstock.api.oip.grpc import OipGrpc
 from penstock.api.oip.http import INTEREST as OIP_INTEREST
 from penstock.api.oip.http import PREFIX as OIP_PREFIX
@@ -53,7 +53,7 @@ class Front:
     region: str
     dispatcher: Dispatcher
     models: OipModels
-    authenticator: Authenticator | None
+    authenticator: KeyAuthenticator | None
     app: AsgiApp  #: takes what no door does
     refusal: Callable[[Call, PenstockError], bool]
     asynchronous: AsyncDoor | None  #: None: the app takes that, too

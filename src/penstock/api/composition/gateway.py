@@ -23,7 +23,7 @@ from typing import Any, Final
 import uvloop
 
 from penstock import scheduling, signals
-from penstock.api.access import Authenticator
+from penstock.api.access import KeyAuthenticator
 from penstock.api.app import build_refusal
 from penstock.api.aws import AwsFrontDoor
 from penstock.api.composition.far import OP, FarModels
@@ -215,7 +215,7 @@ class GatewayProcess:
         assert dispatcher is not None
         listen = _listen_config(fields["listen"])
         authenticator = (
-            Authenticator(self._ring, self._clock, own_key=fields["own_key"])
+            KeyAuthenticator(self._ring, self._clock, own_key=fields["own_key"])
             if listen.auth
             else None
         )

@@ -15,7 +15,7 @@ from typing import Any, Final
 import grpc
 
 from penstock.api.access import permit
-from penstock.api.asked import Asked
+from penstock.api.asked import AccessRequest
 from penstock.core.request.grants import (
     INVOKE_ENDPOINT,
     LIST_SERVED_MODELS,
@@ -71,7 +71,10 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             operation = _OPERATIONS.get(method, UNKNOWN) if service == SERVICE else UNKNOWN
             try:
                 grant = self._grant_of(_token(details.invocation_metadata))
-                permit(grant, Asked(operation, in_body="name" if operation in _WITH_NAME else ""))
+                permit(
+                    grant,
+                    AccessRequest(operation, in_body="name" if operation in _WITH_NAME else ""),
+                )
             except PenstockError as error:
                 return self._refusing(error)
             except AwsError as error:
@@ -92,7 +95,7 @@ def granted(operation: str, endpoint: str) -> None:
     if grant is None or not grant.endpoints:
         return
     try:
-        permit(grant, Asked(operation, endpoint))
+        permit(grant, AccessRequest(operation, endpoint))
     except AwsError as error:
         raise Denied(error.code, error.message) from error
 

@@ -30,7 +30,7 @@ LOOKAHEAD_BYTES: Final = 64 << 10
 PATIENCE_S: Final = 2.0
 
 
-class _Turn:
+class _ReadingTurn:
     """One message that is being received."""
 
     __slots__ = ("began", "peer", "timeout")
@@ -93,7 +93,7 @@ class MessageReader:
         self._budget = budget
         self._message_bytes_max = message_bytes_max
         self._timeout_s = timeout_s
-        self._turns: dict[_Turn, None] = {}  #: oldest first
+        self._turns: dict[_ReadingTurn, None] = {}  #: oldest first
         self._of_peer: Counter[str] = Counter()
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
 
@@ -107,7 +107,7 @@ class MessageReader:
         try:
             async with asyncio.timeout(self._timeout_s) as timeout:
                 await self._turn(peer)
-                turn = _Turn(peer, timeout, asyncio.get_running_loop().time())
+                turn = _ReadingTurn(peer, timeout, asyncio.get_running_loop().time())
                 self._turns[turn] = None
                 try:
                     room = _Room(self._budget, self._message_bytes_max)

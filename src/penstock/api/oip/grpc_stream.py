@@ -39,7 +39,7 @@ UNREAD_BYTES_MAX = 16 << 20
 Begin = Callable[[bytes, Responder], tuple[Invocation, InferNames]]
 
 
-class _Turn:
+class _StreamTurn:
     """One request of the call."""
 
     __slots__ = ("answers", "done", "final", "invocation", "names", "streams")
@@ -62,7 +62,9 @@ class InferStream:
         self._dispatcher = dispatcher
         self._begin = begin
         self._error_text = error_text
-        self._turns: deque[_Turn] = deque()  #: those that others wait for, in the order they came
+        self._turns: deque[_StreamTurn] = (
+            deque()
+        )  #: those that others wait for, in the order they came
         self._live: set[Invocation] = set()
         self._out: deque[tuple[bytes, Invocation | None]] = deque()
         self._out_bytes = 0
@@ -121,7 +123,7 @@ class InferStream:
             self._changed.set()
 
     def _take(self, request: bytes) -> None:
-        turn = _Turn(InferNames("", "", ""))
+        turn = _StreamTurn(InferNames("", "", ""))
         self._turns.append(turn)
         try:
             invocation, turn.names = self._begin(request, self)
@@ -136,14 +138,14 @@ class InferStream:
     # Responder
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
-        turn: _Turn = invocation.context
+        turn: _StreamTurn = invocation.context
         answer = reply.body
         if turn.names.wants_final and says_final(answer) is None:
             answer = final_answer(answer, final=True)
         self._close(turn, stream_answer(answer))
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
-        turn: _Turn = invocation.context
+        turn: _StreamTurn = invocation.context
         if not turn.streams:
             turn.streams = True
             self._turns.remove(turn)
@@ -154,7 +156,7 @@ class InferStream:
             self._put(stream_answer(answer), None)
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
-        turn: _Turn = invocation.context
+        turn: _StreamTurn = invocation.context
         names = turn.names
         if (names.wants_final and not turn.final) or not turn.streams:
             empty = names.answer_without_outputs()
@@ -163,12 +165,12 @@ class InferStream:
             self._close(turn, b"")
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
-        turn: _Turn = invocation.context
+        turn: _StreamTurn = invocation.context
         self._close(turn, stream_error(self._error_text(error), turn.names.id))
 
     # Order
 
-    def _close(self, turn: _Turn, last: bytes) -> None:
+    def _close(self, turn: _StreamTurn, last: bytes) -> None:
         turn.done = True
         turn.answers.append(last)
         if turn.streams:
@@ -181,7 +183,7 @@ class InferStream:
         while self._turns and self._turns[0].done:
             self._finish(self._turns.popleft())
 
-    def _finish(self, turn: _Turn) -> None:
+    def _finish(self, turn: _StreamTurn) -> None:
         invocation = turn.invocation
         if invocation is not None:
             self._live.discard(invocation)

@@ -22,7 +22,7 @@ from penstock.api.oip.models import OipModels
 from penstock.api.oip.paths import (
     GENERATE_STREAM,
     INFERS,
-    Target,
+    OipTarget,
     model_target,
     not_found,
     parts_of,
@@ -74,7 +74,9 @@ class OipDoor(CallResponder):
         self.abandoned: Callable[[Call], None] = dispatcher.cancel
         self._models = models
         self._limits = limits
-        self._targets: dict[bytes, Target] = {}  #: request target of an inference -> what it names
+        self._targets: dict[
+            bytes, OipTarget
+        ] = {}  #: request target of an inference -> what it names
         self._metas: dict[_MetaKey, bytes] = {}
         self._heads: dict[bytes, bytes] = {}  #: reply meta -> head
         self._asking: set[asyncio.Task[None]] = set()
@@ -125,7 +127,7 @@ class OipDoor(CallResponder):
 
     # Inference
 
-    def _infer(self, call: Call, target: Target) -> None:
+    def _infer(self, call: Call, target: OipTarget) -> None:
         length = None
         rare = call.rare
         if rare is not None:
@@ -155,7 +157,7 @@ class OipDoor(CallResponder):
         call.responder = self
         self._dispatcher.invoke(call)
 
-    def _learn_meta(self, key: _MetaKey, target: Target) -> bytes:
+    def _learn_meta(self, key: _MetaKey, target: OipTarget) -> bytes:
         content_type, length, version, target_model = key
         self._check_version(target)
         json_header_bytes = None
@@ -181,11 +183,11 @@ class OipDoor(CallResponder):
             kept(self._metas, key, meta, (content_type or b"") + (target_model or "").encode())
         return meta
 
-    def _check_version(self, target: Target) -> None:
+    def _check_version(self, target: OipTarget) -> None:
         if target.version:
             self._models.check_version(target.model, target.version)
 
-    def _generate_meta(self, target: Target, model: str | None) -> bytes:
+    def _generate_meta(self, target: OipTarget, model: str | None) -> bytes:
         """A generation is long beside this: it is not worth remembering."""
         self._check_version(target)
         parameters = {"operation": target.action}
@@ -211,7 +213,7 @@ class OipDoor(CallResponder):
 
     # Everything else
 
-    def _target(self, call: Call) -> Target | None:
+    def _target(self, call: Call) -> OipTarget | None:
         """What an inference is asked of; None if it was another path, which is answered then."""
         path = call.path
         parts = parts_of(path)
@@ -227,7 +229,7 @@ class OipDoor(CallResponder):
         self._answer_server(call, parts)
         return None
 
-    def _answer_about(self, call: Call, target: Target) -> None:
+    def _answer_about(self, call: Call, target: OipTarget) -> None:
         models, name, version = self._models, target.model, target.version
         if target.action == "ready":
             if not models.model_ready(name, version):

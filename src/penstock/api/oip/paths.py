@@ -23,7 +23,7 @@ INFERS: Final = ("infer", GENERATE, GENERATE_STREAM)
 _ABOUT: Final = ("ready", "config", "stats")
 
 
-class Target(NamedTuple):
+class OipTarget(NamedTuple):
     """What a path names."""
 
     model: ModelName
@@ -39,21 +39,21 @@ def parts_of(path: bytes) -> list[str]:
     return parts
 
 
-def model_target(parts: list[str], path: bytes) -> Target:
+def model_target(parts: list[str], path: bytes) -> OipTarget:
     """Of what stands behind `models`. Raises CallerError (404, `target-model-invalid`)."""
     name, version, action = split_model(parts)
     if not name or action not in ("", *INFERS, *_ABOUT):
         raise not_found(path)
-    return Target(parse(name), version, action)
+    return OipTarget(parse(name), version, action)
 
 
-def repository_target(parts: list[str], path: bytes) -> Target:
+def repository_target(parts: list[str], path: bytes) -> OipTarget:
     """Of what stands behind `repository/models`. Raises as `model_target` does."""
     *names, action = parts or [""]
     one_name = len(names) == 1 or (len(names) > 1 and ":" in names[0])
     if not one_name or not names[0] or action not in ("load", "unload"):
         raise not_found(path)
-    return Target(parse("/".join(names)), "", action)
+    return OipTarget(parse("/".join(names)), "", action)
 
 
 def split_model(parts: list[str]) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from penstock.api.model_names import ModelName
 from penstock.api.oip.kept_answers import KeptAnswers
 from penstock.control.target_model_rows import Row
-from penstock.control.target_models import Page, TargetModels
+from penstock.control.target_models import TargetModelPage, TargetModels
 from penstock.errors import CallerError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 
@@ -61,7 +61,9 @@ class OipTargets:
         self._told: KeptAnswers[list[dict[str, Any]]] = KeptAnswers(
             clock, seconds=_KEPT_S, count_max=_KEPT_MAX
         )
-        self._pages: KeptAnswers[Page] = KeptAnswers(clock, seconds=_KEPT_S, count_max=_KEPT_MAX)
+        self._pages: KeptAnswers[TargetModelPage] = KeptAnswers(
+            clock, seconds=_KEPT_S, count_max=_KEPT_MAX
+        )
 
     def is_ready(self, name: ModelName) -> bool:
         return self._dispatcher.is_loaded(name.endpoint, name.target or "")

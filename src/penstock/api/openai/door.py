@@ -21,7 +21,7 @@ from penstock.api.openai.models import OpenAiModels
 from penstock.api.openai.request import (
     PREFIX,
     READ_AT_ONCE_BYTES,
-    Asked,
+    OpenAiPath,
     asked_of,
     model_of,
     model_of_large,
@@ -126,7 +126,7 @@ class OpenAiDoor(CallResponder):
         head, body = errors.render(error)
         call.answer(head + _request_id(call), body)
 
-    def _read(self, call: Call, asked: Asked) -> None:
+    def _read(self, call: Call, asked: OpenAiPath) -> None:
         call.door = "openai"
         call.stream = StreamSeen()
         call.context = Told(asked.operation)
@@ -156,7 +156,7 @@ class OpenAiDoor(CallResponder):
         if prefix is not None or target is not None or component is not None:
             call.affinity = Affinity(prefix=prefix, model=target, component=component)
 
-    def _answer_models(self, call: Call, asked: Asked) -> None:
+    def _answer_models(self, call: Call, asked: OpenAiPath) -> None:
         only(call, b"GET", b"HEAD")
         models = self._models
         within = asked.endpoint

@@ -34,7 +34,7 @@ _COMPONENTS = b"inference-components/"
 _V1 = b"openai/v1/"
 
 
-class Asked(NamedTuple):
+class OpenAiPath(NamedTuple):
     """What a path asks for."""
 
     operation: str  #: chat | completions | embeddings | responses | models
@@ -43,15 +43,15 @@ class Asked(NamedTuple):
     component: str | None = None  #: where the path names it
 
 
-def asked_of(path: bytes) -> Asked:
+def asked_of(path: bytes) -> OpenAiPath:
     """Raises CallerError (404) for a path that is not served."""
     endpoint, component, rest = _split(path)
     operation = OPERATIONS.get(rest)
     if operation is not None:
-        return Asked(operation, endpoint, component=component)
+        return OpenAiPath(operation, endpoint, component=component)
     head, _, model = rest.partition(b"/")
     if head == _MODELS:
-        return Asked("models", endpoint, _text(model) or None, component)
+        return OpenAiPath("models", endpoint, _text(model) or None, component)
     if head == b"responses":
         raise CallerError(
             "response-not-found",

@@ -16,7 +16,7 @@ from penstock.api.runtime import request
 from penstock.api.runtime.asynchronous import AsyncDoor
 from penstock.api.runtime.errors import RuntimeErrors
 from penstock.api.runtime.heads import header_value, kept
-from penstock.api.runtime.sessions import FindSession, Sessions
+from penstock.api.runtime.sessions import FindSession, SessionHeaders
 from penstock.api.runtime.stream import EventStreamResponder
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
@@ -68,7 +68,7 @@ class RuntimeDoor(CallResponder):
         self._room = room
         takes_async = asynchronous is not None or hands_on
         self._operations = (_PLAIN, _STREAM, _ASYNC) if takes_async else (_PLAIN, _STREAM)
-        self._sessions = Sessions(dispatcher, find_session)
+        self._sessions = SessionHeaders(dispatcher, find_session)
         self._stream = EventStreamResponder(self._errors, self._sessions.head)
 
     # Door

@@ -56,7 +56,7 @@ _DEADLINE_DIGITS_MAX = 9
 _CACHE_MAX = 1024
 
 
-class Asked(NamedTuple):
+class InvocationSpec(NamedTuple):
     """What a request with rare headers asks for."""
 
     meta: bytes
@@ -99,7 +99,7 @@ def read(
     rare: dict[bytes, bytes],
     *,
     streams: bool = False,
-) -> Asked:
+) -> InvocationSpec:
     """Reads the rare headers. Raises CallerError for a value that AWS would refuse.
 
     Args:
@@ -133,7 +133,7 @@ def read(
                 parameters=_STREAMS if streams else None,
             )
         )
-    return Asked(
+    return InvocationSpec(
         meta, _variant(rare.get(TARGET_VARIANT)), deadline_s(rare.get(DEADLINE_MS)), affinity
     )
 

@@ -31,7 +31,7 @@ _BODY_BYTES_MAX = 64
 _JSON_HEAD = b"content-type: application/json\r\n"
 
 
-class Sessions:
+class SessionHeaders:
     """Reads and writes what requests say of their session."""
 
     def __init__(self, dispatcher: Dispatcher, find: FindSession | None = None) -> None:

@@ -24,13 +24,13 @@ from penstock.api.admin.answers import answered, error_answer
 from penstock.api.app import failed
 from penstock.api.traffic.metrics import TrafficPage
 from penstock.errors import CallerError, PenstockError
-from penstock.orchestrator.shares import Shares
+from penstock.orchestrator.shares import TrafficShares
 from penstock.orchestrator.stories import Stories
 from penstock.wire import plain_json
 
 
 def build_traffic_app(
-    shares: Shares, stories: Stories, page: TrafficPage, check_ready: Callable[[], None]
+    shares: TrafficShares, stories: Stories, page: TrafficPage, check_ready: Callable[[], None]
 ) -> Any:
     """The application behind every path that no door takes. `check_ready` raises why it is not."""
 

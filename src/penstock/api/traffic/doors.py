@@ -43,7 +43,7 @@ from penstock.core.traffic.router import PREFIX_BYTES_MAX
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.http.call import Call, status_line
 from penstock.orchestrator import refusals
-from penstock.orchestrator.asked import Asked
+from penstock.orchestrator.asked import OrchestratedRequest
 from penstock.orchestrator.forwarder import Forwarder
 
 INTEREST: Final = (DEADLINE_MS, SESSION_ID, PREFIX_ID)
@@ -76,7 +76,7 @@ class TrafficDoor(ABC):
         return True
 
     @abstractmethod
-    def asked(self, call: Call) -> Asked | None:
+    def asked(self, call: Call) -> OrchestratedRequest | None:
         """What is asked; None: it is answered, or will be. Raises PenstockError."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class RuntimeTrafficDoor(TrafficDoor):
         self._openai = openai
         self._errors = RuntimeErrors(account_id, region)
 
-    def asked(self, call: Call) -> Asked | None:
+    def asked(self, call: Call) -> OrchestratedRequest | None:
         name, operation = endpoint_of(call.path)
         if operation not in _RUNTIME and _is_openai(operation):
             call.front_door = self._openai
@@ -115,7 +115,7 @@ class RuntimeTrafficDoor(TrafficDoor):
         rare = call.rare or {}
         session = rare.get(SESSION_ID, b"").decode("latin-1")
         prefix = rare.get(PREFIX_ID)
-        return Asked(
+        return OrchestratedRequest(
             speech=self,
             endpoint=name,
             operation=kind,
@@ -150,10 +150,10 @@ class OpenAiTrafficDoor(TrafficDoor):
         super().__init__(forwarder)
         self._reading: set[asyncio.Task[None]] = set()
 
-    def asked(self, call: Call) -> Asked | None:
+    def asked(self, call: Call) -> OrchestratedRequest | None:
         found = asked_of(call.path)
         rare = call.rare or {}
-        asked = Asked(
+        asked = OrchestratedRequest(
             speech=self,
             operation=found.operation,
             deadline_s=deadline_s(rare.get(DEADLINE_MS)),
@@ -176,7 +176,7 @@ class OpenAiTrafficDoor(TrafficDoor):
             return None
         return asked
 
-    async def _read_large(self, call: Call, asked: Asked) -> None:
+    async def _read_large(self, call: Call, asked: OrchestratedRequest) -> None:
         try:
             name: ModelName = await model_of_large(call.body)
         except PenstockError as error:
@@ -204,7 +204,7 @@ class OpenAiTrafficDoor(TrafficDoor):
 class OipTrafficDoor(TrafficDoor):
     """The Open Inference Protocol, below /v2."""
 
-    def asked(self, call: Call) -> Asked | None:
+    def asked(self, call: Call) -> OrchestratedRequest | None:
         path, rare = call.path, call.rare or {}
         parts = parts_of(path)
         if parts == ["health", "live"]:
@@ -216,7 +216,7 @@ class OipTrafficDoor(TrafficDoor):
             return None
         if parts[:2] == ["repository", "models"]:
             raise refusals.region_only(path[:128].decode("latin-1"))
-        asked = Asked(
+        asked = OrchestratedRequest(
             speech=self,
             operation="metadata",
             deadline_s=deadline_s(rare.get(DEADLINE_MS)),

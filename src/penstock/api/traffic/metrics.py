@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from penstock.metrics.catalogue import traffic_catalogue as catalogue
 from penstock.metrics.catalogue.prometheus_families import Row, counter, durations, gauge
-from penstock.orchestrator.recording import Recorder
+from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import FOLLOWED, Region
 
 #: What a router's snapshot tells of a region, as it is told here.
@@ -22,7 +22,7 @@ Traffic = Callable[[], list[dict[str, Any]]]
 class TrafficPage:
     """Renders `/metrics`; one per orchestrator."""
 
-    def __init__(self, recorder: Recorder, regions: list[Region], traffic: Traffic) -> None:
+    def __init__(self, recorder: TrafficRecorder, regions: list[Region], traffic: Traffic) -> None:
         """`traffic`: snapshots of all routers."""
         #: of what is pushed, too: all but the process's own families
         self.collector: Collector = _TrafficCollector(recorder, regions, traffic)
@@ -40,7 +40,7 @@ class TrafficPage:
 class _TrafficCollector(Collector):
     """Families of `traffic_catalogue.PROMETHEUS`, in its order."""
 
-    def __init__(self, recorder: Recorder, regions: list[Region], traffic: Traffic) -> None:
+    def __init__(self, recorder: TrafficRecorder, regions: list[Region], traffic: Traffic) -> None:
         self._recorder = recorder
         self._regions = regions
         self._traffic = traffic

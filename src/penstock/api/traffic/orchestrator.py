@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from penstock.api.access import Authenticator, check_binding
+from penstock.api.access import KeyAuthenticator, check_binding
 from penstock.api.oip.http import PREFIX as OIP_PREFIX
 from penstock.api.openai.request import PREFIX as OPENAI_PREFIX
 from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
@@ -35,10 +35,10 @@ from penstock.gateway.timers import LoopTimers
 from penstock.orchestrator.forwarder import Forwarder
 from penstock.orchestrator.moving import EVERY_S as MOVE_EVERY_S
 from penstock.orchestrator.moving import MovingShares
-from penstock.orchestrator.recording import Recorder
+from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import Region
 from penstock.orchestrator.regions_file import Regions
-from penstock.orchestrator.shares import Shares
+from penstock.orchestrator.shares import TrafficShares
 from penstock.orchestrator.spans import TrafficSpans
 from penstock.orchestrator.stories import Stories
 from penstock.orchestrator.table import TrafficTable
@@ -76,10 +76,10 @@ class Orchestrator:
         config, clock = self._config, self._clock
         listen, limits = config.listen, config.limits
         ids = RequestIds()
-        recorder = Recorder(clock, ids)
+        recorder = TrafficRecorder(clock, ids)
         self._forwarder = forwarder = self._make_forwarder(recorder, ids)
         config.state_dir.mkdir(parents=True, exist_ok=True)
-        shares = Shares(self._table, self._regions, forwarder, clock, config.state_dir)
+        shares = TrafficShares(self._table, self._regions, forwarder, clock, config.state_dir)
         shares.load()
         openai = OpenAiTrafficDoor(forwarder)
         runtime = RuntimeTrafficDoor(
@@ -137,7 +137,7 @@ class Orchestrator:
         self._forwarder.close()
         await self._listener.stop(LAST_BYTES_S)
 
-    def _make_forwarder(self, recorder: Recorder, ids: RequestIds) -> Forwarder:
+    def _make_forwarder(self, recorder: TrafficRecorder, ids: RequestIds) -> Forwarder:
         """One that traces, where traces are exported."""
         clock, telemetry = self._clock, self._telemetry
         parts: dict[str, Any] = {
@@ -155,14 +155,14 @@ class Orchestrator:
             spans, share=telemetry.trace_share, rng=random.Random(), ids=ids, **parts
         )
 
-    async def _authenticator(self, stack: ShieldedExitStack) -> Authenticator | None:
+    async def _authenticator(self, stack: ShieldedExitStack) -> KeyAuthenticator | None:
         if not self._config.listen.auth:
             return None
         keys = FollowedKeys(self._config)
         stack.push_async_callback(keys.close)
         ring = await keys.open()
         self._run(stack, keys.follow())
-        return Authenticator(ring, self._clock)
+        return KeyAuthenticator(ring, self._clock)
 
     def _run(self, stack: ShieldedExitStack, work: Any) -> None:
         """Something that goes on until the orchestrator stops."""

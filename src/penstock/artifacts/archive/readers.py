@@ -38,7 +38,7 @@ Kind = Literal["file", "folder", "symlink", "hardlink", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """One entry of an archive, its name as written there."""
 
     name: str
@@ -72,7 +72,7 @@ def _is_old_tar(head: bytes) -> bool:
     return checksum == sum(head) - sum(head[148:156]) + 8 * 0x20
 
 
-def tar_members(file: BinaryIO, *, gzipped: bool, what: str) -> Iterator[Member]:
+def tar_members(file: BinaryIO, *, gzipped: bool, what: str) -> Iterator[ArchiveMember]:
     """The members of a tar stream; raises `CallerError` where it is broken or cut short."""
     with _parser_errors(what):
         stream = _Forward(gzip.GzipFile(fileobj=file, mode="rb") if gzipped else file, what)
@@ -90,20 +90,20 @@ def tar_members(file: BinaryIO, *, gzipped: bool, what: str) -> Iterator[Member]
 
 def _tar_member(
     archive: tarfile.TarFile, info: tarfile.TarInfo, stream: _Forward, what: str
-) -> Member:
+) -> ArchiveMember:
     if info.isdir():
-        return Member(info.name, "folder")
+        return ArchiveMember(info.name, "folder")
     if info.issym():
-        return Member(info.name, "symlink", link=info.linkname)
+        return ArchiveMember(info.name, "symlink", link=info.linkname)
     if info.islnk():
-        return Member(info.name, "hardlink", link=info.linkname)
+        return ArchiveMember(info.name, "hardlink", link=info.linkname)
     # A sparse file claims a size without having the bytes.
     if (
         not info.isreg()
         or info.issparse()
         or (content := archive.extractfile(info)) is None  # there is one for each of this kind
     ):
-        return Member(info.name, "other")
+        return ArchiveMember(info.name, "other")
     executable = bool(info.mode & stat.S_IXUSR)
 
     def read(size: int) -> bytes:
@@ -111,7 +111,7 @@ def _tar_member(
         stream.content_bytes += len(data)
         return data
 
-    return Member(info.name, "file", read=_guarded(read, what), executable=executable)
+    return ArchiveMember(info.name, "file", read=_guarded(read, what), executable=executable)
 
 
 def _guarded(read: Callable[[int], bytes], what: str) -> Callable[[int], bytes]:
@@ -185,7 +185,7 @@ class _Forward(io.RawIOBase):
         return data
 
 
-def zip_members(file: BinaryIO, *, what: str) -> Iterator[Member]:
+def zip_members(file: BinaryIO, *, what: str) -> Iterator[ArchiveMember]:
     """The members of a zip file; raises `CallerError` where it is broken or cut short."""
     with _parser_errors(what), zipfile.ZipFile(_BoundedReads(file, what)) as archive:
         for info in archive.infolist():
@@ -196,17 +196,17 @@ def zip_members(file: BinaryIO, *, what: str) -> Iterator[Member]:
                 raise _unreadable(what, f"the member {info.filename!r} is not stored or deflated")
             mode = info.external_attr >> 16
             if info.is_dir():
-                yield Member(info.filename, "folder")
+                yield ArchiveMember(info.filename, "folder")
                 continue
             if mode and not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or not stat.S_IFMT(mode)):
-                yield Member(info.filename, "other")
+                yield ArchiveMember(info.filename, "other")
                 continue
             with archive.open(info) as content:
                 if stat.S_ISLNK(mode):
                     link = content.read(LINK_BYTES_MAX).decode()
-                    yield Member(info.filename, "symlink", link=link)
+                    yield ArchiveMember(info.filename, "symlink", link=link)
                 else:
-                    yield Member(
+                    yield ArchiveMember(
                         info.filename,
                         "file",
                         read=_guarded(content.read, what),

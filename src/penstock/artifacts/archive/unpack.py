@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from penstock.artifacts.archive.readers import Member, archive_kind, tar_members, zip_members
+from penstock.artifacts.archive.readers import ArchiveMember, archive_kind, tar_members, zip_members
 from penstock.artifacts.files.budget import Budget, disk_errors
 from penstock.artifacts.files.listing import CHUNK_BYTES
 from penstock.artifacts.files.paths import is_clutter, safe_path, shown
@@ -89,7 +89,7 @@ class _Unpacking:
         self._bytes = 0
         self.digests: dict[str, str] = {}  #: SHA-256 of each file, by its path
 
-    def run(self, members: Iterator[Member]) -> None:
+    def run(self, members: Iterator[ArchiveMember]) -> None:
         for count, member in enumerate(members, start=1):
             self._budget.check()
             if count > self._limits.members_max:
@@ -111,7 +111,7 @@ class _Unpacking:
                 hint="Pack the model's files: tar -czf model.tar.gz -C my_model .",
             )
 
-    def _place(self, member: Member, path: str) -> None:
+    def _place(self, member: ArchiveMember, path: str) -> None:
         if member.kind == "other":
             raise self._unsafe(member.name, "it is a device, a pipe or of an unknown type")
         if member.kind == "folder":
@@ -141,12 +141,12 @@ class _Unpacking:
             os.mkdir(self._to / path, 0o755)
         self._folders.add(path)
 
-    def _skip(self, member: Member) -> None:
+    def _skip(self, member: ArchiveMember) -> None:
         """Bytes that are not kept take time all the same, so they count like the others."""
         while chunk := member.read(CHUNK_BYTES):
             self._count(len(chunk))
 
-    def _write(self, member: Member, path: str) -> None:
+    def _write(self, member: ArchiveMember, path: str) -> None:
         target_path = self._to / path
         with disk_errors(self._what, self._to):
             descriptor = os.open(
@@ -179,7 +179,7 @@ class _Unpacking:
                 hint="If the model really holds that many equal bytes, use an uncompressed .tar.",
             )
 
-    def _link_target(self, member: Member, path: str) -> str:
+    def _link_target(self, member: ArchiveMember, path: str) -> str:
         # A hard link counts from the archive's root, a symbolic link from its own folder.
         base = "" if member.kind == "hardlink" else posixpath.dirname(path)
         link = member.link

@@ -106,7 +106,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class PaceSpec:
     """How long a paced engine's steps take (`core/batching/generation_steps.py`), and what it
     answers.
     """
@@ -135,7 +135,7 @@ class EngineOptions:
     chat_template: str = ""  #: a Jinja file of the artifact that replaces the tokenizer's template
     python: str = ""  #: interpreter of the engine's process; "" = the server's own
     options: dict[str, str] = field(default_factory=dict)  #: the engine's own, passed through
-    pace: Pace | None = None  #: `paced`: its table of times
+    pace: PaceSpec | None = None  #: `paced`: its table of times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
-from penstock.artifacts.description.description import Pace
+from penstock.artifacts.description.description import PaceSpec
 from penstock.artifacts.description.yaml_keys import Keys
 
 KEY: Final = "pace"
@@ -22,18 +22,18 @@ _PREFIXES_MAX: Final = 1_000_000
 _SEED_MAX: Final = 2**63 - 1
 
 
-def parse(engine: Keys) -> Pace | None:
+def parse(engine: Keys) -> PaceSpec | None:
     """None where the key is not there. Raises CallerError (`model-yaml-invalid`)."""
     section = engine.section(KEY)
     if section is None:
         return None
-    default = Pace()
+    default = PaceSpec()
 
     def seconds(name: str, low: float, high: float) -> float:
         found = section.number(name, low=low, high=high)
         return float(getattr(default, name)) if found is None else found
 
-    pace = Pace(
+    pace = PaceSpec(
         step_s=seconds("step_s", *_STEP_S),
         sequence_s=seconds("sequence_s", 0.0, _EACH_S_MAX),
         prefill_token_s=seconds("prefill_token_s", 0.0, _EACH_S_MAX),
@@ -54,6 +54,6 @@ def parse(engine: Keys) -> Pace | None:
     return pace
 
 
-def dump(pace: Pace) -> dict[str, Any]:
+def dump(pace: PaceSpec) -> dict[str, Any]:
     """What `parse` reads back as this table."""
     return asdict(pace)

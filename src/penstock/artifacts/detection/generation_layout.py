@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.artifacts.description.description import EngineOptions, ModelDescription, Pace
+from penstock.artifacts.description.description import EngineOptions, ModelDescription, PaceSpec
 from penstock.artifacts.description.generation_options import PROPERTIES, options_of, runtime_of
 from penstock.artifacts.detection.huggingface import read_json
 from penstock.artifacts.files.model_files import check_whole, inside
@@ -105,5 +105,5 @@ def _paced(
         )
     given = description.engine or EngineOptions()
     found = options_of(given, root / PROPERTIES, environment, runtime=description.runtime)
-    engine = dataclasses.replace(found, chat_template="", pace=given.pace or Pace())
+    engine = dataclasses.replace(found, chat_template="", pace=given.pace or PaceSpec())
     return dataclasses.replace(description, engine=engine)

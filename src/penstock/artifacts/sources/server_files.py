@@ -37,14 +37,14 @@ UNCHANGED: Final = b"."
 
 
 @dataclass(slots=True)
-class _Told:
+class _DoorTold:
     """What this process shows at the door; an instance is told once, at its start."""
 
     context: ssl.SSLContext | None = None
     server: str = ""  #: the name that the server's certificate must have
 
 
-_told = _Told()
+_told = _DoorTold()
 
 
 def tell(context: ssl.SSLContext, server: str) -> None:

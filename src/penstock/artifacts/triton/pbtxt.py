@@ -61,11 +61,11 @@ def parse(text: str, *, where: str) -> Message:
             f"{where}: larger than {TEXT_BYTES_MAX} bytes",
             hint="A model configuration is a few hundred lines of text.",
         )
-    parser = _Parser(text, where)
+    parser = _TextFormatParser(text, where)
     return parser.message("", 0)
 
 
-class _Parser:
+class _TextFormatParser:
     """Recursive descent over the tokens of one text."""
 
     def __init__(self, text: str, where: str) -> None:

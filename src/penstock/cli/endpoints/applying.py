@@ -28,16 +28,16 @@ from penstock.cli.endpoints.deploy import (
 from penstock.cli.endpoints.status import list_all
 from penstock.core.apply.plan import (
     Action,
+    ArtifactPlace,
     EndpointSeen,
     EndpointWish,
-    Place,
     Plan,
+    PlanStep,
     Seen,
-    Step,
     made_for_any,
 )
 from penstock.core.apply.versioned_names import stem
-from penstock.packaging.stores import Store, open_store
+from penstock.packaging.stores import PackageStore, open_store
 from penstock.packaging.wishes import STACK_TAG, Deployment
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ def look(client: SageMaker, wanted: Deployment, *, prune: bool) -> Seen:
         found = store.contents(frozenset(asked[location]), all_of_ours=location in whole)
         return found, store.left_over() if location in kept else []
 
-    artifacts: dict[Place, Content] = {}
-    left_over: list[Place] = []
+    artifacts: dict[ArtifactPlace, Content] = {}
+    left_over: list[ArtifactPlace] = []
     for location, (contents, drafts) in _each(stored, asked):
-        artifacts |= {Place(location, name): content for name, content in contents.items()}
-        left_over += [Place(location, name) for name in drafts]
+        artifacts |= {ArtifactPlace(location, name): content for name, content in contents.items()}
+        left_over += [ArtifactPlace(location, name) for name in drafts]
     return Seen(
         artifacts=artifacts,
         left_over=tuple(left_over),
@@ -136,10 +136,10 @@ class _Hands:
         self._wanted = wanted
         self._endpoints = {endpoint.name: endpoint for endpoint in wanted.endpoints}
         locations = {*wanted.locations(), *(step.location for step in planned.steps)} - {""}
-        self._stores: dict[str, Store] = {one: open_store(one) for one in locations}
+        self._stores: dict[str, PackageStore] = {one: open_store(one) for one in locations}
 
-    def do(self, step: Step) -> None:
-        how: dict[Action, Callable[[Step], object]] = {
+    def do(self, step: PlanStep) -> None:
+        how: dict[Action, Callable[[PlanStep], object]] = {
             Action.REMOVE_LEFT_OVER: self._remove,
             Action.UPLOAD: self._upload,
             Action.CREATE_MODEL: lambda step: self._create("CreateModel", step),
@@ -156,27 +156,27 @@ class _Hands:
         }
         how[step.action](step)
 
-    def _remove(self, step: Step) -> None:
+    def _remove(self, step: PlanStep) -> None:
         self._stores[step.location].remove(step.name)
 
-    def _upload(self, step: Step) -> None:
-        source = self._wanted.sources[Place(step.location, step.name)]
+    def _upload(self, step: PlanStep) -> None:
+        source = self._wanted.sources[ArtifactPlace(step.location, step.name)]
         self._stores[step.location].put(step.name, source)
 
-    def _create(self, operation: str, step: Step) -> None:
+    def _create(self, operation: str, step: PlanStep) -> None:
         create_unless_there(self._client, operation, **self._wanted.requests[step.name])
 
-    def _point(self, step: Step) -> None:
+    def _point(self, step: PlanStep) -> None:
         wish = self._endpoints[step.name]
         _settle(self._client, wish)
         point_endpoint(self._client, wish.name, wish.config, tags=wish.tags)
 
-    def _tag(self, step: Step) -> None:
+    def _tag(self, step: PlanStep) -> None:
         arn = describe(self._client, step.name)["EndpointArn"]
         tags = tag_list(self._endpoints[step.name].tags)
         self._client.sagemaker("AddTags", ResourceArn=arn, Tags=tags)
 
-    def _delete_endpoint(self, step: Step) -> None:
+    def _delete_endpoint(self, step: PlanStep) -> None:
         self._delete("DeleteEndpoint", EndpointName=step.name)
         wait_gone(self._client, step.name)
 

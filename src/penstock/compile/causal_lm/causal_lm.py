@@ -21,7 +21,7 @@ from penstock.compile.source.source import Source, read_json
 from penstock.compile.source.text_lines import text_lines
 from penstock.compile.source.tokenizer_files import write_tokenizer
 from penstock.compile.source.transformers_model import load_model, weights_of
-from penstock.compile.targets import Target, cpu_has_bf16
+from penstock.compile.targets import CompileTarget, cpu_has_bf16
 from penstock.errors import CallerError
 
 TASK = "text-generation"
@@ -35,7 +35,7 @@ _GRAPH = "openvino_model.xml"
 
 
 def compile_causal_lm(
-    source: Source, staging: Path, options: Options, target: Target, say: Say
+    source: Source, staging: Path, options: Options, target: CompileTarget, say: Say
 ) -> Compiled:
     """Raises CallerError (`target-unsupported`, `task-unsupported`, `samples-invalid`, those of the
     tokenizer) and ModelError (`unsupported-architecture`, those of `load_model`)."""

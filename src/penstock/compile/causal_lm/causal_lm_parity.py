@@ -23,7 +23,7 @@ _TOKENS_NEW = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TokensCompared:
     record: contract.Parity
     notes: list[str]
 
@@ -36,7 +36,7 @@ def compare(
     kind: str,
     precision: str,
     loss_max: float | None,
-) -> Found:
+) -> TokensCompared:
     """Leaves `model` in the artifact's number format: a copy of large weights would cost memory.
 
     Args:
@@ -77,7 +77,7 @@ def compare(
         tolerance=tolerance,
         measure=MEASURE,
     )
-    return Found(record, notes)
+    return TokensCompared(record, notes)
 
 
 def _random_prompts(model: Any) -> list[list[int]]:

@@ -13,11 +13,11 @@ from penstock.compile.proof.proof import prove
 from penstock.compile.proof.samples import TextSamples
 from penstock.compile.source.source import Source
 from penstock.compile.source.tokenizer_files import open_tokenizer, write_tokenizer
-from penstock.compile.targets import Target
+from penstock.compile.targets import CompileTarget
 
 
 def compile_encoder(
-    source: Source, staging: Path, options: Options, target: Target, say: Say
+    source: Source, staging: Path, options: Options, target: CompileTarget, say: Say
 ) -> Compiled:
     """Raises the CallerErrors of planning, loading and lowering."""
     plan = plan_encoder(source.root, options)

@@ -15,7 +15,7 @@ from penstock.artifacts.description.description import TensorSpec
 Arrays = Mapping[str, np.ndarray]
 
 
-class Graph(Protocol):
+class SourceGraph(Protocol):
     """A loaded source."""
 
     inputs: tuple[TensorSpec, ...]

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.compile.graphs.graph import Arrays, Graph
+from penstock.compile.graphs.graph import Arrays, SourceGraph
 from penstock.compile.graphs.torch_graph import not_converted
 from penstock.compile.libraries import need
-from penstock.compile.targets import Target, cpu_has_bf16
+from penstock.compile.targets import CompileTarget, cpu_has_bf16
 from penstock.core.models.instruction_sets import Int8Recipe, int8_recipe
 from penstock.errors import CallerError
 from penstock.runtimes.processor import instruction_set_here
@@ -39,14 +39,18 @@ class Lowered:
     choices: dict[str, Any] = field(default_factory=dict)
 
 
-def lower(graph: Graph, target: Target, staging: Path, calibration: Sequence[Arrays]) -> Lowered:
+def lower(
+    graph: SourceGraph, target: CompileTarget, staging: Path, calibration: Sequence[Arrays]
+) -> Lowered:
     """Writes the model file. Raises CallerError (`conversion-failed`, `target-unsupported`)."""
     if target.device == "cuda":
         return lower_exported(graph, target, staging, device="cuda")
     return _lower_openvino(graph, target, staging, calibration)
 
 
-def lower_exported(graph: Graph, target: Target, staging: Path, *, device: str) -> Lowered:
+def lower_exported(
+    graph: SourceGraph, target: CompileTarget, staging: Path, *, device: str
+) -> Lowered:
     """An exported program whose weights are on `device` in the target's format."""
     torch = need("torch")
     program = graph.to_exported(target.precision, device)
@@ -63,7 +67,7 @@ def lower_exported(graph: Graph, target: Target, staging: Path, *, device: str) 
 
 
 def _lower_openvino(
-    graph: Graph, target: Target, staging: Path, calibration: Sequence[Arrays]
+    graph: SourceGraph, target: CompileTarget, staging: Path, calibration: Sequence[Arrays]
 ) -> Lowered:
     openvino = need("openvino")
     notes: list[str] = []
@@ -104,7 +108,7 @@ def _lower_openvino(
     )
 
 
-def _converted(graph: Graph) -> Any:
+def _converted(graph: SourceGraph) -> Any:
     try:
         return graph.to_openvino()
     except CallerError:

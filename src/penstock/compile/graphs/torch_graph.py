@@ -139,7 +139,7 @@ def _answering(inner: Any, dtype: Any) -> Any:
     """Inputs and answers in FP32 around a module that computes in another format."""
     base: Any = need("torch").nn.Module
 
-    class Answering(base):  # type: ignore[misc]
+    class AnsweringModule(base):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.inner = inner.to(dtype)
@@ -152,7 +152,7 @@ def _answering(inner: Any, dtype: Any) -> Any:
             ]
             return values[0] if len(values) == 1 else tuple(values)
 
-    return Answering().eval()
+    return AnsweringModule().eval()
 
 
 def flattened(answer: Any) -> list[Any]:

@@ -10,14 +10,14 @@ import numpy as np
 
 from penstock.artifacts.description.description import ModelDescription, TensorSpec
 from penstock.compile.contract import Compiled, Options, Say, Timing
-from penstock.compile.graphs.graph import Arrays, Graph
+from penstock.compile.graphs.graph import Arrays, SourceGraph
 from penstock.compile.graphs.lowering import lower
 from penstock.compile.proof.artifact import Artifact, open_artifact
 from penstock.compile.proof.measure import cores, measured, shapes_for
 from penstock.compile.proof.parity import compare
 from penstock.compile.proof.proof_samples import write_samples
 from penstock.compile.proof.samples import Samples
-from penstock.compile.targets import Target
+from penstock.compile.targets import CompileTarget
 from penstock.errors import CallerError
 
 #: Rows and tokens -> inputs of that shape, where the model takes texts.
@@ -25,12 +25,12 @@ Filled = Callable[[int, int], Arrays]
 
 
 def prove(
-    graph: Graph,
+    graph: SourceGraph,
     description: ModelDescription,
     samples: Samples,
     staging: Path,
     options: Options,
-    target: Target,
+    target: CompileTarget,
     say: Say,
     *,
     filled: Filled | None,
@@ -86,12 +86,12 @@ def prove(
 
 
 def _kept(
-    graph: Graph,
+    graph: SourceGraph,
     artifact: Artifact,
     batches: Sequence[Arrays],
     staging: Path,
     description: ModelDescription,
-    target: Target,
+    target: CompileTarget,
 ) -> int:
     asked = [(batch, graph.run(batch)) for batch in batches]
     ours = [artifact.run(batch) for batch in batches]
@@ -99,7 +99,7 @@ def _kept(
 
 
 def _timings(
-    graph: Graph,
+    graph: SourceGraph,
     artifact: Artifact,
     description: ModelDescription,
     samples: Samples,

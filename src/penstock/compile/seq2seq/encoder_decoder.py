@@ -16,7 +16,7 @@ from penstock.compile.seq2seq import seq2seq, torch_seq2seq
 from penstock.compile.seq2seq.seq2seq_parity import generate, parity_record
 from penstock.compile.source.source import Source
 from penstock.compile.source.text_lines import text_lines
-from penstock.compile.targets import Target
+from penstock.compile.targets import CompileTarget
 from penstock.errors import CallerError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_seq2seq_model
@@ -31,7 +31,7 @@ _ROWS_MEASURED = (1, 8)
 
 
 def compile_encoder_decoder(
-    source: Source, staging: Path, options: Options, target: Target, say: Say
+    source: Source, staging: Path, options: Options, target: CompileTarget, say: Say
 ) -> Compiled:
     """Raises the errors of `seq2seq.compile_seq2seq`, `target-unsupported`, `task-unsupported`."""
     precision = {**_PRECISIONS, **_PROGRAMS}.get(target.name)
@@ -47,7 +47,7 @@ def compile_encoder_decoder(
             f"an encoder-decoder model can't be served as {options.task!r}",
             hint="Leave --task out: it is text2text-generation.",
         )
-    wanted = seq2seq.Wanted(
+    wanted = seq2seq.Seq2SeqSpec(
         precision=precision,
         tokens_max=options.tokens_max or 512,
         rows_max=min(options.rows_max, _ROWS_MAX),

@@ -23,8 +23,8 @@ from penstock.artifacts.description.description import (
     Tokenizer,
 )
 from penstock.compile.seq2seq import seq2seq_bart, seq2seq_t5
-from penstock.compile.seq2seq.seq2seq_graph import Builder, Shape
-from penstock.compile.seq2seq.seq2seq_parity import MEASURE, Parity, compare, parity_record
+from penstock.compile.seq2seq.seq2seq_graph import Builder, CacheShape
+from penstock.compile.seq2seq.seq2seq_parity import MEASURE, Seq2SeqParity, compare, parity_record
 from penstock.compile.source.source import read_json
 from penstock.compile.source.tokenizer_files import write_tokenizer
 from penstock.compile.source.transformers_model import load_model, weights_of
@@ -54,7 +54,7 @@ Write = Callable[[Any, dict[str, Any], Path, ModelDescription], ModelDescription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Seq2SeqSpec:
     """What an artifact is to be, and how it is proven."""
 
     precision: str  #: f32, bf16 or int8; programs of torch.export: f32, f16 or bf16
@@ -70,7 +70,7 @@ class Wanted:
     log: Callable[[str], None] = lambda line: None
 
 
-def compile_seq2seq(source_dir: Path, out_dir: Path, wanted: Wanted) -> Parity:
+def compile_seq2seq(source_dir: Path, out_dir: Path, wanted: Seq2SeqSpec) -> Seq2SeqParity:
     """Writes `out_dir`: encoder.xml, decoder.xml (and .bin), tokenizer.json, model.yaml.
 
     Args:
@@ -94,7 +94,7 @@ def compile_seq2seq(source_dir: Path, out_dir: Path, wanted: Wanted) -> Parity:
     def write(
         model: Any, config: dict[str, Any], folder: Path, description: ModelDescription
     ) -> ModelDescription:
-        sizes: Shape = builders.shape_of(config)
+        sizes: CacheShape = builders.shape_of(config)
         wanted.log(
             f"building graphs: {sizes.layers} decoder layers, width {sizes.width}, {precision}"
         )
@@ -114,8 +114,8 @@ def compile_seq2seq(source_dir: Path, out_dir: Path, wanted: Wanted) -> Parity:
 
 
 def write_artifact(
-    source_dir: Path, folder: Path, wanted: Wanted, builders: Any, write: Write
-) -> Parity:
+    source_dir: Path, folder: Path, wanted: Seq2SeqSpec, builders: Any, write: Write
+) -> Seq2SeqParity:
     """Writes all files of an artifact and runs it. What the comparison allows is not checked."""
     model = load_source(source_dir)
     config = model.config.to_dict()
@@ -162,7 +162,7 @@ def write_graphs(
 
 
 def describe(
-    model: Any, config: dict[str, Any], tokenizer: Tokenizer, wanted: Wanted
+    model: Any, config: dict[str, Any], tokenizer: Tokenizer, wanted: Seq2SeqSpec
 ) -> ModelDescription:
     generation = model.generation_config
     eos = generation.eos_token_id if generation.eos_token_id is not None else config["eos_token_id"]
@@ -197,7 +197,7 @@ def _within_positions(config: dict[str, Any], tokens: int) -> int:
     return min(tokens, int(positions)) if positions else tokens
 
 
-def _check(parity: Parity) -> None:
+def _check(parity: Seq2SeqParity) -> None:
     """Raises ModelError where the artifact answers otherwise than its source."""
     failures = parity_record(parity).failures()
     if failures:

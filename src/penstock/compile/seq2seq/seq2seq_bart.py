@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compile.seq2seq.seq2seq_graph import MASKED, Builder, Shape
+from penstock.compile.seq2seq.seq2seq_graph import MASKED, Builder, CacheShape
 from penstock.compile.seq2seq.seq2seq_t5 import past_bias
 
 _EPSILON = 1e-5
@@ -22,9 +22,9 @@ _PRE_NORM = ("mbart",)
 _OFFSET = 2  #: rows of the position table that no position uses (BART, mBART)
 
 
-def shape_of(config: dict[str, Any]) -> Shape:
+def shape_of(config: dict[str, Any]) -> CacheShape:
     heads = int(config["decoder_attention_heads"])
-    return Shape(
+    return CacheShape(
         layers=int(config["decoder_layers"]),
         heads=heads,
         head_size=int(config["d_model"]) // heads,

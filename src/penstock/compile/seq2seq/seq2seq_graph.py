@@ -30,7 +30,7 @@ Weights = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class CacheShape:
     """Sizes that the runtime allocates its caches by."""
 
     layers: int  #: of the decoder

@@ -27,7 +27,7 @@ from penstock.compile.seq2seq.token_parity import (
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_seq2seq_model
 from penstock.runtimes.processor import instruction_set_here
-from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
+from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob
 from penstock.runtimes.seq2seq.model import ROUNDED_GROUP, Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest
 
@@ -56,7 +56,7 @@ CEILINGS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parity:
+class Seq2SeqParity:
     answers: int  #: compared
     same: int  #: equal in every token under greedy search
     token_agreement: float  #: tokens equal before an answer's first difference, over all tokens
@@ -80,7 +80,7 @@ def compare(
     *,
     precision: str,
     loss_max: float | None = None,
-) -> Parity:
+) -> Seq2SeqParity:
     """Leaves `model` in the artifact's number format: a copy of large weights would cost memory.
 
     `loss_max`: what a caller allows, instead of what the format costs the source.
@@ -115,7 +115,7 @@ def compare(
     if loss_max is not None:
         tolerance = tolerance_asked(loss_max, ceiling)
     equal = [_equal_tokens(a, b) for a, b in zip(wanted, given, strict=True)]
-    return Parity(
+    return Seq2SeqParity(
         answers=len(sources),
         same=sum(a == b for a, b in zip(wanted, given, strict=True)),
         token_agreement=sum(equal) / max(1, sum(map(len, wanted))),
@@ -127,7 +127,7 @@ def compare(
     )
 
 
-def parity_record(parity: Parity) -> contract.Parity:
+def parity_record(parity: Seq2SeqParity) -> contract.Parity:
     """As every compile reports it."""
     forced = parity.forced
     return contract.Parity(
@@ -187,7 +187,7 @@ def generate(
     )
     answers: dict[int, Any] = {}
     for at, source in enumerate(sources):
-        loop.add(Job(source, request, partial(answers.__setitem__, at)))
+        loop.add(DecodingJob(source, request, partial(answers.__setitem__, at)))
     while loop.busy:
         loop.turn()
     for outcome in answers.values():

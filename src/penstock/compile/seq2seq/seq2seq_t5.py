@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compile.seq2seq.seq2seq_graph import MASKED, Builder, Shape
+from penstock.compile.seq2seq.seq2seq_graph import MASKED, Builder, CacheShape
 
 
-def shape_of(config: dict[str, Any]) -> Shape:
-    return Shape(
+def shape_of(config: dict[str, Any]) -> CacheShape:
+    return CacheShape(
         layers=int(config.get("num_decoder_layers") or config["num_layers"]),
         heads=int(config["num_heads"]),
         head_size=int(config["d_kv"]),

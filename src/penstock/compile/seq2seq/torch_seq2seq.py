@@ -20,8 +20,8 @@ from penstock.artifacts.description.description import ModelDescription
 from penstock.compile.graphs.torch_graph import DTYPES, not_converted
 from penstock.compile.libraries import need
 from penstock.compile.seq2seq import seq2seq_t5
-from penstock.compile.seq2seq.seq2seq import Wanted, write_artifact
-from penstock.compile.seq2seq.seq2seq_parity import Parity
+from penstock.compile.seq2seq.seq2seq import Seq2SeqSpec, write_artifact
+from penstock.compile.seq2seq.seq2seq_parity import Seq2SeqParity
 from penstock.compile.source.source import read_json
 from penstock.errors import CallerError
 
@@ -32,8 +32,8 @@ _ROWS, _SOURCE, _PAST = 3, 7, 5
 
 
 def compile_programs(
-    source_dir: Path, staging: Path, wanted: Wanted, *, device: str = "cuda"
-) -> Parity:
+    source_dir: Path, staging: Path, wanted: Seq2SeqSpec, *, device: str = "cuda"
+) -> Seq2SeqParity:
     """Writes encoder.pt2, decoder.pt2, tokenizer.json and model.yaml into `staging`.
 
     `device` is where it is proven and will run. What the comparison allows is the caller's to
@@ -98,10 +98,10 @@ def write_programs(
 
     dtype = getattr(torch, DTYPES[precision])
     sizes = seq2seq_t5.shape_of(dict(config))
-    source = torch_t5.Source(model.state_dict(), config, dtype)
+    source = torch_t5.T5Source(model.state_dict(), config, dtype)
     encoder, decoder = (
         kind(source).to(device).requires_grad_(False).eval()
-        for kind in (torch_t5.Encoder, torch_t5.Decoder)
+        for kind in (torch_t5.Encoder, torch_t5.T5Decoder)
     )
     free = torch.export.Dim.DYNAMIC
     ids = torch.ones((_ROWS, _SOURCE), dtype=torch.int32, device=device)

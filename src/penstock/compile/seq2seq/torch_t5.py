@@ -28,7 +28,7 @@ _ACTIVATIONS: Mapping[str, tuple[Any, Mapping[str, str]]] = {
 }
 
 
-class Source:
+class T5Source:
     """Weights and settings of the model, and the format to compute in."""
 
     def __init__(self, weights: Mapping[str, Any], config: Mapping[str, Any], dtype: Any) -> None:
@@ -73,7 +73,7 @@ class Source:
 
 
 class Norm(Module):  # type: ignore[misc]
-    def __init__(self, source: Source, name: str) -> None:
+    def __init__(self, source: T5Source, name: str) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(source.weight(f"{name}.weight"))
         self.epsilon = source.epsilon
@@ -88,7 +88,7 @@ class FeedForward(Module):  # type: ignore[misc]
     """Adds to its input. Trained T5 leaves FP16's range before the last matrix: it stays FP32 in
     that format, as in transformers."""
 
-    def __init__(self, source: Source, prefix: str) -> None:
+    def __init__(self, source: T5Source, prefix: str) -> None:
         super().__init__()
         kind = str(source.config.get("feed_forward_proj", "relu"))
         self.gated = kind.startswith("gated-")
@@ -118,7 +118,7 @@ class FeedForward(Module):  # type: ignore[misc]
 
 
 class EncoderLayer(Module):  # type: ignore[misc]
-    def __init__(self, source: Source, at: int) -> None:
+    def __init__(self, source: T5Source, at: int) -> None:
         super().__init__()
         prefix = f"encoder.block.{at}.layer"
         own = f"{prefix}.0.SelfAttention"
@@ -139,7 +139,7 @@ class EncoderLayer(Module):  # type: ignore[misc]
 class Encoder(Module):  # type: ignore[misc]
     """ids, mask [rows, source] -> cross_kv [2 * layers, rows, heads, source, size]."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: T5Source) -> None:
         super().__init__()
         self.words = source.words()
         table, self.reach = source.distances("encoder")
@@ -166,7 +166,7 @@ class Encoder(Module):  # type: ignore[misc]
 
 
 class DecoderLayer(Module):  # type: ignore[misc]
-    def __init__(self, source: Source, at: int) -> None:
+    def __init__(self, source: T5Source, at: int) -> None:
         super().__init__()
         prefix = f"decoder.block.{at}.layer"
         own, other = f"{prefix}.0.SelfAttention", f"{prefix}.1.EncDecAttention"
@@ -197,7 +197,7 @@ class DecoderLayer(Module):  # type: ignore[misc]
         return self.feed_forward(value), key, new
 
 
-class Decoder(Module):  # type: ignore[misc]
+class T5Decoder(Module):  # type: ignore[misc]
     """One token of each row.
 
     ids [rows, 1], positions [rows, 1], source_bias [rows, 1, 1, source],
@@ -206,7 +206,7 @@ class Decoder(Module):  # type: ignore[misc]
     at and beyond a row's position are masked.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: T5Source) -> None:
         super().__init__()
         self.words = source.words()
         table, self.reach = source.distances("decoder")

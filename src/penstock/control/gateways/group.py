@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
-from penstock.control.gateways.member import Member
+from penstock.control.gateways.member import GatewayMember
 from penstock.control.ports import RoutePublisher
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.errors import NotNowError, PenstockError
@@ -84,7 +84,7 @@ class GatewayGroup:
         self._admit = admit
         self._apart = apart
         self._inherited = tuple(one.fileno() for one in inherited)
-        self._members: dict[str, Member] = {}  #: begun and not ended
+        self._members: dict[str, GatewayMember] = {}  #: begun and not ended
         self._instances: dict[str, str] = {}  #: id -> address
         self._routes: dict[str, EndpointRoutes] = {}
         self._shared: dict[str, Json] = {}  #: op -> what all are told of it last
@@ -218,14 +218,14 @@ class GatewayGroup:
 
     # Members
 
-    def on_told(self, member: Member, op: str, fields: Json, data: bytes) -> None:
+    def on_told(self, member: GatewayMember, op: str, fields: Json, data: bytes) -> None:
         with self._apart(_LOOP, f"{member.name} says {op}"):  # else its channel would end
             self._events.on_told(member.name, op, fields, data)
 
-    async def on_asked(self, member: Member, op: str, fields: Json) -> Json:
+    async def on_asked(self, member: GatewayMember, op: str, fields: Json) -> Json:
         return await self._events.on_asked(member.name, op, fields)
 
-    def _serving(self) -> list[Member]:
+    def _serving(self) -> list[GatewayMember]:
         return [one for one in self._members.values() if one.serving]
 
     def _tell_all(self, op: str, fields: Json) -> None:
@@ -258,7 +258,7 @@ class GatewayGroup:
         wait_s = RESTART_S_MIN
         loop = asyncio.get_running_loop()
         while not self._closing:
-            member = Member(name, self)
+            member = GatewayMember(name, self)
             began = loop.time()
             try:
                 await self._run(member, served)
@@ -275,7 +275,7 @@ class GatewayGroup:
             await asyncio.sleep(wait_s)
             wait_s = min(RESTART_S_MAX, 2 * wait_s)
 
-    async def _run(self, member: Member, served: asyncio.Future[None]) -> None:
+    async def _run(self, member: GatewayMember, served: asyncio.Future[None]) -> None:
         """From its start to its end."""
         await member.start(self._command, self._inherited)
         self._starts[member.name] = self._starts.get(member.name, 0) + 1
@@ -319,7 +319,7 @@ class GatewayGroup:
                 with self._apart(_LOOP, one.name):
                     self._look(one)
 
-    def _look(self, one: Member) -> None:
+    def _look(self, one: GatewayMember) -> None:
         one.silent_ticks += 1
         limit_s = SILENT_S_MAX if one.serving else START_S_MAX
         if one.silent_ticks * _LOOK_EVERY_S > limit_s and not one.closing:

@@ -28,12 +28,12 @@ END_S_MAX = 5.0
 class MemberEvents(Protocol):
     """Whom a member reports to: its group."""
 
-    def on_told(self, member: Member, op: str, fields: Json, data: bytes) -> None: ...
+    def on_told(self, member: GatewayMember, op: str, fields: Json, data: bytes) -> None: ...
 
-    async def on_asked(self, member: Member, op: str, fields: Json) -> Json: ...
+    async def on_asked(self, member: GatewayMember, op: str, fields: Json) -> Json: ...
 
 
-class Member:
+class GatewayMember:
     """Of one group. `start`, `begin`, then `ended` tells of its end, whatever brings it about."""
 
     def __init__(self, name: str, events: MemberEvents) -> None:

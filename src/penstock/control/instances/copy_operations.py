@@ -21,7 +21,7 @@ from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.instances.load_request import load_request
 from penstock.control.instances.operation_settings import OperationSettings
 from penstock.control.instances.room import Room
-from penstock.control.instances.under_way import UnderWay
+from penstock.control.instances.under_way import OperationsUnderWay
 from penstock.control.ports import RoutePublisher
 from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.core.deployment.attempts import ReconcileSpec, is_permanent
@@ -79,7 +79,7 @@ class CopyOperations:
         publisher: RoutePublisher,
         settings: OperationSettings,
         spec: ReconcileSpec,
-        under_way: UnderWay,
+        under_way: OperationsUnderWay,
         room: Room,
         status: InstanceStatus,
         record: TargetModelRecord,

@@ -17,7 +17,7 @@ ANSWER_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class TargetModelHost:
     """A ready copy that hosts target models."""
 
     variant: str
@@ -40,7 +40,7 @@ class MultiModel:
 
     endpoint: str  #: as it was created: lookups ignore case
     sources: tuple[ModelSource, ...]  #: of its multi-model variants
-    hosts: tuple[Host, ...]
+    hosts: tuple[TargetModelHost, ...]
 
 
 def multi_model_of(
@@ -54,7 +54,7 @@ def multi_model_of(
     if not sources:
         return None
     hosts = [
-        Host(
+        TargetModelHost(
             variant=entry.variant,
             instance_id=entry.instance_id,
             copy=copy.copy,

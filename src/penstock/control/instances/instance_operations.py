@@ -16,7 +16,7 @@ from penstock.control.instances.entries import InstanceEntry
 from penstock.control.instances.instance_client import InstanceClient, Json
 from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.instances.operation_settings import OperationSettings
-from penstock.control.instances.under_way import UnderWay
+from penstock.control.instances.under_way import OperationsUnderWay
 from penstock.control.ports import RoutePublisher
 from penstock.control.store.target_model_record import TargetModelRecord, take_notes
 from penstock.core.deployment.attempts import is_permanent
@@ -38,7 +38,7 @@ class InstanceOperations:
         fleet: Fleet,
         publisher: RoutePublisher,
         settings: OperationSettings,
-        under_way: UnderWay,
+        under_way: OperationsUnderWay,
         record: TargetModelRecord,
         on_event: Callable[[str, Json], None],
     ) -> None:

@@ -9,7 +9,7 @@ from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.instance_client import Json
 from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.instances.operation_settings import OperationSettings
-from penstock.control.instances.under_way import UnderWay
+from penstock.control.instances.under_way import OperationsUnderWay
 from penstock.core.deployment.endpoint_state import (
     DRAINING,
     GONE,
@@ -38,7 +38,7 @@ _SILENT_COUNT_MAX_GUEST: Final = 120
 class InstanceStatus:
     """Of all instances of this server."""
 
-    def __init__(self, settings: OperationSettings, under_way: UnderWay) -> None:
+    def __init__(self, settings: OperationSettings, under_way: OperationsUnderWay) -> None:
         self.settings = settings
         self._under_way = under_way
         self._asking: set[str] = set()

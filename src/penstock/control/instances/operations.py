@@ -12,7 +12,7 @@ from penstock.control.instances.instance_operations import InstanceOperations
 from penstock.control.instances.instance_status import InstanceStatus
 from penstock.control.instances.operation_settings import OperationSettings
 from penstock.control.instances.room import Room
-from penstock.control.instances.under_way import UnderWay
+from penstock.control.instances.under_way import OperationsUnderWay
 from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.core.deployment.attempts import ReconcileSpec
@@ -47,7 +47,9 @@ class Operations:
         what an instance says of work that was handed to it."""
         self._told = told
         self._model_counted = model_counted
-        self._under_way = UnderWay(clock=clock, changed=changed, room_changed=room_changed)
+        self._under_way = OperationsUnderWay(
+            clock=clock, changed=changed, room_changed=room_changed
+        )
         self.status = InstanceStatus(settings, self._under_way)
         self.instances = InstanceOperations(
             fleet=fleet,

@@ -27,7 +27,7 @@ _On = tuple[str, int | None]
 Failed = Callable[[EndpointLedger, InstanceEntry, PenstockError], None]
 
 
-class UnderWay:
+class OperationsUnderWay:
     """Of one server."""
 
     def __init__(

@@ -15,7 +15,7 @@ from penstock.control.scaling.records import (
     BoundsCross,
     PolicyRecord,
     ResourceMissing,
-    ScheduleRecord,
+    ScheduledActionRecord,
     TargetRecord,
     TooMany,
 )
@@ -23,7 +23,7 @@ from penstock.control.scaling.writing import NOTHING, Resources, Written, change
 from penstock.control.store import rows as resource_rows
 from penstock.control.store.store import Store
 from penstock.core.scaling import bounds
-from penstock.core.scaling.spec import Suspended, TargetSpec
+from penstock.core.scaling.spec import ScalableTargetSpec, Suspended
 
 # Application Auto Scaling's quotas for a scalable target.
 POLICIES_MAX: Final = 50
@@ -72,7 +72,7 @@ def register(
             raise BoundsCross(low, high)
         suspended = found.spec.suspended if found is not None else Suspended()
         record = TargetRecord(
-            spec=TargetSpec(
+            spec=ScalableTargetSpec(
                 resource_id=found.spec.resource_id if found is not None else asked.resource_id,
                 dimension=asked.dimension,
                 capacity_min=low,
@@ -93,7 +93,7 @@ def register(
         return record, change(db, resources, record, scale, activity_id=activity_id, now=now)
 
 
-def _or(given: int | None, spec: TargetSpec, which: str) -> int:
+def _or(given: int | None, spec: ScalableTargetSpec, which: str) -> int:
     kept = spec.capacity_min if which == "min" else spec.capacity_max
     return kept if given is None else given
 
@@ -157,7 +157,7 @@ def policies(store: Store) -> list[PolicyRecord]:
         return [one for target in found for one in rows.policies(db, target.key, alarms=True)]
 
 
-def put_schedule(store: Store, record: ScheduleRecord) -> None:
+def put_schedule(store: Store, record: ScheduledActionRecord) -> None:
     """Creates or replaces. Raises `NoSuchTarget`, `TooMany`."""
     with store.begin() as db:
         target = rows.require_target(db, record.resource_id, record.dimension)
@@ -170,7 +170,9 @@ def put_schedule(store: Store, record: ScheduleRecord) -> None:
         rows.put_schedule(db, target.key, record)
 
 
-def schedule_of(store: Store, resource_id: str, dimension: str, name: str) -> ScheduleRecord | None:
+def schedule_of(
+    store: Store, resource_id: str, dimension: str, name: str
+) -> ScheduledActionRecord | None:
     """None for one that is new. Raises `NoSuchTarget`."""
     with store.read() as db:
         key = rows.require_target(db, resource_id, dimension).key
@@ -183,7 +185,7 @@ def delete_schedule(store: Store, resource_id: str, dimension: str, name: str) -
         rows.remove_schedule(db, rows.require_target(db, resource_id, dimension).key, name)
 
 
-def schedules(store: Store) -> list[ScheduleRecord]:
+def schedules(store: Store) -> list[ScheduledActionRecord]:
     """Of all targets."""
     with store.read() as db:
         return [one for target in rows.all_targets(db) for one in rows.schedules(db, target.key)]

@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from penstock.control.scaling import activity_rows, rows
-from penstock.control.scaling.records import ScheduleRecord, TargetRecord
+from penstock.control.scaling.records import ScheduledActionRecord, TargetRecord
 from penstock.control.scaling.resources import CapacitySeen
 from penstock.control.scaling.writing import Resources, seen
 from penstock.control.store import rows as resource_rows
@@ -57,7 +57,7 @@ def counts(store: Store, resources: Resources) -> dict[str, CapacitySeen | None]
         return dict(found)
 
 
-def action_of(record: ScheduleRecord) -> ScheduledAction:
+def action_of(record: ScheduledActionRecord) -> ScheduledAction:
     """Raises `CronError` for a schedule or a time zone that can't be read."""
     return ScheduledAction(
         name=record.name,
@@ -91,7 +91,7 @@ def _loaded(
     )
 
 
-def _schedules(records: list[ScheduleRecord]) -> list[tuple[ScheduledAction, float]]:
+def _schedules(records: list[ScheduledActionRecord]) -> list[tuple[ScheduledAction, float]]:
     found = []
     for record in records:
         if record.due is None:

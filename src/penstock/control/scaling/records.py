@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.scaling.activity import NotScaled
-from penstock.core.scaling.spec import Policy, TargetSpec
+from penstock.core.scaling.spec import Policy, ScalableTargetSpec
 from penstock.errors import CallerError
 
 
@@ -19,7 +19,7 @@ def target_key(resource_id: str, dimension: str) -> str:
 class TargetRecord:
     """One scalable target. Times are wall seconds."""
 
-    spec: TargetSpec
+    spec: ScalableTargetSpec
     arn: str
     role_arn: str
     created: float
@@ -46,7 +46,7 @@ class PolicyRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleRecord:
+class ScheduledActionRecord:
     """One scheduled action of a target, as given."""
 
     resource_id: str
@@ -113,7 +113,7 @@ class NoSuchPolicy(CallerError):
         super().__init__("scaling-policy-not-found", f"There is no scaling policy {name[:256]!r}.")
 
 
-class NoSuchSchedule(CallerError):
+class NoSuchScheduledAction(CallerError):
     """The target has no scheduled action of that name."""
 
     def __init__(self, name: str) -> None:

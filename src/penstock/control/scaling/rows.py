@@ -14,16 +14,16 @@ from penstock.control.alarms.records import AlarmQuery
 from penstock.control.database import schema
 from penstock.control.scaling.records import (
     NoSuchPolicy,
-    NoSuchSchedule,
+    NoSuchScheduledAction,
     NoSuchTarget,
     PolicyRecord,
-    ScheduleRecord,
+    ScheduledActionRecord,
     TargetRecord,
     target_key,
 )
 from penstock.control.scaling.spec_json import decode_policy, encode_policy
 from penstock.control.store.rows import to_json
-from penstock.core.scaling.spec import CHANGE, Policy, StepPolicy, Suspended, TargetSpec
+from penstock.core.scaling.spec import CHANGE, Policy, ScalableTargetSpec, StepPolicy, Suspended
 from penstock.metrics import item_failures
 
 _targets = schema.scalable_targets
@@ -92,7 +92,7 @@ def remove_target(db: Connection, record: TargetRecord, *, now: float) -> None:
 
 def _target(row: RowMapping) -> TargetRecord:
     return TargetRecord(
-        spec=TargetSpec(
+        spec=ScalableTargetSpec(
             resource_id=row["resource_id"],
             dimension=row["dimension"],
             capacity_min=row["capacity_min"],
@@ -196,7 +196,7 @@ def _policy(db: Connection, row: RowMapping, *, alarms: bool) -> PolicyRecord:
 # Scheduled actions
 
 
-def schedules(db: Connection, key: str) -> list[ScheduleRecord]:
+def schedules(db: Connection, key: str) -> list[ScheduledActionRecord]:
     """Of one target, by name."""
     found = db.execute(
         select(_schedules, _targets.c.resource_id, _targets.c.dimension)
@@ -205,12 +205,12 @@ def schedules(db: Connection, key: str) -> list[ScheduleRecord]:
         .order_by(_schedules.c.name)
     )
     return [
-        ScheduleRecord(**{name: row[name] for name in row if name != "target_key"})
+        ScheduledActionRecord(**{name: row[name] for name in row if name != "target_key"})
         for row in found.mappings()
     ]
 
 
-def put_schedule(db: Connection, key: str, record: ScheduleRecord) -> None:
+def put_schedule(db: Connection, key: str, record: ScheduledActionRecord) -> None:
     """Creates or replaces."""
     columns = _schedules.c
     db.execute(delete(_schedules).where(columns.target_key == key, columns.name == record.name))
@@ -227,8 +227,8 @@ def set_due(db: Connection, key: str, name: str, due: float | None) -> None:
 
 
 def remove_schedule(db: Connection, key: str, name: str) -> None:
-    """Raises `NoSuchSchedule`."""
+    """Raises `NoSuchScheduledAction`."""
     columns = _schedules.c
     done = db.execute(delete(_schedules).where(columns.target_key == key, columns.name == name))
     if not done.rowcount:
-        raise NoSuchSchedule(name)
+        raise NoSuchScheduledAction(name)

@@ -36,7 +36,7 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class ArtifactPlace:
     """Where an artifact lies."""
 
     location: str  #: a folder or prefix, as a URI that ends in "/"
@@ -71,10 +71,10 @@ class EndpointSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class PlanSpec:
     """All that is asked for."""
 
-    artifacts: Mapping[Place, Content]
+    artifacts: Mapping[ArtifactPlace, Content]
     endpoints: tuple[EndpointWish, ...]
 
 
@@ -82,8 +82,10 @@ class Wish:
 class Seen:
     """What is there of it, and what earlier runs left beside it."""
 
-    artifacts: Mapping[Place, Content]  #: where they are asked for, and where pruned models read
-    left_over: tuple[Place, ...] = ()  #: uploads of runs that ended before them
+    artifacts: Mapping[
+        ArtifactPlace, Content
+    ]  #: where they are asked for, and where pruned models read
+    left_over: tuple[ArtifactPlace, ...] = ()  #: uploads of runs that ended before them
     endpoints: Mapping[str, EndpointSeen] = field(default_factory=dict)
     models: frozenset[str] = frozenset()
     configs: frozenset[str] = frozenset()
@@ -93,7 +95,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One thing to do."""
 
     action: Action
@@ -105,14 +107,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     unchanged: int  #: artifacts, models, configurations and endpoints that are as they should be
 
-    def of(self, action: Action) -> tuple[Step, ...]:
+    def of(self, action: Action) -> tuple[PlanStep, ...]:
         return tuple(step for step in self.steps if step.action is action)
 
 
-def plan(wish: Wish, seen: Seen, *, prune: bool = False) -> Plan:
+def plan(wish: PlanSpec, seen: Seen, *, prune: bool = False) -> Plan:
     """The steps from `seen` to `wish`; none where nothing is missing."""
     models = _distinct(model for endpoint in wish.endpoints for model in endpoint.models)
     configs = _distinct(endpoint.config for endpoint in wish.endpoints)
@@ -126,7 +128,7 @@ def plan(wish: Wish, seen: Seen, *, prune: bool = False) -> Plan:
     ]
     wanted = len(wish.artifacts) + len(models) + len(configs) + len(wish.endpoints)
     left_over = [
-        Step(Action.REMOVE_LEFT_OVER, place.name, "upload-not-finished", place.location)
+        PlanStep(Action.REMOVE_LEFT_OVER, place.name, "upload-not-finished", place.location)
         for place in sorted(seen.left_over)
     ]
     steps = left_over + made + changes + _tags(wish, seen)
@@ -139,7 +141,7 @@ def plan(wish: Wish, seen: Seen, *, prune: bool = False) -> Plan:
     )
 
 
-def _uploads(wish: Wish, seen: Seen) -> list[Step]:
+def _uploads(wish: PlanSpec, seen: Seen) -> list[PlanStep]:
     steps = []
     for place, content in sorted(wish.artifacts.items()):
         there = seen.artifacts.get(place)
@@ -149,28 +151,28 @@ def _uploads(wish: Wish, seen: Seen) -> list[Step]:
         if there is not None:
             # The digest is read from its head: of a torn copy only the size tells.
             reason = "not-whole" if there.digest == content.digest else "other-content"
-        steps.append(Step(Action.UPLOAD, place.name, reason, place.location, content.size))
+        steps.append(PlanStep(Action.UPLOAD, place.name, reason, place.location, content.size))
     return steps
 
 
-def _missing(action: Action, names: list[str], there: frozenset[str]) -> list[Step]:
-    return [Step(action, name, "not-there") for name in names if name not in there]
+def _missing(action: Action, names: list[str], there: frozenset[str]) -> list[PlanStep]:
+    return [PlanStep(action, name, "not-there") for name in names if name not in there]
 
 
-def _endpoint_step(wish: EndpointWish, seen: Seen) -> Step | None:
+def _endpoint_step(wish: EndpointWish, seen: Seen) -> PlanStep | None:
     there = seen.endpoints.get(wish.name)
     if there is None:
-        return Step(Action.CREATE_ENDPOINT, wish.name, "not-there")
+        return PlanStep(Action.CREATE_ENDPOINT, wish.name, "not-there")
     if there.status == "Deleting":
-        return Step(Action.CREATE_ENDPOINT, wish.name, "being-deleted")
+        return PlanStep(Action.CREATE_ENDPOINT, wish.name, "being-deleted")
     if there.status == "Failed":
-        return Step(Action.CREATE_ENDPOINT, wish.name, "failed")
+        return PlanStep(Action.CREATE_ENDPOINT, wish.name, "failed")
     if there.config != wish.config:
-        return Step(Action.UPDATE_ENDPOINT, wish.name, "other-config")
+        return PlanStep(Action.UPDATE_ENDPOINT, wish.name, "other-config")
     return None
 
 
-def _tags(wish: Wish, seen: Seen) -> list[Step]:
+def _tags(wish: PlanSpec, seen: Seen) -> list[PlanStep]:
     """Tags beyond those asked for are others' business. Creating an endpoint tags it."""
     steps = []
     for endpoint in wish.endpoints:
@@ -178,11 +180,11 @@ def _tags(wish: Wish, seen: Seen) -> list[Step]:
         if there is None or there.status in ("Deleting", "Failed"):
             continue
         if any(there.tags.get(key) != value for key, value in endpoint.tags.items()):
-            steps.append(Step(Action.TAG_ENDPOINT, endpoint.name, "other-tags"))
+            steps.append(PlanStep(Action.TAG_ENDPOINT, endpoint.name, "other-tags"))
     return steps
 
 
-def _pruned(wish: Wish, seen: Seen) -> list[Step]:
+def _pruned(wish: PlanSpec, seen: Seen) -> list[PlanStep]:
     asked = {endpoint.name for endpoint in wish.endpoints}
     as_compared = {name.lower() for name in asked}  # names of endpoints count without case
     gone = sorted(name for name in seen.stack_endpoints if name.lower() not in as_compared)
@@ -190,12 +192,12 @@ def _pruned(wish: Wish, seen: Seen) -> list[Step]:
     models = {model for endpoint in wish.endpoints for model in endpoint.models}
     owners = [*sorted(asked), *gone]
     deleted = frozenset(made_for_any(seen.models - models, owners))
-    steps = [Step(Action.DELETE_ENDPOINT, name, "not-asked-for") for name in gone]
+    steps = [PlanStep(Action.DELETE_ENDPOINT, name, "not-asked-for") for name in gone]
     for action, names in (
         (Action.DELETE_ENDPOINT_CONFIG, made_for_any(seen.configs - configs, owners)),
         (Action.DELETE_MODEL, deleted),
     ):
-        steps += [Step(action, name, "not-asked-for") for name in sorted(names)]
+        steps += [PlanStep(action, name, "not-asked-for") for name in sorted(names)]
     return steps + _pruned_artifacts(wish, seen, deleted)
 
 
@@ -205,7 +207,7 @@ def made_for_any(names: Iterable[str], owners: Iterable[str]) -> list[str]:
     return [name for name in names if any(is_version_of(name, owner) for owner in made_for)]
 
 
-def _pruned_artifacts(wish: Wish, seen: Seen, deleted: frozenset[str]) -> list[Step]:
+def _pruned_artifacts(wish: PlanSpec, seen: Seen, deleted: frozenset[str]) -> list[PlanStep]:
     """Archives of ours where they are asked for, and those that deleted models were made of; none
     that a model of others reads."""
     locations = {place.location for place in wish.artifacts}
@@ -218,14 +220,16 @@ def _pruned_artifacts(wish: Wish, seen: Seen, deleted: frozenset[str]) -> list[S
             continue
         if _is_read(place, freed):
             steps.append(
-                Step(Action.DELETE_ARTIFACT, place.name, "model-not-asked-for", place.location)
+                PlanStep(Action.DELETE_ARTIFACT, place.name, "model-not-asked-for", place.location)
             )
         elif place.location in locations:
-            steps.append(Step(Action.DELETE_ARTIFACT, place.name, "not-asked-for", place.location))
+            steps.append(
+                PlanStep(Action.DELETE_ARTIFACT, place.name, "not-asked-for", place.location)
+            )
     return steps
 
 
-def _is_read(place: Place, uris: Iterable[str]) -> bool:
+def _is_read(place: ArtifactPlace, uris: Iterable[str]) -> bool:
     """Whether one of the URIs is the artifact's, or of a folder or prefix that it lies below."""
     own = f"{place.location}{place.name}"
     return any(own == uri or own.startswith(f"{uri.rstrip('/')}/") for uri in uris)

@@ -62,9 +62,9 @@ from typing import Any
 
 from penstock.core.batching.run_times import RunTimes
 from penstock.core.batching.service_level import ServiceLevel
-from penstock.core.batching.spec import Action, BatchSpec, Expire, Refuse, RunBatch
+from penstock.core.batching.spec import Action, BatchSpec, Expire, RefuseItem, RunBatch
 
-__all__ = ["Action", "BatchSpec", "Batcher", "Expire", "Refuse", "RunBatch"]
+__all__ = ["Action", "BatchSpec", "Batcher", "Expire", "RefuseItem", "RunBatch"]
 
 #: (deadline or inf, running number, id, rows, arrived, queue index): ordered as the deadline heap.
 _Item = tuple[float, int, int, int, float, int]
@@ -154,20 +154,20 @@ class Batcher:
         everything else waits for `on_timer`, so that the items of one socket read become one batch.
         """
         if rows > self._rows_max:
-            return [Refuse(id, "too-many-rows")]
+            return [RefuseItem(id, "too-many-rows")]
         if self._draining:
-            return [Refuse(id, "draining")]
+            return [RefuseItem(id, "draining")]
         index = bucket = self._bucket_of(length) if self._buckets else 0
         if deadline is not None:
             if now >= deadline:
-                return [Refuse(id, "deadline-passed")]
+                return [RefuseItem(id, "deadline-passed")]
             runs = self._runs
             if (
                 now + runs.horizon_s > deadline
                 and now + runs.mean_s[runs.at(rows, bucket)] > deadline
                 and self._give_up(bucket)
             ):
-                return [Refuse(id, "deadline-cannot-be-met")]
+                return [RefuseItem(id, "deadline-cannot-be-met")]
         waiting = self._waiting
         if (alone or rows == self._rows_max) and not waiting and self._lanes_free:
             # What a model without batching sees nearly always: no need to go through the queue.
@@ -181,7 +181,7 @@ class Batcher:
         if self._queue_rows + rows > self._queue_rows_max:
             self._expire(now, actions)  # the dead hold no room
             if self._queue_rows + rows > self._queue_rows_max:
-                actions.append(Refuse(id, "queue-full"))
+                actions.append(RefuseItem(id, "queue-full"))
                 return actions
         assert id not in waiting, f"item {id} is queued already"
         if priority:

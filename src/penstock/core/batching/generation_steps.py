@@ -34,7 +34,7 @@ class GenerationSpec:
     sigma: float = 0.0  #: of the logarithm of the noise
 
 
-class Asked(Protocol):
+class StepRequest(Protocol):
     """What a step's time depends on, of one request."""
 
     @property
@@ -54,10 +54,10 @@ class Asked(Protocol):
         """Of that prefix; 0 = it shares none."""
 
 
-class _Sequence:
+class _SteppedSequence:
     __slots__ = ("asked", "gone", "number", "tokens_left", "tokens_read")
 
-    def __init__(self, number: int, asked: Asked) -> None:
+    def __init__(self, number: int, asked: StepRequest) -> None:
         self.number = number
         self.asked = asked
         self.tokens_left = asked.answer_tokens
@@ -76,15 +76,15 @@ class EngineModel:
         self._spec = spec
         self._noise = noise
         self._mu = -spec.sigma * spec.sigma / 2
-        self._waiting: deque[_Sequence] = deque()
-        self._joining: list[_Sequence] = []
-        self._running: list[_Sequence] = []
-        self._sequences: dict[int, _Sequence] = {}
+        self._waiting: deque[_SteppedSequence] = deque()
+        self._joining: list[_SteppedSequence] = []
+        self._running: list[_SteppedSequence] = []
+        self._sequences: dict[int, _SteppedSequence] = {}
         #: prefix -> its tokens, least recently used first
         self._cached: OrderedDict[Hashable, int] = OrderedDict()
 
-    def add(self, number: int, asked: Asked) -> None:
-        self._sequences[number] = sequence = _Sequence(number, asked)
+    def add(self, number: int, asked: StepRequest) -> None:
+        self._sequences[number] = sequence = _SteppedSequence(number, asked)
         self._waiting.append(sequence)
 
     def cancel(self, number: int) -> None:
@@ -146,7 +146,7 @@ class EngineModel:
             self._remember(sequence.asked)
         firsts = [sequence.number for sequence in joined if not sequence.gone]
         done: list[int] = []
-        running: list[_Sequence] = []
+        running: list[_SteppedSequence] = []
         for sequence in (*self._running, *joined):
             sequence.tokens_left -= 1
             if sequence.gone:
@@ -170,12 +170,12 @@ class EngineModel:
         self._cached.clear()
         return begun, not_begun
 
-    def _prefill_tokens(self, asked: Asked) -> int:
+    def _prefill_tokens(self, asked: StepRequest) -> int:
         if asked.prefix_tokens and asked.prefix not in self._cached:
             return asked.prefix_tokens + asked.length
         return asked.length
 
-    def _remember(self, asked: Asked) -> None:
+    def _remember(self, asked: StepRequest) -> None:
         if asked.prefix_tokens and self._spec.prefixes_cached_max:
             self._cached[asked.prefix] = asked.prefix_tokens
             self._cached.move_to_end(asked.prefix)

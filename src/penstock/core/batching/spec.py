@@ -93,7 +93,7 @@ class RunBatch:
 
 
 @dataclass(slots=True)
-class Refuse:
+class RefuseItem:
     """Answer this item now: it was never queued."""
 
     id: int
@@ -109,4 +109,4 @@ class Expire:
     reason: str  #: deadline-passed | deadline-cannot-be-met | queue-timeout
 
 
-Action = RunBatch | Refuse | Expire
+Action = RunBatch | RefuseItem | Expire

@@ -10,7 +10,7 @@ Before each step the driver calls `plan` and carries out what it returns, in thi
 2. `Prefill`  waiting requests are encoded and take rows (prefill first: a row that stands empty
               costs a whole answer's time, a prefill costs the others one step's);
 3. `Move`     a row is copied into a hole, so that the rows in use are 0 .. n-1;
-4. `Step`     one token for each row in use.
+4. `DecodeStep`     one token for each row in use.
 
 Then it reports `finish` for each request that is complete, and `stepped`. The machine is driven by
 completion and not by time: while `busy`, call `plan` again; there is no deadline to sleep on.
@@ -29,7 +29,7 @@ from penstock.errors import CallerError
 
 
 @dataclass(frozen=True, slots=True)
-class StepSpec:
+class SteppingSpec:
     rows_max: int  #: rows of a step
     prefill_tokens_max: int = 4096  #: padded source tokens encoded between two steps, at least one
     buckets: tuple[int, ...] = ()  #: source lengths that a prefill is padded to, ascending
@@ -64,15 +64,15 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DecodeStep:
     rows: int
     reason: str  #: all-rows | rows-free
 
 
-Action = Drop | Prefill | Move | Step
+Action = Drop | Prefill | Move | DecodeStep
 
 
-class _Entry:
+class _SequenceEntry:
     __slots__ = ("cancelled", "deadline", "id", "rows", "rows_count", "steps_left_min", "tokens")
 
     def __init__(
@@ -90,14 +90,14 @@ class _Entry:
 class Stepper:
     """The machine of one running batch."""
 
-    def __init__(self, spec: StepSpec) -> None:
+    def __init__(self, spec: SteppingSpec) -> None:
         self._spec = spec
-        self._waiting: dict[int, _Entry] = {}  #: in order of arrival
-        self._running: dict[int, _Entry] = {}
-        self._owners: list[_Entry | None] = [None] * spec.rows_max
+        self._waiting: dict[int, _SequenceEntry] = {}  #: in order of arrival
+        self._running: dict[int, _SequenceEntry] = {}
+        self._owners: list[_SequenceEntry | None] = [None] * spec.rows_max
         #: by rows in use: made once, for a plan is made before every step
-        self._steps = [Step(rows, "rows-free") for rows in range(spec.rows_max)]
-        self._steps.append(Step(spec.rows_max, "all-rows"))
+        self._steps = [DecodeStep(rows, "rows-free") for rows in range(spec.rows_max)]
+        self._steps.append(DecodeStep(spec.rows_max, "all-rows"))
         self._step_s = 0.0  #: learned duration of a step
         self._held_up = ""  #: why the first waiting request did not join at the last plan
 
@@ -120,7 +120,7 @@ class Stepper:
             return [Drop(id, "too-many-rows")]
         if deadline is not None and now >= deadline:
             return [Drop(id, "deadline-passed")]
-        self._waiting[id] = _Entry(id, rows, tokens, steps_min, deadline)
+        self._waiting[id] = _SequenceEntry(id, rows, tokens, steps_min, deadline)
         return []
 
     def cancel(self, id: int) -> bool:
@@ -175,7 +175,7 @@ class Stepper:
                 self._release(entry)
                 actions.append(Drop(entry.id, reason))
 
-    def _end(self, entry: _Entry, now: float) -> str:
+    def _end(self, entry: _SequenceEntry, now: float) -> str:
         """Why the request must not be computed further; empty while it may."""
         if entry.cancelled:
             return "cancelled"
@@ -190,7 +190,7 @@ class Stepper:
     def _join(self, actions: list[Action]) -> None:
         reason = "prefill-first" if self._running else "batch-empty"
         free = [row for row, owner in enumerate(self._owners) if owner is None]
-        groups: dict[int, list[_Entry]] = {}
+        groups: dict[int, list[_SequenceEntry]] = {}
         tokens = taken = 0
         self._held_up = ""
         for entry in list(self._waiting.values()):
@@ -233,7 +233,7 @@ class Stepper:
             owners[target], owners[source] = owner, None
             actions.append(Move(source, target))
 
-    def _release(self, entry: _Entry) -> None:
+    def _release(self, entry: _SequenceEntry) -> None:
         for row in entry.rows:
             self._owners[row] = None
 

@@ -38,7 +38,7 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.deployment.wish import VariantWish
 from penstock.core.endpoint import instance_pools
 from penstock.core.endpoint.endings import retire_instance
-from penstock.core.endpoint.instance_pools import PoolChoice
+from penstock.core.endpoint.instance_pools import InstancePoolChoice
 
 _ALIVE = (STARTING, RUNNING)
 _NO_REASONS: Mapping[str, str] = MappingProxyType({})
@@ -138,14 +138,14 @@ def _pool(
     *,
     now: float,
     spec: ReconcileSpec,
-) -> PoolChoice:
+) -> InstancePoolChoice:
     """Whence the next instances come; a variant of one type has nothing to choose."""
     if not wish.pools:
-        return PoolChoice()
+        return InstancePoolChoice()
     return instance_pools.choose(wish, observed.shortages, failures, now=now, spec=spec)
 
 
-def _refusal(wish: VariantWish, slot: FreeSlot, pool: PoolChoice) -> RefuseInstance:
+def _refusal(wish: VariantWish, slot: FreeSlot, pool: InstancePoolChoice) -> RefuseInstance:
     return RefuseInstance(
         wish.name, wish.generation, slot.ordinal, instance_pools.ALL_POOLS_SHORT, pool.refusal
     )

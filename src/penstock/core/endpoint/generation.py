@@ -40,7 +40,7 @@ _SETTLED = (IN_SERVICE, UPDATING)
 
 
 @dataclass(slots=True)
-class Held:
+class GenerationObserved:
     """What one generation has, of what it should have."""
 
     wishes: tuple[VariantWish, ...] = ()
@@ -107,7 +107,7 @@ def keep_up(
     spec: ReconcileSpec,
     start_reason: str,
     first: bool,
-) -> Held:
+) -> GenerationObserved:
     """Loads and starts what is missing.
 
     Args:
@@ -123,7 +123,7 @@ def keep_up(
     mine = [one for one in observed.copies if one.generation == deployment.generation]
     riding = [one for one in mine if one.base_copy]
     placed = tuple(one for one in observed.copies if not one.base_copy)
-    turn = _Turn(replace(observed, copies=placed), now, spec)
+    turn = _GenerationTurn(replace(observed, copies=placed), now, spec)
     found: dict[str, tuple[ComponentWish, ...]] = {}
     for component in wanted:
         if component.base:
@@ -147,14 +147,14 @@ def keep_up(
     return turn.held
 
 
-class _Turn:
+class _GenerationTurn:
     """One call of `keep_up`."""
 
     def __init__(self, observed: EndpointObserved, now: float, spec: ReconcileSpec) -> None:
         self._observed = observed
         self._now = now
         self._spec = spec
-        self.held = Held()
+        self.held = GenerationObserved()
 
     def wake(self, *deadlines: float | None) -> None:
         self.held.next_deadline = earliest(self.held.next_deadline, *deadlines)

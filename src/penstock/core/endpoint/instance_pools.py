@@ -42,7 +42,7 @@ _FREED_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class PoolChoice:
+class InstancePoolChoice:
     """Exactly one of the three is given."""
 
     instance_type: str = ""  #: start one of these
@@ -57,7 +57,7 @@ def choose(
     *,
     now: float,
     spec: ReconcileSpec,
-) -> PoolChoice:
+) -> InstancePoolChoice:
     """The pool of a variant's next instance.
 
     Args:
@@ -77,17 +77,17 @@ def choose(
         last = short.get(instance_type)
         at = pause_end(last, spec) if last is not None else None
         if at is None or now >= at:
-            return PoolChoice(instance_type=instance_type)
+            return InstancePoolChoice(instance_type=instance_type)
         pauses.append(at)
     found = [short[one] for one in wish.pools]
     refused = [one.at for one in failures if one.reason == ALL_POOLS_SHORT]
     known = bool(refused) and max(refused) >= max(one.at for one in found)
     if known or any(one.waits for one in found):
-        return PoolChoice(next_deadline=earliest(*pauses))
+        return InstancePoolChoice(next_deadline=earliest(*pauses))
     stale = [one for one in found if now >= one.at + spec.backoff_s_min]
     if stale:  # it may have room by now: nobody is refused for an old answer
-        return PoolChoice(instance_type=stale[0].instance_type)
-    return PoolChoice(refusal=_refusal(wish, found))
+        return InstancePoolChoice(instance_type=stale[0].instance_type)
+    return InstancePoolChoice(refusal=_refusal(wish, found))
 
 
 def pause_end(shortage: PoolShortage, spec: ReconcileSpec) -> float:

@@ -73,7 +73,7 @@ def decide(
     spec: ReconcileSpec,
 ) -> PlacementDecision:
     """The copies of one variant, on those of its instances that are kept."""
-    turn = _Turn(wish, instances, observed, now, spec)
+    turn = _PlacementTurn(wish, instances, observed, now, spec)
     for component in wish.components:
         turn.place(component)
     turn.rearrange()
@@ -81,7 +81,7 @@ def decide(
 
 
 @dataclass(slots=True)
-class _Load:
+class _ToLoad:
     """A copy to be loaded; without an instance while none has room."""
 
     component: ComponentWish
@@ -99,7 +99,7 @@ class _Load:
         )
 
 
-class _Turn:
+class _PlacementTurn:
     """One call of `decide`: the rooms of the instances as they fill."""
 
     def __init__(
@@ -127,8 +127,8 @@ class _Turn:
             if failure.variant == wish.name and failure.generation == wish.generation:
                 self._failures.setdefault(failure.component, {})[failure.ordinal] = failure
         self._kept: list[CopyObserved] = []
-        self._loads: list[_Load] = []
-        self._left: list[_Load] = []  #: what is due and found no room, of each component some
+        self._loads: list[_ToLoad] = []
+        self._left: list[_ToLoad] = []  #: what is due and found no room, of each component some
         self._refusals: list[RefuseCopy] = []
         self._deadline: float | None = None
 
@@ -156,12 +156,12 @@ class _Turn:
             room = self._choose(component) if not no_room else None
             if room is not None:
                 room.add(component)
-                self._loads.append(_Load(component, slot, room.instance))
+                self._loads.append(_ToLoad(component, slot, room.instance))
                 continue
             if not no_room and not pausing and not pauses:
                 self._refuse(component, slot)
             no_room += 1
-            self._left.append(_Load(component, slot))
+            self._left.append(_ToLoad(component, slot))
             if no_room == _SEARCHED_MAX:
                 return
 

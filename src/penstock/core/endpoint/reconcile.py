@@ -60,7 +60,7 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.deployment.wish import raised
 from penstock.core.endpoint import capacity, endings, final_failures, generation, routes
 from penstock.core.endpoint import component_life as life
-from penstock.core.endpoint.generation import Held
+from penstock.core.endpoint.generation import GenerationObserved
 
 #: SageMaker bounds FailureReason.
 _FAILURE_REASON_CHARS_MAX = 1024
@@ -85,7 +85,7 @@ def decide(
     spec = spec or ReconcileSpec()
     ending = desired.status in (DELETING, FAILED)
     expired = endings.expire(observed, now=now, spec=spec, ending=ending)
-    turn = _Turn(desired, expired.observed, now, spec)
+    turn = _ReconcileTurn(desired, expired.observed, now, spec)
     turn.actions += expired.actions
     turn.deadline = expired.next_deadline
     if desired.status == DELETING:
@@ -102,7 +102,7 @@ def decide(
     return ReconcileDecision(tuple(turn.actions), turn.deadline)
 
 
-class _Turn:
+class _ReconcileTurn:
     """One call of `decide`: gathers actions and the nearest deadline."""
 
     __slots__ = ("_now", "_observed", "_spec", "_wish", "actions", "deadline")
@@ -150,7 +150,7 @@ class _Turn:
         if active is None:
             self._take_away([new], {target.generation})
             return
-        old = Held()
+        old = GenerationObserved()
         if self._was_seen(active):
             old = self._keep_up(active, "variant-count", components)
         self._publish(active, old, "copies-changed")
@@ -208,7 +208,7 @@ class _Turn:
         components: tuple[ComponentDesired, ...],
         *,
         first: bool = False,
-    ) -> Held:
+    ) -> GenerationObserved:
         """Loads and starts what is missing. What is too much is taken away only after routes
         without it are published, by `_take_away`."""
         held = generation.keep_up(
@@ -224,13 +224,13 @@ class _Turn:
         self.deadline = earliest(self.deadline, held.next_deadline)
         return held
 
-    def _publish(self, deployment: DeploymentSpec, held: Held, reason: str) -> None:
+    def _publish(self, deployment: DeploymentSpec, held: GenerationObserved, reason: str) -> None:
         serving = [held.serving(one) for one in self._wish.components]
         self.actions += routes.decide(
             deployment, held.copies, self._observed.published, reason, serving
         )
 
-    def _take_away(self, held: list[Held], generations: set[int]) -> None:
+    def _take_away(self, held: list[GenerationObserved], generations: set[int]) -> None:
         kept = {name for one in held for name in one.instance_ids()}
         reasons: dict[str, str] = {}
         for one in held:

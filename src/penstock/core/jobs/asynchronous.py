@@ -44,7 +44,7 @@ from typing import Any, Final
 from penstock.core.jobs.asynchronous_actions import (
     Accepted,
     Action,
-    Fail,
+    FailRequest,
     Fetch,
     FetchOverdue,
     QueueSpec,
@@ -281,11 +281,11 @@ class AsyncQueue:
         reason = "tried-again" if again else "copy-free"
         return Send(number, timeout_s, reason, suspect=number in self._suspects)
 
-    def _fail(self, number: int, reason: str, now: float) -> Fail:
+    def _fail(self, number: int, reason: str, now: float) -> FailRequest:
         self._leave(number)
         self._state[number] = "ending"
         self._doomed[number] = reason
-        return Fail(number, reason, last=now >= self._give_up_at(number))
+        return FailRequest(number, reason, last=now >= self._give_up_at(number))
 
     def _give_up_at(self, number: int) -> float:
         """When its outcome is no longer tried to be written; the same after any restart."""

@@ -54,7 +54,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class FailRequest:
     """Write down that it failed, and call `ended` once it has left the record."""
 
     number: int
@@ -89,4 +89,4 @@ class FetchOverdue:
     reason: str = "beyond-the-window"
 
 
-Action = Send | Write | Fail | Fetch | FetchOverdue | Wake
+Action = Send | Write | FailRequest | Fetch | FetchOverdue | Wake

@@ -21,14 +21,14 @@ class RunPart(NamedTuple):
     reason: str  #: half-of-failed | rest-of-failed | alone
 
 
-class Refuse(NamedTuple):
+class RefuseRecord(NamedTuple):
     """It has failed by itself, with the error of the run that has just ended."""
 
     item: int
     reason: str  #: failed-alone
 
 
-Action = RunPart | Refuse
+Action = RunPart | RefuseRecord
 
 
 class _Part(NamedTuple):
@@ -49,7 +49,7 @@ class Bisection:
         items = self._left[-1].items
         if len(items) == 1:
             self._left.pop()
-            return [Refuse(items[0], "failed-alone")]
+            return [RefuseRecord(items[0], "failed-alone")]
         return self._next()
 
     def passed(self) -> list[Action]:
@@ -65,7 +65,7 @@ class Bisection:
         if len(self._running) > 1:
             self._left.append(_Part(self._running, True))
             return self._next()
-        return [Refuse(self._running[0], "failed-alone"), *self._next()]
+        return [RefuseRecord(self._running[0], "failed-alone"), *self._next()]
 
     def _next(self) -> list[Action]:
         if not self._left:

@@ -46,42 +46,44 @@ class Tries(NamedTuple):
         return self.apart or self.past.alone
 
 
-class Step(NamedTuple):
+class InvocationStep(NamedTuple):
     do: str  #: again | wait | refuse | give-up
     reason: str
     tries: Tries
 
 
-def when_returned_to_job(tries: Tries, reason: str, *, wait_s_max: float) -> Step:
+def when_returned_to_job(tries: Tries, reason: str, *, wait_s_max: float) -> InvocationStep:
     """The copy gave it back."""
     if reason in _GONE:
-        return Step("give-up", reason, tries)
+        return InvocationStep("give-up", reason, tries)
     if reason not in (WORKER_DIED, WORKER_DIED_IN_COMPANY):
         return _later(tries, reason, wait_s_max)
     past = tries.past.after(reason)
     tries = Tries(past, tries.failures, apart=tries.apart)
     do = "again" if when_returned(past).do == "route" else "refuse"
-    return Step(do, reason, tries)
+    return InvocationStep(do, reason, tries)
 
 
 def when_failed(
     tries: Tries, error: PenstockError, *, retries_max: int, wait_s_max: float, batched: bool
-) -> Step:
+) -> InvocationStep:
     """It was answered with an error, or not in time (`invocation-timeout`). `batched`: the copy
     computes several bodies at once, and all of them are late when one is."""
     if isinstance(error, NotNowError):
         return _later(tries, error.code, wait_s_max)
     if batched and error.code in _TIMED_OUT and not tries.alone:
-        return Step("again", "late-in-company", Tries(tries.past, tries.failures, apart=True))
+        return InvocationStep(
+            "again", "late-in-company", Tries(tries.past, tries.failures, apart=True)
+        )
     own = isinstance(error, ModelError) and (
         error.code in _TIMED_OUT or (error.code == _ANSWERED and error.original_status >= 500)
     )
     if not own:
-        return Step("refuse", error.code, tries)
+        return InvocationStep("refuse", error.code, tries)
     tries = Tries(tries.past, tries.failures + 1, apart=tries.apart)
-    return Step("again" if tries.failures <= retries_max else "refuse", error.code, tries)
+    return InvocationStep("again" if tries.failures <= retries_max else "refuse", error.code, tries)
 
 
-def _later(tries: Tries, reason: str, wait_s_max: float) -> Step:
+def _later(tries: Tries, reason: str, wait_s_max: float) -> InvocationStep:
     tries = tries._replace(waited_s=tries.waited_s + RETRY_S)
-    return Step("wait" if tries.waited_s <= wait_s_max else "give-up", reason, tries)
+    return InvocationStep("wait" if tries.waited_s <= wait_s_max else "give-up", reason, tries)

@@ -54,7 +54,7 @@ from penstock.core.jobs.job_actions import (
     RunSpan,
     StopSpans,
 )
-from penstock.core.jobs.shares import Shares
+from penstock.core.jobs.shares import SpanQueues
 from penstock.core.jobs.spec import InputObject, Span, SpanDone
 from penstock.core.jobs.stuck import Stuck
 
@@ -104,7 +104,7 @@ class TransformJob:
             for number, left in self._left.items()
             if not left and number not in in_place
         }
-        self._shares = Shares(waiting)
+        self._shares = SpanQueues(waiting)
         self._again: list[tuple[float, Span]] = []  #: (when due, span) that were not done
         self._attempts: dict[_Key, int] = {}
         self._cases = {key: one for key, one in (cases or {}).items() if key not in finished}

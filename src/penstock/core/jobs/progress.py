@@ -16,7 +16,7 @@ _SAMPLES_S_MIN: Final = 0.5  #: between two samples that are kept
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class JobPace:
     """None: not known yet."""
 
     records_per_s: float | None
@@ -73,17 +73,17 @@ class JobProgress:
         more = (self.records - self.records_done) * self.bytes_done / self.records_done
         return min(self._bytes_total, self.bytes_done + int(more))
 
-    def pace(self, *, now: float) -> Pace:
+    def pace(self, *, now: float) -> JobPace:
         """Nothing is known while fewer than two moments were told of within the window."""
         self._forget(now)
         if len(self._samples) < 2 or now <= self._samples[0][0]:
-            return Pace(None, None)
+            return JobPace(None, None)
         first_at, first = self._samples[0]
         rate = (self.records - first) / (now - first_at)
         if rate <= 0 or not self.records_done or not self.bytes_done:
-            return Pace(rate, None)
+            return JobPace(rate, None)
         left = max(self._bytes_total - self.bytes_in, 0) * self.records_done / self.bytes_done
-        return Pace(rate, left / rate)
+        return JobPace(rate, left / rate)
 
     def _sample(self, now: float) -> None:
         self._forget(now)

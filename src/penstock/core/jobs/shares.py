@@ -30,7 +30,7 @@ def span_bytes_for(bytes_total: int, instances: int) -> int:
     return max(_SPAN_BYTES_MIN, min(wanted, SPAN_BYTES))
 
 
-class Shares:
+class SpanQueues:
     """Spans that nobody has begun, by the copy that is to do them."""
 
     def __init__(self, spans: Iterable[Span]) -> None:

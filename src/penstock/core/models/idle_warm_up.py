@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 IDLE: Final = "idle"
 
 
-class Shape(NamedTuple):
+class LaneShape(NamedTuple):
     """What a lane runs: `rows` texts, padded to `width` tokens each."""
 
     lane: int
@@ -39,7 +39,7 @@ class IdleWarmUpSpec:
 @dataclass(frozen=True, slots=True)
 class WarmUpRun:
     model: str
-    shape: Shape
+    shape: LaneShape
     reason: str = IDLE
 
 
@@ -48,9 +48,9 @@ class IdleWarmUp:
 
     def __init__(self, spec: IdleWarmUpSpec) -> None:
         self._spec = spec
-        self._left: dict[str, list[Shape]] = {}  #: the model called longest ago first
+        self._left: dict[str, list[LaneShape]] = {}  #: the model called longest ago first
 
-    def loaded(self, model: str, shapes: Sequence[Shape]) -> None:
+    def loaded(self, model: str, shapes: Sequence[LaneShape]) -> None:
         """`shapes`: all that traffic can bring."""
         self.gone(model)
         if shapes:
@@ -99,9 +99,9 @@ class IdleWarmUp:
         return {model: len(left) for model, left in self._left.items()}
 
 
-def _size(shape: Shape) -> tuple[int, int, int]:
+def _size(shape: LaneShape) -> tuple[int, int, int]:
     return shape.rows * shape.width, shape.rows, shape.lane
 
 
-def _is_larger(shape: Shape, least: Shape) -> bool:
+def _is_larger(shape: LaneShape, least: LaneShape) -> bool:
     return shape.rows >= least.rows and shape.width >= least.width

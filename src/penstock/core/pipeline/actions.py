@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.pipeline.spec import Event
+from penstock.core.pipeline.spec import PipelineEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class FellBack:
 @dataclass(frozen=True, slots=True)
 class Emit:
     step: str
-    event: Event
+    event: PipelineEvent
     reason: str  #: ready | anchor-passed | anchor-over | anchors-crossed, or the fallback's
 
 
@@ -63,9 +63,9 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class FailPipeline:
     step: str
     reason: str  #: deadline-passed, or what `failed` was told
 
 
-Action = Start | Feed | FeedEnd | Stop | FellBack | Emit | Done | Fail
+Action = Start | Feed | FeedEnd | Stop | FellBack | Emit | Done | FailPipeline

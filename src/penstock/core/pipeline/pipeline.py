@@ -27,14 +27,14 @@ from penstock.core.pipeline.actions import (
     Action,
     Done,
     Emit,
-    Fail,
+    FailPipeline,
     Feed,
     FeedEnd,
     FellBack,
     Start,
     Stop,
 )
-from penstock.core.pipeline.spec import Event, PipelineSpec, StepSpec
+from penstock.core.pipeline.spec import PipelineEvent, PipelineSpec, PipelineStepSpec
 
 
 class _Line:
@@ -43,14 +43,16 @@ class _Line:
     __slots__ = ("events", "open")
 
     def __init__(self) -> None:
-        self.events: deque[tuple[Event, str]] = deque()  #: with the fallback's reason, or ""
+        self.events: deque[tuple[PipelineEvent, str]] = (
+            deque()
+        )  #: with the fallback's reason, or ""
         self.open = True
 
 
 class _Call:
     __slots__ = ("deadline", "deadline_whole", "line", "number", "spoke", "step")
 
-    def __init__(self, number: int, step: _Step) -> None:
+    def __init__(self, number: int, step: _PipelineStep) -> None:
         self.number = number
         self.step = step
         self.deadline = math.inf  #: monotonic s; that of the first piece until it is there
@@ -59,16 +61,16 @@ class _Call:
         self.spoke = False  #: a piece has come
 
 
-class _Step:
+class _PipelineStep:
     __slots__ = (
         "backlog", "calls", "fell_back", "followers", "lines", "position", "skipped", "source",
         "spec", "state",
     )  # fmt: skip
 
-    def __init__(self, spec: StepSpec, source: _Step | None) -> None:
+    def __init__(self, spec: PipelineStepSpec, source: _PipelineStep | None) -> None:
         self.spec = spec
         self.source = source
-        self.followers: list[_Step] = []
+        self.followers: list[_PipelineStep] = []
         self.state = "waiting"  #: waiting | running | ended
         self.fell_back = ""  #: the reason, if a call of it did
         self.skipped = False  #: its condition did not hold for a call
@@ -92,10 +94,10 @@ class Pipeline:
     """One request's way through the steps. Every method returns what to do now, in order."""
 
     def __init__(self, spec: PipelineSpec, *, deadline: float | None = None) -> None:
-        self._steps: dict[str, _Step] = {}  #: a source comes before those that follow it
+        self._steps: dict[str, _PipelineStep] = {}  #: a source comes before those that follow it
         for each in spec.in_order():
             source = self._steps[each.follows] if each.follows else None
-            step = self._steps[each.name] = _Step(each, source)
+            step = self._steps[each.name] = _PipelineStep(each, source)
             if source is not None:
                 source.followers.append(step)
         self._ordered = [self._steps[each.name] for each in spec.steps]
@@ -112,7 +114,7 @@ class Pipeline:
         return actions
 
     def piece(
-        self, call: int, piece: Any, events: Iterable[Event] = (), *, now: float
+        self, call: int, piece: Any, events: Iterable[PipelineEvent] = (), *, now: float
     ) -> list[Action]:
         """A part of the call's answer, and the events that it makes."""
         running = self._calls.get(call)
@@ -129,7 +131,7 @@ class Pipeline:
             self._release(actions)
         return actions
 
-    def done(self, call: int, events: Iterable[Event] = (), *, now: float) -> list[Action]:
+    def done(self, call: int, events: Iterable[PipelineEvent] = (), *, now: float) -> list[Action]:
         """The call has ended well; `events` come last."""
         running = self._calls.get(call)
         if running is None:
@@ -200,7 +202,7 @@ class Pipeline:
             self.state = "done"
             actions.append(Done())
 
-    def _moved(self, step: _Step, actions: list[Action], now: float) -> bool:
+    def _moved(self, step: _PipelineStep, actions: list[Action], now: float) -> bool:
         """Whether anything began or ended here."""
         spec, source = step.spec, step.source
         moved = False
@@ -222,7 +224,7 @@ class Pipeline:
             moved = True
         return moved
 
-    def _begin_whole(self, step: _Step, actions: list[Action], now: float) -> None:
+    def _begin_whole(self, step: _PipelineStep, actions: list[Action], now: float) -> None:
         source = step.source
         reason = "needs-met" if source is None else "source-began"
         call = self._begin(step, None, reason, actions, now)
@@ -232,7 +234,7 @@ class Pipeline:
             self._feed_end(call, source, actions, now)
 
     def _begin(
-        self, step: _Step, piece: Any, reason: str, actions: list[Action], now: float
+        self, step: _PipelineStep, piece: Any, reason: str, actions: list[Action], now: float
     ) -> _Call:
         self._numbers += 1
         call = _Call(self._numbers, step)
@@ -251,11 +253,13 @@ class Pipeline:
         if spec.first_s is not None and not call.spoke:
             call.deadline = min(call.deadline_whole, now + spec.first_s)
 
-    def _feed_end(self, call: _Call, source: _Step, actions: list[Action], now: float) -> None:
+    def _feed_end(
+        self, call: _Call, source: _PipelineStep, actions: list[Action], now: float
+    ) -> None:
         actions.append(FeedEnd(call.number, "fell-back" if source.fell_back else "done"))
         self._begin_clock(call, now)
 
-    def _hand_on(self, step: _Step, piece: Any, actions: list[Action]) -> None:
+    def _hand_on(self, step: _PipelineStep, piece: Any, actions: list[Action]) -> None:
         for follower in step.followers:
             if follower.spec.each or follower.state == "waiting":
                 if follower.state != "ended":
@@ -263,7 +267,7 @@ class Pipeline:
             else:
                 actions.extend(Feed(number, piece) for number in follower.calls)
 
-    def _end(self, step: _Step, actions: list[Action], now: float) -> None:
+    def _end(self, step: _PipelineStep, actions: list[Action], now: float) -> None:
         step.state = "ended"
         for follower in step.followers:
             if not follower.spec.each:
@@ -287,7 +291,7 @@ class Pipeline:
         if fallback is None:
             self._stop_all("pipeline-failed", actions)
             self.state = "failed"
-            actions.append(Fail(step.spec.name, reason))
+            actions.append(FailPipeline(step.spec.name, reason))
             return
         step.fell_back = reason
         actions.append(FellBack(step.spec.name, call.number, reason))
@@ -299,7 +303,7 @@ class Pipeline:
             if step.spec.fallback is None:
                 self._stop_all("deadline-passed", actions)
                 self.state = "failed"
-                actions.append(Fail(step.spec.name, "deadline-passed"))
+                actions.append(FailPipeline(step.spec.name, "deadline-passed"))
                 return
         for step in late:
             calls = list(step.calls.values())
@@ -312,7 +316,7 @@ class Pipeline:
             step.state = "ended"
 
     @staticmethod
-    def _never_began(step: _Step, actions: list[Action]) -> None:
+    def _never_began(step: _PipelineStep, actions: list[Action]) -> None:
         line = _Line()
         line.open = False
         line.events.extend((event, "deadline-passed") for event in step.spec.fallback or ())
@@ -339,10 +343,10 @@ class Pipeline:
             self._leave(step, reason, actions)
             step, reason = self._next_to_leave(step)
 
-    def _next_to_leave(self, last: _Step | None) -> tuple[_Step | None, str]:
+    def _next_to_leave(self, last: _PipelineStep | None) -> tuple[_PipelineStep | None, str]:
         """Whose first event leaves now, and why: one with an anchor; else the step that spoke last
         goes on; else the first that has something to say."""
-        plain: _Step | None = None
+        plain: _PipelineStep | None = None
         for step in self._ordered:
             if not step.lines or not step.lines[0].events:
                 continue
@@ -355,13 +359,13 @@ class Pipeline:
                 return step, reason
         return plain, "ready"
 
-    def _leave(self, step: _Step, reason: str, actions: list[Action]) -> None:
+    def _leave(self, step: _PipelineStep, reason: str, actions: list[Action]) -> None:
         event, fallback = step.lines[0].events.popleft()
         step.position += event.advance
         actions.append(Emit(step.spec.name, event, fallback or reason))
         step.drop_spent()
 
-    def _why_now(self, step: _Step, event: Event) -> str:
+    def _why_now(self, step: _PipelineStep, event: PipelineEvent) -> str:
         """The reason for which the event may leave; "": it is held."""
         anchor = event.after
         named = None if anchor is None else self._steps.get(anchor.step)

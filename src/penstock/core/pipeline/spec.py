@@ -20,7 +20,7 @@ class Anchor(NamedTuple):
     position: float = math.inf  #: in the unit that step counts in; inf: its end
 
 
-class Event(NamedTuple):
+class PipelineEvent(NamedTuple):
     """One thing that the stream says."""
 
     kind: str  #: text, product, link, image, notice, ...
@@ -30,7 +30,7 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepSpec:
+class PipelineStepSpec:
     name: str
     needs: tuple[str, ...] = ()  #: steps that must have ended
     follows: str = ""  #: the step whose pieces it is handed as they come
@@ -38,12 +38,14 @@ class StepSpec:
     calls_max: int = 8  #: under way at once, where each piece has its call
     deadline_s: float | None = None  #: of a call; a follower's begins when its source has ended
     first_s: float | None = None  #: until a call's first piece
-    fallback: tuple[Event, ...] | None = None  #: said in place of an answer; None: the step must do
+    fallback: tuple[PipelineEvent, ...] | None = (
+        None  #: said in place of an answer; None: the step must do
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSpec:
-    steps: tuple[StepSpec, ...]
+    steps: tuple[PipelineStepSpec, ...]
 
     def __post_init__(self) -> None:
         names = [step.name for step in self.steps]
@@ -64,10 +66,10 @@ class PipelineSpec:
                 raise _wrong(f"step {step.name!r} may make no call", "calls_max is at least 1.")
         self.in_order()
 
-    def in_order(self) -> list[StepSpec]:
+    def in_order(self) -> list[PipelineStepSpec]:
         """Every step behind those that it takes from. Raises CallerError on a circle."""
         left = list(self.steps)
-        placed: dict[str, StepSpec] = {}
+        placed: dict[str, PipelineStepSpec] = {}
         while left:
             ready = [
                 step

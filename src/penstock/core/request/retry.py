@@ -59,7 +59,7 @@ HELD_MAX: Final = 8192
 RETRY_S: Final = 0.05
 
 
-class Step(NamedTuple):
+class RetryStep(NamedTuple):
     """What the driver does now."""
 
     do: str  #: route | send | hold | route-any-copy | route-any-variant | give-up | fail
@@ -101,22 +101,22 @@ def blamed(company: int, *, alone: bool = False) -> str:
     return WORKER_DIED if alone or not company else WORKER_DIED_IN_COMPANY
 
 
-_ROUTE = Step("route", "returned")
-_FAIL_DEATHS = Step("fail", "worker-died-twice")
-_GIVE_UP_LOSSES = Step("give-up", "instances-lost")
-_FAIL_STREAM = Step("fail", "stream-broken")
-_SEND = Step("send", "copy-found")
-_HOLD_SAME_COPY = Step("hold", "only-the-copy-that-returned-it", releases=True)
-_HOLD = Step("hold", "no-copy-now")
-_ANY_COPY = Step("route-any-copy", "others-are-full")
-_ANY_VARIANT = Step("route-any-variant", "variant-gone")
-_FAIL_VARIANT = Step("fail", "variant-gone")
-_FAIL_SESSION = Step("fail", "session-gone")
-_FAIL_FOR_GOOD = Step("fail", "cannot-pass-later")
-_GIVE_UP_HELD = Step("give-up", "too-many-held")
+_ROUTE = RetryStep("route", "returned")
+_FAIL_DEATHS = RetryStep("fail", "worker-died-twice")
+_GIVE_UP_LOSSES = RetryStep("give-up", "instances-lost")
+_FAIL_STREAM = RetryStep("fail", "stream-broken")
+_SEND = RetryStep("send", "copy-found")
+_HOLD_SAME_COPY = RetryStep("hold", "only-the-copy-that-returned-it", releases=True)
+_HOLD = RetryStep("hold", "no-copy-now")
+_ANY_COPY = RetryStep("route-any-copy", "others-are-full")
+_ANY_VARIANT = RetryStep("route-any-variant", "variant-gone")
+_FAIL_VARIANT = RetryStep("fail", "variant-gone")
+_FAIL_SESSION = RetryStep("fail", "session-gone")
+_FAIL_FOR_GOOD = RetryStep("fail", "cannot-pass-later")
+_GIVE_UP_HELD = RetryStep("give-up", "too-many-held")
 
 
-def when_returned(past: Past, *, streamed: bool = False) -> Step:
+def when_returned(past: Past, *, streamed: bool = False) -> RetryStep:
     """`past` with this return. Part of an answer that was `streamed` can't be taken back."""
     if streamed:
         return _FAIL_STREAM
@@ -143,7 +143,7 @@ def when_picked(
     was_held: bool,
     pinned: bool = False,
     moves: bool = False,
-) -> Step:
+) -> RetryStep:
     """`failures` are the copies that gave it back; `pinned`: its caller named the variant; `moves`:
     it was picked for without the copy whose queue it left, which is as well as any.
 
@@ -165,7 +165,7 @@ def when_picked(
     return _SEND
 
 
-def when_held(*, held: int) -> Step:
+def when_held(*, held: int) -> RetryStep:
     """`held` requests of this gateway are held already."""
     return _GIVE_UP_HELD if held >= HELD_MAX else _HOLD
 

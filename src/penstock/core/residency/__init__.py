@@ -6,7 +6,7 @@ memory, `history.py` calls, `victims.py` chooses who goes. Beside it `culprits.p
 end the processes that host them.
 """
 
-from penstock.core.residency.actions import Action, Admit, Load, Prepare, Refuse, Unload
+from penstock.core.residency.actions import Action, Admit, Load, Prepare, RefuseParked, Unload
 from penstock.core.residency.machine import Residency
 from penstock.core.residency.spec import GDSF, LRU, NOTHING, Footprint, ResidencySpec
 
@@ -19,7 +19,7 @@ __all__ = [
     "Footprint",
     "Load",
     "Prepare",
-    "Refuse",
+    "RefuseParked",
     "Residency",
     "ResidencySpec",
     "Unload",

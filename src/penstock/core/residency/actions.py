@@ -81,7 +81,7 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseParked:
     """Parked requests of the model are to be refused: all of them, or those with early deadlines.
 
     Also said of a model that was only wished for and has no parked requests.
@@ -97,4 +97,4 @@ class Refuse:
     newest_only: bool = False
 
 
-Action = Prepare | Load | Unload | Admit | Refuse
+Action = Prepare | Load | Unload | Admit | RefuseParked

@@ -24,7 +24,7 @@ from typing import Any
 from penstock.core.residency.history import Population
 from penstock.core.residency.model import TargetModel
 from penstock.core.residency.spec import NOTHING, Footprint
-from penstock.core.residency.victims import Candidate, Shortage, by_value
+from penstock.core.residency.victims import EvictionCandidate, Shortage, by_value
 
 _SIGMAS = 3.0
 _LEAD_MIN = 2.0
@@ -190,7 +190,7 @@ def any_missing(shortage: Shortage) -> bool:
     return shortage.models > 0 or shortage.memory != NOTHING
 
 
-def candidate(model: TargetModel, now: float, population: Population) -> Candidate:
+def candidate(model: TargetModel, now: float, population: Population) -> EvictionCandidate:
     """A model as a victim by value."""
     loss = model.reload_s / model.history.expected_wait_s(now, population)
-    return Candidate(model.name, model.size or NOTHING, loss, model.history.last or 0.0)
+    return EvictionCandidate(model.name, model.size or NOTHING, loss, model.history.last or 0.0)

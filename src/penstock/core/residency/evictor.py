@@ -25,7 +25,13 @@ from penstock.core.residency.contest import candidate
 from penstock.core.residency.model import State, TargetModel
 from penstock.core.residency.spec import LRU, NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
-from penstock.core.residency.victims import Candidate, Shortage, by_last_use, by_value, spared
+from penstock.core.residency.victims import (
+    EvictionCandidate,
+    Shortage,
+    by_last_use,
+    by_value,
+    spared,
+)
 from penstock.core.residency.youth import stays_s, stays_until
 
 #: Loaded models looked at for one decision, half of them the longest unused; by LRU mostly fewer.
@@ -49,7 +55,7 @@ class Evictor:
 
     def victims(
         self, shortage: Shortage, *, now: float, due: float, asked: bool = True
-    ) -> tuple[list[Candidate], float]:
+    ) -> tuple[list[EvictionCandidate], float]:
         """Who goes, and else when to ask again.
 
         Args:
@@ -71,28 +77,30 @@ class Evictor:
             return [], ends
         return self._chosen(shortage, now=now, young=True) or [], inf
 
-    def all_that_help(self, shortage: Shortage, *, now: float) -> list[Candidate]:
+    def all_that_help(self, shortage: Shortage, *, now: float) -> list[EvictionCandidate]:
         """Of memory that is exceeded already: enough of them, or all that may go."""
         found = self._chosen(shortage, now=now, young=True)
         if found is not None:
             return found
         return [one for one in self._candidates(now, young=True) if shortage.share(one.size)]
 
-    def candidate(self, model: TargetModel, *, now: float) -> Candidate:
+    def candidate(self, model: TargetModel, *, now: float) -> EvictionCandidate:
         """The model as the policy followed now sees it."""
         if self.by_value:
             return candidate(model, now, self._table.population)
         last = model.history.last
         unused_s = now - (model.loaded_at if last is None else last)
         loss = model.reload_s / max(unused_s, 1e-3)
-        return Candidate(model.name, model.size or NOTHING, loss, last or 0.0)
+        return EvictionCandidate(model.name, model.size or NOTHING, loss, last or 0.0)
 
     @property
     def by_value(self) -> bool:
         """Whether value is followed now, not LRU."""
         return self._spec.policy != LRU and self._table.contest.by_value
 
-    def _chosen(self, shortage: Shortage, *, now: float, young: bool) -> list[Candidate] | None:
+    def _chosen(
+        self, shortage: Shortage, *, now: float, young: bool
+    ) -> list[EvictionCandidate] | None:
         """The cheapest of a bounded number of models, and of all only where those won't do."""
         if not self.by_value:
             first = self._pick(
@@ -105,14 +113,18 @@ class Evictor:
             return few
         return self._pick(list(self._candidates(now, young=young)), shortage)
 
-    def _pick(self, candidates: list[Candidate], shortage: Shortage) -> list[Candidate] | None:
+    def _pick(
+        self, candidates: list[EvictionCandidate], shortage: Shortage
+    ) -> list[EvictionCandidate] | None:
         if self._spec.policy == LRU:
             return by_last_use(candidates, shortage)
         if self.by_value:
             return by_value(candidates, shortage)
         return spared(candidates, shortage)
 
-    def _candidates(self, now: float, *, young: bool, limit: int = 0) -> Iterable[Candidate]:
+    def _candidates(
+        self, now: float, *, young: bool, limit: int = 0
+    ) -> Iterable[EvictionCandidate]:
         """Longest unused first; those loaded a moment ago, where they may go at all, last."""
         late = []
         for model in self._looked_at(limit):
@@ -173,7 +185,7 @@ class Evictor:
         memory = sum((one.size or NOTHING for one in loaded), NOTHING)
         return shortage.memory.within(memory) and len(loaded) >= shortage.models
 
-    def _cheapest(self, shortage: Shortage, *, now: float) -> list[Candidate]:
+    def _cheapest(self, shortage: Shortage, *, now: float) -> list[EvictionCandidate]:
         """The one that goes first of those that may; none where there is none."""
         found = [one for one in self._candidates(now, young=True) if shortage.share(one.size)]
         if self._spec.policy != LRU and self.by_value:

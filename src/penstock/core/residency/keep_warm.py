@@ -37,14 +37,14 @@ _SCHEDULES_MAX: Final = 100
 _MODELS_MAX: Final = 1000
 
 
-class Zone(Protocol):
+class KeepWarmZone(Protocol):
     """A time zone."""
 
     def local(self, wall: float) -> tuple[int, int]:
         """Day of the week (0 = Monday) and minute of the day at wall second `wall`."""
 
 
-ZoneOf = Callable[[str], Zone]  #: raises KeyError, ValueError or OSError for a name of none
+ZoneOf = Callable[[str], KeepWarmZone]  #: raises KeyError, ValueError or OSError for a name of none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Schedule:
     days: frozenset[int]  #: on which the hours begin; 0 = Monday
     begin_min: int  #: minutes after midnight
     minutes: int  #: how long; past midnight, if so
-    zone: Zone
+    zone: KeepWarmZone
     models: tuple[str, ...]
 
     def holds(self, wall: float) -> bool:

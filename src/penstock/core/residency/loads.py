@@ -19,14 +19,14 @@ from math import inf
 
 from penstock.core.residency import actions as why
 from penstock.core.residency.account import Account
-from penstock.core.residency.actions import Action, Load, Prepare, Refuse, Unload
+from penstock.core.residency.actions import Action, Load, Prepare, RefuseParked, Unload
 from penstock.core.residency.contest import any_missing
 from penstock.core.residency.evictor import Evictor
 from penstock.core.residency.model import State, TargetModel
 from penstock.core.residency.side_by_side import SideBySide
 from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
-from penstock.core.residency.victims import Candidate, Shortage
+from penstock.core.residency.victims import EvictionCandidate, Shortage
 from penstock.core.residency.youth import stays_until
 
 _OVERTAKEN_MAX = 8
@@ -228,7 +228,7 @@ class Loads:
         model.promised = True
         return self.unload(victims, self._evictor.reason, now=now, made_room_for=model.name)
 
-    def _worth_it(self, model: TargetModel, victims: list[Candidate], now: float) -> bool:
+    def _worth_it(self, model: TargetModel, victims: list[EvictionCandidate], now: float) -> bool:
         """Whether a guess may evict them: only by value, and what is worth far less."""
         if not victims or not self._evictor.by_value:
             return False
@@ -254,7 +254,7 @@ class Loads:
             and total.accelerator_bytes * _GUESSES_SHARE <= budget.accelerator_bytes
         )
 
-    def _never(self, model: TargetModel, now: float) -> Refuse | None:
+    def _never(self, model: TargetModel, now: float) -> RefuseParked | None:
         """Said at once of a model for which waiting does not help.
 
         Pinned models hold what it needs, or there is no other model that could ever go.
@@ -279,7 +279,7 @@ class Loads:
         return refuse_all(self._table, model, why.NO_ROOM, message, retry_after_s, now=now)
 
     def unload(
-        self, victims: list[Candidate], reason: str, *, now: float, made_room_for: str = ""
+        self, victims: list[EvictionCandidate], reason: str, *, now: float, made_room_for: str = ""
     ) -> list[Action]:
         actions: list[Action] = []
         for victim in victims:
@@ -320,13 +320,13 @@ def refuse_all(
     retry_after_s: float | None,
     *,
     now: float,
-) -> Refuse:
+) -> RefuseParked:
     """Nobody waits for it afterwards, and nobody wishes for it."""
     model.parked.clear()
     table.waiting.pop(model.name, None)
     model.wished = model.retry_expected = model.prefetched = False
     model.story.tell("refused", reason, now=now, text=message)
-    return Refuse(model.name, reason, message, retry_after_s)
+    return RefuseParked(model.name, reason, message, retry_after_s)
 
 
 def bytes_of(footprint: Footprint) -> str:

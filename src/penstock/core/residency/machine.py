@@ -30,10 +30,10 @@ from penstock.core.residency import actions as why
 from penstock.core.residency import explain
 from penstock.core.residency.actions import Action, Admit
 from penstock.core.residency.model import State, TargetModel
-from penstock.core.residency.outcomes import Outcomes
+from penstock.core.residency.outcomes import ResidencyOutcomes
 
 
-class Residency(Outcomes):
+class Residency(ResidencyOutcomes):
     """Decides for one host of target models. Every input returns what is to be done now."""
 
     def is_loaded(self, model: str) -> bool:

@@ -10,7 +10,7 @@ from math import inf
 from penstock.core.residency import actions as why
 from penstock.core.residency.history import CallHistory
 from penstock.core.residency.spec import Footprint
-from penstock.core.residency.story import Story
+from penstock.core.residency.story import ResidencyStory
 
 LOADS_KEPT = 5  #: of the last ones it is known when they were
 _LEARNED = 0.5  #: weight of the newest load in what a load is expected to take
@@ -47,7 +47,7 @@ class TargetModel:
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = State.UNLOADED
-        self.story = Story()
+        self.story = ResidencyStory()
         self.history = CallHistory()
 
         # loaded

@@ -28,7 +28,7 @@ _FULL_S = 300.0
 _HAS_PROCESS = (State.PREPARING, State.LOADING, State.LOADED, State.LEAVING)
 
 
-class Outcomes:
+class ResidencyOutcomes:
     def __init__(self, spec: ResidencySpec, *, used: Footprint = NOTHING) -> None:
         """`used`: what the process tree takes without any model, as measured."""
         self._spec = spec

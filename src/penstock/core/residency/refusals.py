@@ -10,7 +10,7 @@ from math import inf
 
 from penstock.core.residency import actions as why
 from penstock.core.residency.account import Account
-from penstock.core.residency.actions import Action, Refuse
+from penstock.core.residency.actions import Action, RefuseParked
 from penstock.core.residency.loads import Loads, bytes_of, refuse_all
 from penstock.core.residency.model import TargetModel
 from penstock.core.residency.spec import ResidencySpec
@@ -24,16 +24,18 @@ class Refusals:
         self._account = account
         self._loads = loads
 
-    def at_once(self, known: TargetModel, now: float, deadline: float | None) -> Refuse | None:
+    def at_once(
+        self, known: TargetModel, now: float, deadline: float | None
+    ) -> RefuseParked | None:
         name = known.name
         if now < known.failed_until:
             retry_after_s = None if known.failed_until == inf else known.failed_until - now
-            return Refuse(
+            return RefuseParked(
                 name, known.failed_reason, known.failed_text, retry_after_s, newest_only=True
             )
         ready_at = known.ready_at(now, self._loads.load_s(known))
         if len(known.parked) >= self._spec.waiting_max:
-            return Refuse(
+            return RefuseParked(
                 name,
                 why.TOO_MANY_WAITING,
                 f"{len(known.parked)} requests wait for model {name} to be loaded",
@@ -46,7 +48,7 @@ class Refusals:
             f"loading model {name} is expected to take {ready_at - now:.1f} s, "
             f"and the deadline is in {max(deadline - now, 0.0):.1f} s"
         )
-        return Refuse(name, why.NOT_IN_TIME, message, ready_at - now, newest_only=True)
+        return RefuseParked(name, why.NOT_IN_TIME, message, ready_at - now, newest_only=True)
 
     def late(self, known: TargetModel, now: float) -> list[Action]:
         """Refuses those of its parked requests whose deadline can't be met any more."""
@@ -63,7 +65,7 @@ class Refusals:
             message = f"all models that could make room for {known.name} answer or are pinned"
         if known.parked:
             known.story.tell("refused", reason, now=now, text=message)
-            return [Refuse(known.name, reason, message, retry_after_s, deadline_max=due[-1])]
+            return [RefuseParked(known.name, reason, message, retry_after_s, deadline_max=due[-1])]
         goes_on = known.wished, not (known.blocked or known.dismissed)
         refused = refuse_all(self._table, known, reason, message, retry_after_s, now=now)
         known.wished, known.retry_expected = goes_on
@@ -81,7 +83,7 @@ class Refusals:
         )
         return [refused] if asked else []
 
-    def too_large(self, known: TargetModel, now: float) -> Refuse:
+    def too_large(self, known: TargetModel, now: float) -> RefuseParked:
         assert known.need is not None
         message = (
             f"model {known.name} needs {bytes_of(known.need)}, and the budget is "
@@ -93,10 +95,12 @@ class Refusals:
         self._loads.drop(known)
         return refuse_all(self._table, known, known.failed_reason, message, None, now=now)
 
-    def of_quarantined(self, known: TargetModel, now: float) -> Refuse:
+    def of_quarantined(self, known: TargetModel, now: float) -> RefuseParked:
         """Of a wish."""
         known.story.tell("refused", why.QUARANTINED, now=now, text=known.failed_text)
-        return Refuse(known.name, why.QUARANTINED, known.failed_text, known.failed_until - now)
+        return RefuseParked(
+            known.name, why.QUARANTINED, known.failed_text, known.failed_until - now
+        )
 
     def quarantine(
         self, known: TargetModel, message: str, now: float, *, seconds: float | None = None

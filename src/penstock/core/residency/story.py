@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 _EVENTS_KEPT = 16
 
 
-class Event(NamedTuple):
+class ResidencyEvent(NamedTuple):
     at: float
     what: str  #: prepare | load | loaded | unload | unloaded | refused | failed | crashed | ...
     why: str
@@ -17,13 +17,13 @@ class Event(NamedTuple):
     text: str = ""
 
 
-class Story:
+class ResidencyStory:
     """Bounded: the oldest event makes room for the newest."""
 
     __slots__ = ("_events",)
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
+        self._events: deque[ResidencyEvent] = deque(maxlen=_EVENTS_KEPT)
 
     def tell(
         self,
@@ -39,7 +39,7 @@ class Story:
         newest = self._events[-1] if self._events else None
         if newest is not None and what == "refused" == newest.what and newest.why == why:
             self._events.pop()
-        self._events.append(Event(now, what, why, made_room_for, cost_s, text))
+        self._events.append(ResidencyEvent(now, what, why, made_room_for, cost_s, text))
 
     def told(self, *, now: float) -> list[dict[str, Any]]:
         """Oldest first, JSON-ready; what does not apply to an event is left out."""
@@ -51,5 +51,5 @@ class Story:
             for event in self._events
         ]
 
-    def last(self, what: str) -> Event | None:
+    def last(self, what: str) -> ResidencyEvent | None:
         return next((event for event in reversed(self._events) if event.what == what), None)

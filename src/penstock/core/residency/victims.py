@@ -19,7 +19,7 @@ from typing import NamedTuple
 from penstock.core.residency.spec import Footprint
 
 
-class Candidate(NamedTuple):
+class EvictionCandidate(NamedTuple):
     name: str
     size: Footprint
     loss: float  #: expected seconds of loading per s, if it goes
@@ -32,7 +32,7 @@ class Shortage(NamedTuple):
     memory: Footprint
     models: int = 0
 
-    def met_by(self, victims: Sequence[Candidate]) -> bool:
+    def met_by(self, victims: Sequence[EvictionCandidate]) -> bool:
         host = sum(victim.size.host_bytes for victim in victims)
         accelerator = sum(victim.size.accelerator_bytes for victim in victims)
         return (
@@ -52,7 +52,9 @@ class Shortage(NamedTuple):
         return share
 
 
-def by_value(candidates: Iterable[Candidate], shortage: Shortage) -> list[Candidate] | None:
+def by_value(
+    candidates: Iterable[EvictionCandidate], shortage: Shortage
+) -> list[EvictionCandidate] | None:
     """The victims of least value that are enough; None where all of them are not."""
     useful = []
     for candidate in candidates:
@@ -63,7 +65,9 @@ def by_value(candidates: Iterable[Candidate], shortage: Shortage) -> list[Candid
     return _cheapest([candidate for *_, candidate in useful], shortage)
 
 
-def by_last_use(oldest_first: Iterable[Candidate], shortage: Shortage) -> list[Candidate] | None:
+def by_last_use(
+    oldest_first: Iterable[EvictionCandidate], shortage: Shortage
+) -> list[EvictionCandidate] | None:
     """Plain LRU: the longest unused, until they are enough; None where all of them are not."""
     victims = []
     for candidate in oldest_first:
@@ -74,13 +78,17 @@ def by_last_use(oldest_first: Iterable[Candidate], shortage: Shortage) -> list[C
     return None
 
 
-def spared(oldest_first: Sequence[Candidate], shortage: Shortage) -> list[Candidate] | None:
+def spared(
+    oldest_first: Sequence[EvictionCandidate], shortage: Shortage
+) -> list[EvictionCandidate] | None:
     """LRU that evicts no more than it must: none in vain, and one instead of many."""
     useful = [candidate for candidate in oldest_first if shortage.share(candidate.size)]
     return _cheapest(useful, shortage)
 
 
-def _cheapest(ordered: list[Candidate], shortage: Shortage) -> list[Candidate] | None:
+def _cheapest(
+    ordered: list[EvictionCandidate], shortage: Shortage
+) -> list[EvictionCandidate] | None:
     """Of candidates in the order in which they may go."""
     victims = _until_enough(ordered, shortage)
     if victims is None or len(victims) == 1:
@@ -94,7 +102,9 @@ def _cheapest(ordered: list[Candidate], shortage: Shortage) -> list[Candidate] |
     return victims
 
 
-def _until_enough(ordered: Sequence[Candidate], shortage: Shortage) -> list[Candidate] | None:
+def _until_enough(
+    ordered: Sequence[EvictionCandidate], shortage: Shortage
+) -> list[EvictionCandidate] | None:
     host, accelerator = shortage.memory.host_bytes, shortage.memory.accelerator_bytes
     for count, victim in enumerate(ordered, start=1):
         host -= victim.size.host_bytes
@@ -104,7 +114,9 @@ def _until_enough(ordered: Sequence[Candidate], shortage: Shortage) -> list[Cand
     return None
 
 
-def _without_needless(victims: list[Candidate], shortage: Shortage) -> list[Candidate]:
+def _without_needless(
+    victims: list[EvictionCandidate], shortage: Shortage
+) -> list[EvictionCandidate]:
     host = sum(victim.size.host_bytes for victim in victims) - shortage.memory.host_bytes
     accelerator = sum(victim.size.accelerator_bytes for victim in victims)
     accelerator -= shortage.memory.accelerator_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.core.scaling.activity import NotScaled
-from penstock.core.scaling.choose import Wish
+from penstock.core.scaling.choose import PolicyRequest
 from penstock.core.scaling.observed import LoadObserved
 
 
@@ -67,4 +67,4 @@ class ScalingDecision:
     to: int
     reason: str
     observed: LoadObserved | None
-    wishes: tuple[Wish, ...] = ()
+    wishes: tuple[PolicyRequest, ...] = ()

@@ -6,13 +6,13 @@ from typing import Final
 
 from penstock.core.scaling import activity
 from penstock.core.scaling.actions import SetCapacity
-from penstock.core.scaling.spec import TargetSpec
+from penstock.core.scaling.spec import ScalableTargetSpec
 
 #: Reasons of a count that was out of them.
 REASONS: Final = ("minimum-capacity", "maximum-capacity")
 
 
-def within(target: TargetSpec, capacity: int) -> SetCapacity | None:
+def within(target: ScalableTargetSpec, capacity: int) -> SetCapacity | None:
     """What brings a count into bounds that were moved; None where it is."""
     to = target.bounded(capacity)
     if to == capacity:

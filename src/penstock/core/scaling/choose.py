@@ -18,7 +18,7 @@ PERIODS_KEPT: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class PolicyRequest:
     """What one policy asks for."""
 
     policy: str  #: name
@@ -33,26 +33,26 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CountChoice:
     capacity: int
-    wish: Wish | None  #: the one that decided; None: nothing changes
+    wish: PolicyRequest | None  #: the one that decided; None: nothing changes
     reason: str
 
 
 def choose(
-    policies: Sequence[Policy], wishes: Iterable[Wish], capacity: int, *, now: float
-) -> Choice:
+    policies: Sequence[Policy], wishes: Iterable[PolicyRequest], capacity: int, *, now: float
+) -> CountChoice:
     """The capacity that all wishes together come to; the present one if none asks for another."""
     live = sorted(
         (one for one in wishes if now < one.until and one.capacity is not None),
         key=lambda one: (-(one.capacity or 0), one.policy),
     )
     if not live:
-        return Choice(capacity, None, "no-wish")
+        return CountChoice(capacity, None, "no-wish")
     largest = live[0]
     assert largest.capacity is not None
     if largest.capacity >= capacity:
-        return Choice(largest.capacity, largest, largest.reason)
+        return CountChoice(largest.capacity, largest, largest.reason)
     asked = {one.arn for one in live}
     tracking = {one.arn for one in policies if isinstance(one, TrackingPolicy)}
     missing = [
@@ -63,5 +63,5 @@ def choose(
     if missing and largest.arn in tracking:
         stepping = [one for one in live if one.arn not in tracking]
         if not stepping:
-            return Choice(capacity, largest, "not-all-policies-agree")
-    return Choice(largest.capacity, largest, largest.reason)
+            return CountChoice(capacity, largest, "not-all-policies-agree")
+    return CountChoice(largest.capacity, largest, largest.reason)

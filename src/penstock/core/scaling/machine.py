@@ -26,13 +26,13 @@ from penstock.core.scaling.actions import (
     SettleActivity,
     TellNotScaled,
 )
-from penstock.core.scaling.choose import PERIODS_KEPT, Wish, choose
+from penstock.core.scaling.choose import PERIODS_KEPT, PolicyRequest, choose
 from penstock.core.scaling.cooldown import Scaled
 from penstock.core.scaling.observed import LoadObserved, LoadWindow
 from penstock.core.scaling.schedule import ScheduledAction
 from penstock.core.scaling.settling import OUT_OF_REACH, end_of
 from penstock.core.scaling.spec import Policy, ScalingSpec, StepPolicy
-from penstock.core.scaling.story import Story
+from penstock.core.scaling.story import ScalingStory
 
 #: After a count was out of reach: the machine is full, and will not be empty the next second.
 OUT_OF_REACH_S: Final = 60.0
@@ -44,7 +44,7 @@ class TargetScaler:
     def __init__(self, spec: ScalingSpec) -> None:
         self._spec = spec
         self._window = LoadWindow()
-        self._wishes: dict[str, Wish] = {}  #: by the policy's ARN
+        self._wishes: dict[str, PolicyRequest] = {}  #: by the policy's ARN
         self._looked_at_s: dict[str, float] = {}  #: policy's ARN -> what its alarm looks at
         self._schedules: dict[str, tuple[ScheduledAction, float]] = {}  #: name -> action, due
         self._last: Scaled | None = None
@@ -53,7 +53,7 @@ class TargetScaler:
         self._blocked_until = 0.0
         self._bounds_moved = False  #: and the count has not been looked at since it could be moved
         self._told: dict[str, str] = {}  #: policy's ARN -> the reason that was told last
-        self._story = Story()
+        self._story = ScalingStory()
 
     @property
     def spec(self) -> ScalingSpec:
@@ -183,7 +183,7 @@ class TargetScaler:
 
     # What it decides
 
-    def _wished(self, policy: Policy, fired: AlarmFired, observed: LoadObserved) -> Wish:
+    def _wished(self, policy: Policy, fired: AlarmFired, observed: LoadObserved) -> PolicyRequest:
         capacity: int | None
         if isinstance(policy, StepPolicy):
             base = cooldown.base(self._last, observed.capacity, now=observed.at)
@@ -194,7 +194,7 @@ class TargetScaler:
                 capacity, reason = observed.capacity, "capacity-is-coming"
         else:
             capacity, reason = tracking.wished(policy, fired, observed.capacity, self._window)
-        return Wish(
+        return PolicyRequest(
             policy=policy.name,
             arn=policy.arn,
             capacity=capacity,
@@ -207,7 +207,12 @@ class TargetScaler:
         )
 
     def _change(
-        self, observed: LoadObserved, wanted: int, deciding: Wish, trigger: str, wish: Wish
+        self,
+        observed: LoadObserved,
+        wanted: int,
+        deciding: PolicyRequest,
+        trigger: str,
+        wish: PolicyRequest,
     ) -> list[Action]:
         target, capacity = self._spec.target, observed.capacity
         out = wanted > capacity
@@ -351,7 +356,7 @@ class TargetScaler:
         return [asked]
 
     def _nothing(
-        self, observed: LoadObserved, reason: str, trigger: str, wish: Wish
+        self, observed: LoadObserved, reason: str, trigger: str, wish: PolicyRequest
     ) -> list[Action]:
         target = self._spec.target
         told = self._told.get(wish.arn)

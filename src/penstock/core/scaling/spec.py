@@ -32,7 +32,7 @@ class Suspended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetSpec:
+class ScalableTargetSpec:
     """One scalable target. Its bounds hold for policies, not for counts set by hand."""
 
     resource_id: str  #: endpoint/<name>/variant/<name> or inference-component/<name>
@@ -103,7 +103,7 @@ class AlarmPeriods:
 class ScalingSpec:
     """All that is wished of one target, but its schedules."""
 
-    target: TargetSpec
+    target: ScalableTargetSpec
     policies: tuple[Policy, ...] = ()  #: by name
 
     def policy(self, arn: str) -> Policy | None:

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.core.scaling.actions import ScalingDecision
-from penstock.core.scaling.choose import Wish
+from penstock.core.scaling.choose import PolicyRequest
 from penstock.core.scaling.observed import LoadObserved
 
 DECISIONS_KEPT: Final = 1_000
 
 
-class Story:
+class ScalingStory:
     """The last decisions of one target; one that goes on is told once, from when it began."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Story:
         to: int,
         reason: str,
         trigger: str,
-        wishes: tuple[Wish, ...],
+        wishes: tuple[PolicyRequest, ...],
     ) -> None:
         """`to`: the count that was decided; the present one, where nothing changes."""
         if to == observed.capacity and self._decisions:
@@ -50,5 +50,5 @@ class Story:
         return list(self._decisions)
 
 
-def _asks(wishes: Iterable[Wish]) -> list[tuple[str, int | None, str]]:
+def _asks(wishes: Iterable[PolicyRequest]) -> list[tuple[str, int | None, str]]:
     return [(one.policy, one.capacity, one.reason) for one in wishes]

@@ -6,7 +6,7 @@ request. `router.py` chooses a region and keeps what no region has room for (`he
 moves the shares.
 """
 
-from penstock.core.traffic.answers import Held, Refused, Sent
+from penstock.core.traffic.answers import HeldForRegion, Refused, Sent
 from penstock.core.traffic.router import TrafficRouter
 from penstock.core.traffic.seen import RegionSeen
 from penstock.core.traffic.spec import (
@@ -19,6 +19,6 @@ from penstock.core.traffic.spec import (
 )
 
 __all__ = [
-    "AUTOMATIC", "MANUAL", "MODES", "HealthSpec", "Held", "Refused", "RegionSeen", "RegionSpec",
+    "AUTOMATIC", "MANUAL", "MODES", "HealthSpec", "HeldForRegion", "Refused", "RegionSeen", "RegionSpec",
     "Sent", "TrafficRouter", "TrafficSpec",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ class Sent(NamedTuple):
     reason: str
 
 
-class Held(NamedTuple):
+class HeldForRegion(NamedTuple):
     """No region has room now. Keep the request until `released` names the ticket, or withdraw."""
 
     ticket: int

@@ -18,7 +18,7 @@ Line = tuple[tuple[str, ...], str, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RegionRequest:
     """What the choice of a region depends on, of one request."""
 
     allowed: tuple[str, ...]
@@ -31,7 +31,7 @@ class Asked:
 @dataclass(slots=True)
 class HeldRequest:
     ticket: int
-    asked: Asked
+    asked: RegionRequest
     line: Line
     deadline: float  #: it is refused then
 
@@ -54,7 +54,7 @@ class HeldQueue:
         self._lines.setdefault(request.line, OrderedDict())[request.ticket] = request
         heappush(self._deadlines, (request.deadline, request.ticket))
 
-    def asked(self, ticket: int) -> Asked:
+    def asked(self, ticket: int) -> RegionRequest:
         return self._requests[ticket].asked
 
     def remove(self, ticket: int) -> bool:

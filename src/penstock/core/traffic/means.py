@@ -55,7 +55,7 @@ class Means:
         return now >= self.changed_at + _RIGHT_S
 
 
-class Measured(NamedTuple):
+class RegionMeasured(NamedTuple):
     """One region."""
 
     spec: RegionSpec
@@ -66,7 +66,7 @@ class Measured(NamedTuple):
 
 def measure(
     spec: TrafficSpec, fresh: list[RegionSeen], means: Means, *, now: float
-) -> tuple[list[Measured], Means]:
+) -> tuple[list[RegionMeasured], Means]:
     """The regions of which there is news, in the order of the spec; and the means as they are now.
     Those of a region of which there was no news begin anew."""
     looks = _looks(spec, fresh)
@@ -76,7 +76,8 @@ def measure(
         _mean(former.get(one.spec.name, one.slots), one.slots, passed_s, _SLOTS_S) for one in looks
     ]
     measured = [
-        Measured(one.spec, one.unit * mean, one.why) for one, mean in zip(looks, slots, strict=True)
+        RegionMeasured(one.spec, one.unit * mean, one.why)
+        for one, mean in zip(looks, slots, strict=True)
     ]
     by_region = tuple((one.spec.name, mean) for one, mean in zip(looks, slots, strict=True))
     return measured, _with_demand(replace(means, slots=by_region), looks, passed_s, now)

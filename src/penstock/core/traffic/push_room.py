@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 AHEAD_S: Final = 0.15
 
 
-class CopyLoad(NamedTuple):
+class CopyRoom(NamedTuple):
     """One copy that may be sent to."""
 
     outstanding: int
@@ -39,7 +39,7 @@ class CopyLoad(NamedTuple):
     slots: int = 0  #: set by hand, in place of what is worked out here
 
 
-def slots_of(copy: CopyLoad) -> int:
+def slots_of(copy: CopyRoom) -> int:
     """Requests that a copy may hold so that none waits much longer than `AHEAD_S`.
 
     Before a rate was seen a second batch may wait behind the first.
@@ -52,7 +52,7 @@ def slots_of(copy: CopyLoad) -> int:
     return min(copy.at_once + ahead, copy.outstanding_max)
 
 
-def room_of(copies: Iterable[CopyLoad], *, waiting: int, holds: bool) -> int:
+def room_of(copies: Iterable[CopyRoom], *, waiting: int, holds: bool) -> int:
     """Room of all copies together.
 
     Args:
@@ -67,6 +67,6 @@ def room_of(copies: Iterable[CopyLoad], *, waiting: int, holds: bool) -> int:
     return sum(max(0, slots_of(copy) - copy.outstanding) for copy in known)
 
 
-def overfull(copies: Iterable[CopyLoad]) -> int:
+def overfull(copies: Iterable[CopyRoom]) -> int:
     """Requests on copies that have more than they have slots: their next answers free no place."""
     return sum(max(0, copy.outstanding - slots_of(copy)) for copy in copies)

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from penstock.core.traffic.means import Means, Measured, measure
+from penstock.core.traffic.means import Means, RegionMeasured, measure
 from penstock.core.traffic.seen import RegionSeen
 from penstock.core.traffic.spec import AUTOMATIC, RegionSpec, TrafficSpec
 
@@ -108,7 +108,7 @@ def decide(
 
 def _moved(
     spec: TrafficSpec,
-    measured: list[Measured],
+    measured: list[RegionMeasured],
     before: dict[str, float],
     aims: dict[str, float],
     memory: RatioMemory,
@@ -130,7 +130,9 @@ def _moved(
     return RatioDecision(after, "moved", changes, remembered)
 
 
-def _aims(measured: list[Measured], demand: float, before: dict[str, float]) -> dict[str, float]:
+def _aims(
+    measured: list[RegionMeasured], demand: float, before: dict[str, float]
+) -> dict[str, float]:
     """The shares that the demand asks for, of the share that these regions have together."""
     together = sum(before[one.spec.name] for one in measured)
     taken = dict.fromkeys((one.spec.name for one in measured), 0.0)
@@ -181,7 +183,7 @@ def within_bounds(
 
 
 def _reasons(
-    measured: list[Measured], before: dict[str, float], aims: dict[str, float]
+    measured: list[RegionMeasured], before: dict[str, float], aims: dict[str, float]
 ) -> dict[str, str]:
     """Why each share moves: one that grows does so for what makes the others shrink."""
     costs = {one.spec.cost_per_hour for one in measured}

@@ -38,9 +38,9 @@ from typing import Any
 from penstock.core.routing.copies import NoRoute
 from penstock.core.routing.prefixes import PrefixIndex, is_alive
 from penstock.core.routing.sessions import Sessions
-from penstock.core.traffic.answers import NO_REGION_SERVES, Held, Refused, Sent
+from penstock.core.traffic.answers import NO_REGION_SERVES, HeldForRegion, Refused, Sent
 from penstock.core.traffic.health import ANSWERS_STILL
-from penstock.core.traffic.held import Asked, HeldQueue, HeldRequest
+from penstock.core.traffic.held import HeldQueue, HeldRequest, RegionRequest
 from penstock.core.traffic.regions import CREDIT_MAX, RegionState
 from penstock.core.traffic.seen import RegionSeen
 from penstock.core.traffic.spec import AUTOMATIC, TrafficSpec
@@ -93,7 +93,7 @@ class TrafficRouter:
         again: bool = False,
         deadline: float | None = None,
         now: float,
-    ) -> Sent | Held | Refused:
+    ) -> Sent | HeldForRegion | Refused:
         """Chooses a region and reserves a slot there, or keeps the request.
 
         Args:
@@ -108,7 +108,7 @@ class TrafficRouter:
         names = self._allowed(allowed)
         if not names:
             return _NOT_ALLOWED
-        asked = Asked(names, session, prefix, tuple(sorted(exclude)), again)
+        asked = RegionRequest(names, session, prefix, tuple(sorted(exclude)), again)
         region, reason = self._choose(asked, now)
         if region is not None and not self._held.wait_for(region.name, again=again):
             return self._send(region, asked, reason, now)
@@ -215,7 +215,7 @@ class TrafficRouter:
             if allowed is None or region.name in allowed
         )
 
-    def _choose(self, asked: Asked, now: float) -> tuple[RegionState | None, str]:
+    def _choose(self, asked: RegionRequest, now: float) -> tuple[RegionState | None, str]:
         """The region and why it, or why none. Reserves nothing."""
         serving, last_resort = self._serving(asked, now)
         if not serving:
@@ -238,11 +238,11 @@ class TrafficRouter:
             reason = "session-moved"
         return region, reason
 
-    def _known(self, asked: Asked) -> list[RegionState]:
+    def _known(self, asked: RegionRequest) -> list[RegionState]:
         """Those that it may go to still: a spec that came while it was held counts too."""
         return [self._regions[name] for name in asked.allowed if name in self._usable]
 
-    def _serving(self, asked: Asked, now: float) -> tuple[list[RegionState], bool]:
+    def _serving(self, asked: RegionRequest, now: float) -> tuple[list[RegionState], bool]:
         """Regions that may be used; whether none of them is well."""
         regions = self._known(asked)
         serving = [one for one in regions if one.serves(now=now)]
@@ -252,13 +252,15 @@ class TrafficRouter:
         fresh = [one for one in serving if one.name not in asked.exclude]
         return fresh or serving, last_resort
 
-    def _of_session(self, asked: Asked, now: float) -> RegionState | None:
+    def _of_session(self, asked: RegionRequest, now: float) -> RegionState | None:
         if asked.session is None:
             return None
         found = self._sessions.find(asked.session, now=now)
         return None if isinstance(found, NoRoute) else self._regions.get(found.instance_id)
 
-    def _pick(self, roomy: list[RegionState], asked: Asked, now: float) -> tuple[RegionState, str]:
+    def _pick(
+        self, roomy: list[RegionState], asked: RegionRequest, now: float
+    ) -> tuple[RegionState, str]:
         spec = self.spec
         by_home = spec.mode == AUTOMATIC and bool(spec.home)
         if by_home:
@@ -275,7 +277,7 @@ class TrafficRouter:
         gains = self._gains(asked, now)
         return max(roomy, key=lambda one: (one.credit + gains[one.name], -one.order)), "ratio"
 
-    def _gains(self, asked: Asked, now: float) -> dict[str, float]:
+    def _gains(self, asked: RegionRequest, now: float) -> dict[str, float]:
         """What each region ought to have of one request: its ratio among those that serve."""
         shares = {
             one.name: one.ratio * one.health.share(now=now)
@@ -286,7 +288,7 @@ class TrafficRouter:
         return {name: shares.get(name, 0.0) / total if total else 0.0 for name in self._regions}
 
     def _knows_prefix(
-        self, roomy: list[RegionState], asked: Asked, *, by_credit: bool
+        self, roomy: list[RegionState], asked: RegionRequest, *, by_credit: bool
     ) -> RegionState | None:
         """The one that was sent most of the prompt, at least half of what is looked at."""
         if asked.prefix is None:
@@ -303,7 +305,7 @@ class TrafficRouter:
                     return state
         return None
 
-    def _send(self, region: RegionState, asked: Asked, reason: str, now: float) -> Sent:
+    def _send(self, region: RegionState, asked: RegionRequest, reason: str, now: float) -> Sent:
         for name, gained in self._gains(asked, now).items():
             state = self._regions[name]
             state.credit = min(CREDIT_MAX, state.credit + gained)
@@ -318,8 +320,8 @@ class TrafficRouter:
         return Sent(region.name, reason)
 
     def _hold(
-        self, asked: Asked, reason: str, deadline: float | None, now: float
-    ) -> Held | Refused:
+        self, asked: RegionRequest, reason: str, deadline: float | None, now: float
+    ) -> HeldForRegion | Refused:
         if deadline is not None and now >= deadline:
             return self._turned_away(asked, _TOO_LONG, now)
         if len(self._held) >= self.spec.hold_max:
@@ -333,9 +335,9 @@ class TrafficRouter:
         line = fresh or asked.allowed, kept.name if kept is not None else "", asked.again
         self._ticket += 1
         self._held.add(HeldRequest(self._ticket, asked, line, until))
-        return Held(self._ticket, reason)
+        return HeldForRegion(self._ticket, reason)
 
-    def _turned_away(self, asked: Asked, refused: Refused, now: float) -> Refused:
+    def _turned_away(self, asked: RegionRequest, refused: Refused, now: float) -> Refused:
         serving, _ = self._serving(asked, now)
         return refused if serving else _NO_REGION
 

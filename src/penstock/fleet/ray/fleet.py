@@ -22,7 +22,7 @@ from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, Spar
 from penstock.fleet.identity.authority import Authority
 from penstock.fleet.log_file import open_log
 from penstock.fleet.ray.cluster import CALL_FAILED, Cluster
-from penstock.fleet.ray.held import Held
+from penstock.fleet.ray.held import HeldActor
 from penstock.fleet.ray.placing import Placing, bundle_of
 from penstock.fleet.ray.starting import Starting
 from penstock.fleet.ray.watching import LAST_WORD_S_MAX, until_its_end
@@ -53,7 +53,7 @@ class RayFleet:
         Connects, which blocks. Raises NotNowError `ray-unreachable`.
         """
         self.on_exit: Callable[[str, InstanceExit], None] = lambda instance_id, how: None
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldActor] = {}
         self._closing = False
         self._cluster = Cluster(address)
         self._placing = Placing(self._cluster, self._held, node_wait_s=node_wait_s)
@@ -64,7 +64,7 @@ class RayFleet:
             raise NotNowError("fleet-closing", "the server is stopping: no instance is started")
         if spec.instance_id in self._held:
             raise InternalError("instance-exists", f"instance {spec.instance_id} runs already")
-        held = self._held[spec.instance_id] = Held(spec, bundle_of(spec))
+        held = self._held[spec.instance_id] = HeldActor(spec, bundle_of(spec))
         try:
             held.log = open_log(spec.log_path)
             address, pid = await self._on_some_node(held)
@@ -108,7 +108,7 @@ class RayFleet:
             await self._placing.want_nothing()
         await self._cluster.close()
 
-    async def _on_some_node(self, held: Held) -> tuple[str, int]:
+    async def _on_some_node(self, held: HeldActor) -> tuple[str, int]:
         """Its address and its process there. A node with nothing of use on it keeps the bundle
         until another has one: Ray would place the next one there again."""
         useless: list[tuple[Any, Any]] = []
@@ -130,14 +130,14 @@ class RayFleet:
         finally:
             await shielded(asyncio.gather(*(self._cluster.remove(*one) for one in useless)))
 
-    async def _watch(self, held: Held) -> None:
+    async def _watch(self, held: HeldActor) -> None:
         how = await until_its_end(self._cluster, held)
         if not held.stopping:
             held.watcher = None
             await shielded(self._forget(held))
             self.on_exit(held.spec.instance_id, how)
 
-    async def _forget(self, held: Held) -> None:
+    async def _forget(self, held: HeldActor) -> None:
         """Nothing of it is left, here or on its node. Others wait for its end, so it is not broken
         off: call it `shielded`."""
         if self._held.get(held.spec.instance_id) is not held:

@@ -10,7 +10,7 @@ from penstock.fleet.base import InstanceSpec
 
 
 @dataclass(eq=False, slots=True)
-class Held:
+class HeldActor:
     """What the fleet knows of it."""
 
     spec: InstanceSpec

@@ -14,7 +14,7 @@ from typing import Final
 from penstock.errors import NotNowError
 from penstock.fleet.base import InstanceSpec
 from penstock.fleet.ray.cluster import Cluster
-from penstock.fleet.ray.held import Held
+from penstock.fleet.ray.held import HeldActor
 
 #: One wait for a bundle; then it is looked whether anybody still wants it.
 _PLACE_S: Final = 2.0
@@ -34,7 +34,9 @@ def bundle_of(spec: InstanceSpec) -> dict[str, float]:
 class Placing:
     """Of one fleet."""
 
-    def __init__(self, cluster: Cluster, held: Mapping[str, Held], *, node_wait_s: float) -> None:
+    def __init__(
+        self, cluster: Cluster, held: Mapping[str, HeldActor], *, node_wait_s: float
+    ) -> None:
         """`held`: the fleet's instances by id. `node_wait_s`: how long a start waits for room."""
         self._cluster = cluster
         self._held = held
@@ -43,7 +45,7 @@ class Placing:
         self._wishes: dict[str, tuple[dict[str, float], float]] = {}
         self._asked: list[dict[str, float]] = []  #: of the autoscaler
 
-    async def place(self, held: Held, *, wait: bool) -> None:
+    async def place(self, held: HeldActor, *, wait: bool) -> None:
         """Gives it a group that has its place. `wait`: for a node that has room.
 
         Raises NotNowError `no-node-with-room`.

@@ -17,7 +17,7 @@ from penstock.fleet.identity import names
 from penstock.fleet.identity.authority import Authority
 from penstock.fleet.identity.greeting import check_version
 from penstock.fleet.ray.cluster import CALL_FAILED, Cluster, last_line, node_lost
-from penstock.fleet.ray.held import Held
+from penstock.fleet.ray.held import HeldActor
 from penstock.fleet.ray.watching import last_log
 
 #: A busy node makes the process of an actor in seconds; the instance's own start comes on top.
@@ -44,7 +44,7 @@ class Starting:
         self._cache_dir = cache_dir
         self._wall = wall
 
-    async def begin(self, held: Held) -> tuple[str, int]:
+    async def begin(self, held: HeldActor) -> tuple[str, int]:
         """Its address and its process, where its group has its place.
 
         Raises NotNowError `node-unusable`, `instance-version` and `node-lost`, and whatever the
@@ -64,7 +64,7 @@ class Starting:
             raise from_dict(begun["error"])
         return str(begun["address"]), int(begun["pid"])
 
-    async def _node_of(self, held: Held) -> dict[str, Any]:
+    async def _node_of(self, held: HeldActor) -> dict[str, Any]:
         """Makes the actor. What is installed on its node, and a request for a certificate."""
         instance_id = held.spec.instance_id
         try:
@@ -78,7 +78,7 @@ class Starting:
                 hint="Penstock must be installed there, with all that it needs, as it is here.",
             ) from error
 
-    async def _wanted(self, held: Held, request: str) -> dict[str, Any]:
+    async def _wanted(self, held: HeldActor, request: str) -> dict[str, Any]:
         spec = held.spec
         name = names.of_instance(spec.instance_id)
         return {

@@ -16,7 +16,7 @@ from penstock.core.residency.culprits import is_crash
 from penstock.fleet.base import InstanceExit, InstanceSpec
 from penstock.fleet.log_file import LOG_BYTES_MAX, append, put_aside
 from penstock.fleet.ray.cluster import CALL_FAILED, Cluster, is_dead, last_line
-from penstock.fleet.ray.held import Held
+from penstock.fleet.ray.held import HeldActor
 
 #: An instance that runs says something at least as often; Ray tells of a lost actor by itself.
 _WATCH_S: Final = 5.0
@@ -28,7 +28,7 @@ _AGAIN_S: Final = 0.5
 LAST_WORD_S_MAX: Final = 2.0
 
 
-async def until_its_end(cluster: Cluster, held: Held) -> InstanceExit:
+async def until_its_end(cluster: Cluster, held: HeldActor) -> InstanceExit:
     """Returns how it ended; a node that is lost is an end too."""
     log_at = failures = 0
     while True:
@@ -50,7 +50,7 @@ async def until_its_end(cluster: Cluster, held: Held) -> InstanceExit:
             return await _end_of(held.spec, seen["ended"])
 
 
-async def last_log(cluster: Cluster, held: Held) -> None:
+async def last_log(cluster: Cluster, held: HeldActor) -> None:
     """Of an instance that did not start: its log says why."""
     with suppress(*CALL_FAILED):
         seen = await cluster.answer(held.actor.watch, 0, 0.0, seconds=LAST_WORD_S_MAX)
@@ -65,7 +65,7 @@ async def _end_of(spec: InstanceSpec, told: dict[str, Any]) -> InstanceExit:
     return how
 
 
-def _keep_log(held: Held, text: bytes) -> None:
+def _keep_log(held: HeldActor, text: bytes) -> None:
     if held.log is not None and not held.log.closed:
         append(held.log, text)
         if held.log.tell() > LOG_BYTES_MAX:

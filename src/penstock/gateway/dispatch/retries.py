@@ -21,7 +21,7 @@ from penstock.gateway.dispatch.waiting import BLOCKS, GONE, STAYS, OnWaiting, Wa
 from penstock.gateway.timers import Timers
 
 
-class Sender(Protocol):
+class RetrySender(Protocol):
     """What the dispatcher does with a request that is routed again."""
 
     def __call__(
@@ -38,7 +38,7 @@ class Retries:
         timers: Timers,
         endpoints: Mapping[str, Endpoint],
         *,
-        send: Sender,
+        send: RetrySender,
         fail: Callable[[Invocation, PenstockError], None],
         give_slot_back: Callable[[Invocation], None],
         on_waiting: OnWaiting,

@@ -50,7 +50,7 @@ class ProxyApp:
             raise error
 
     async def _ask(self, scope: Scope, body: bytes, send: Send) -> None:
-        answer = _Answer(scope["method"])
+        answer = _ProxiedAnswer(scope["method"])
         try:
             reader, writer = await self.open()
         except OSError:
@@ -82,7 +82,7 @@ class ProxyApp:
         await _send_away(send)
 
 
-class _Answer:
+class _ProxiedAnswer:
     """An answer as it is read, as the messages that it becomes."""
 
     def __init__(self, method: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.instance.codecs.base import JSON, CodecModel, Encode, Tensors, check_arrays
-from penstock.instance.codecs.generation.calls import Answer, Event, WholeTensors
+from penstock.instance.codecs.generation.calls import Event, GeneratedAnswer, WholeTensors
 from penstock.instance.codecs.select import decode_tensors
 from penstock.wire.frames import RequestMeta
 
@@ -43,10 +43,10 @@ class TensorsWriter(WholeTensors):
         if event.get("k") == "tensors":
             self._tensors_made.update(event["d"])
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         raise AssertionError("an ensemble has one answer")
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         return self._tensors(self._encode(self._tensors_made))
 
 

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Tensors, bad, check_inputs
 from penstock.instance.codecs.oip_json import raw_tensor, reshaped
-from penstock.instance.codecs.oip_outputs import Wanted, classified, dtype_of, pick
+from penstock.instance.codecs.oip_outputs import OutputSpec, classified, dtype_of, pick
 from penstock.instance.codecs.values import cast
 from penstock.runtimes.tensor_bytes import encode_raw, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
@@ -92,9 +92,9 @@ def _contents(entry: Any, dtype: str, shape: list[int], name: str) -> np.ndarray
     return reshaped(cast(array, dtype, name), shape, name)
 
 
-def _wanted(model: CodecModel, request: Any) -> list[Wanted]:
+def _wanted(model: CodecModel, request: Any) -> list[OutputSpec]:
     if not request.outputs:
-        return [Wanted(spec.name, True, 0) for spec in model.outputs]
+        return [OutputSpec(spec.name, True, 0) for spec in model.outputs]
     known = [spec.name for spec in model.outputs]
     wanted = []
     for entry in request.outputs:
@@ -103,11 +103,11 @@ def _wanted(model: CodecModel, request: Any) -> list[Wanted]:
         classes = 0
         if "classification" in entry.parameters:
             classes = max(0, entry.parameters["classification"].int64_param)
-        wanted.append(Wanted(entry.name, True, classes))
+        wanted.append(OutputSpec(entry.name, True, classes))
     return wanted
 
 
-def _encode(model: CodecModel, outputs: Tensors, wanted: list[Wanted], ident: str) -> bytes:
+def _encode(model: CodecModel, outputs: Tensors, wanted: list[OutputSpec], ident: str) -> bytes:
     response = ModelInferResponse(model_name=model.name, model_version=model.version, id=ident)
     dtypes = {spec.name: spec.dtype for spec in model.outputs}
     for want, array in pick(wanted, outputs):

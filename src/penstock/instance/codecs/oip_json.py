@@ -22,7 +22,7 @@ from penstock.instance.codecs.base import (
     bad,
     check_inputs,
 )
-from penstock.instance.codecs.oip_outputs import Wanted, classified, dtype_of, pick
+from penstock.instance.codecs.oip_outputs import OutputSpec, classified, dtype_of, pick
 from penstock.instance.codecs.values import cast, dump_json, jsonable, parse_json, to_array
 from penstock.runtimes.dtypes import ELEMENT_BYTES, name_of
 from penstock.runtimes.tensor_bytes import decode_raw, encode_raw
@@ -134,14 +134,14 @@ def reshaped(array: np.ndarray, shape: list[int], name: str) -> np.ndarray:
         ) from None
 
 
-def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[Wanted]:
+def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[OutputSpec]:
     parameters = parsed.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise bad("parameters is not an object")
     binary_default = parameters.get("binary_data_output") is True
     requested = parsed.get("outputs")
     if not requested:
-        return [Wanted(spec.name, binary_default, 0) for spec in model.outputs]
+        return [OutputSpec(spec.name, binary_default, 0) for spec in model.outputs]
     if not isinstance(requested, list):
         raise bad("outputs is not a list")
     wanted = []
@@ -155,7 +155,7 @@ def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[Wanted]:
         if type(classes) is not int or classes < 0:
             raise bad(f"classification of output {entry['name'][:80]!r} is not a number of classes")
         binary = own.get("binary_data", binary_default)
-        wanted.append(Wanted(entry["name"], binary is True, classes))
+        wanted.append(OutputSpec(entry["name"], binary is True, classes))
     known = [spec.name for spec in model.outputs]
     for each in wanted:
         if known and each.name not in known:

@@ -13,17 +13,17 @@ from penstock.runtimes.dtypes import name_of
 from penstock.runtimes.tensor_bytes import objects
 
 
-class Wanted(NamedTuple):
+class OutputSpec(NamedTuple):
     name: str
     binary: bool
     classes: int  #: classification extension: top n as "score:index"; 0 = the tensor itself
 
 
-def pick(wanted: list[Wanted], outputs: Tensors) -> Iterator[tuple[Wanted, np.ndarray]]:
+def pick(wanted: list[OutputSpec], outputs: Tensors) -> Iterator[tuple[OutputSpec, np.ndarray]]:
     """The requested outputs in order; all of them when the model did not say what it has."""
     if not wanted:
         for name, array in outputs.items():
-            yield Wanted(name, False, 0), array
+            yield OutputSpec(name, False, 0), array
         return
     for want in wanted:
         if want.name not in outputs:

@@ -21,8 +21,8 @@ from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Encode,
 from penstock.instance.codecs.generation.calls import (
     JSON,
     SSE,
-    Answer,
     Event,
+    GeneratedAnswer,
     Served,
     WholeTensors,
     Writer,
@@ -101,7 +101,7 @@ class _EventWriter:
         self.content_type = SSE if stream else JSON
         self._said: list[dict[str, Any]] = []
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         if "k" not in event:
             return b""  # the event `done` has said it
         return b"event: %b\ndata: %b\n\n" % (event["k"].encode(), orjson.dumps(event["d"]))
@@ -116,7 +116,7 @@ class _EventWriter:
         if "k" in event:
             self._said.append({"event": event["k"], "data": event["d"]})
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         return orjson.dumps({"text": _text_of(self._said), "events": self._said})
 
 
@@ -135,7 +135,7 @@ class _TensorWriter:
         self._ident = ident
         self._said: list[tuple[bytes, bytes]] = []
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         if "k" not in event:
             return self._message([], last=True)
         return self._message([_pair(event)], last=False)
@@ -147,7 +147,7 @@ class _TensorWriter:
         if "k" in event:
             self._said.append(_pair(event))
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         return self._message(self._said, last=True)
 
     def _message(self, pairs: list[tuple[bytes, bytes]], *, last: bool) -> bytes:
@@ -172,7 +172,7 @@ class _JsonTensorWriter(WholeTensors):
         self._encode = encode
         self._said: list[tuple[bytes, bytes]] = []
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         raise AssertionError("infer has one answer")
 
     def broken(self, error: PenstockError) -> bytes:
@@ -182,7 +182,7 @@ class _JsonTensorWriter(WholeTensors):
         if "k" in event:
             self._said.append(_pair(event))
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         kinds = objects([kind for kind, _ in self._said])
         data = objects([data for _, data in self._said])
         return self._tensors(self._encode({"event": kinds, "data": data}))

@@ -16,8 +16,8 @@ from penstock.errors import CallerError, PenstockError
 from penstock.instance.codecs.generation.calls import (
     JSON,
     SSE,
-    Answer,
     Event,
+    GeneratedAnswer,
     Served,
     flag,
     sse,
@@ -32,7 +32,7 @@ _KINDS: Final = {
 _END: Final = b"data: [DONE]\n\n"
 
 
-def writer_of(request: dict[str, Any], operation: str, served: Served) -> OpenAiWriter:
+def writer_of(request: dict[str, Any], operation: str, served: Served) -> OpenAiPipelineWriter:
     """Raises CallerError (`invalid-parameter`, `parameter-unsupported`)."""
     if operation not in _KINDS:
         raise CallerError(
@@ -42,7 +42,7 @@ def writer_of(request: dict[str, Any], operation: str, served: Served) -> OpenAi
         )
     if request.get("n") not in (None, 1):
         raise unsupported("n", "a pipeline has one answer")
-    return OpenAiWriter(served, operation, stream=flag(request, "stream"))
+    return OpenAiPipelineWriter(served, operation, stream=flag(request, "stream"))
 
 
 def text_of(kind: str, data: Any) -> str | None:
@@ -52,7 +52,7 @@ def text_of(kind: str, data: Any) -> str | None:
     return str(data.get("text", ""))
 
 
-class OpenAiWriter:
+class OpenAiPipelineWriter:
     __slots__ = ("_begun", "_chat", "_head", "_said", "_whole_kind", "content_type", "stream")
 
     def __init__(self, served: Served, operation: str, *, stream: bool) -> None:
@@ -70,7 +70,7 @@ class OpenAiWriter:
         self._begun = False
         self._said: list[dict[str, Any]] = []
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         lines = []
         if not self._begun:
             self._begun = True
@@ -102,7 +102,7 @@ class OpenAiWriter:
         if "k" in event:
             self._said.append({"event": event["k"], "data": event["d"]})
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         texts = [text_of(each["event"], each["data"]) or "" for each in self._said]
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": "stop"}
         if self._chat:

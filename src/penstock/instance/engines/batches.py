@@ -47,7 +47,7 @@ class Engine(Protocol):
         """
 
 
-class _Run:
+class _BatchRun:
     """A batch on a lane."""
 
     __slots__ = ("action", "items", "started")
@@ -67,8 +67,8 @@ class Batches(Work):
         self.loop_bytes_max = getattr(engine, "loop_bytes_max", LOOP_BYTES_MAX)
         self._engine = engine
         self._unwanted = getattr(engine, "unwanted", None)
-        self._runs: dict[int, _Run] = {}  #: what each busy lane runs
-        self._runs_ahead: dict[int, _Run] = {}  #: and what it holds ahead
+        self._runs: dict[int, _BatchRun] = {}  #: what each busy lane runs
+        self._runs_ahead: dict[int, _BatchRun] = {}  #: and what it holds ahead
 
     def queue(self, request: Request, outcome: tuple[Any, Any, int], now: float) -> None:
         decoded, data, length = outcome
@@ -123,13 +123,13 @@ class Batches(Work):
     def run(self, action: RunBatch, items: list[Any]) -> None:
         copy = self._copy
         copy.batches += 1
-        run = _Run(action, items, copy.clock.monotonic())
+        run = _BatchRun(action, items, copy.clock.monotonic())
         lane = action.lane
         if self._runs.setdefault(lane, run) is not run:
             self._runs_ahead[lane] = run
         self._engine.run(lane, items, action.bucket, partial(self._done, run))
 
-    def _done(self, run: _Run, results: Any) -> None:
+    def _done(self, run: _BatchRun, results: Any) -> None:
         now = self._copy.clock.monotonic()
         lane = run.action.lane
         run_us = int((now - run.started) * 1e6)
@@ -171,7 +171,7 @@ class Batches(Work):
     # answers
 
     def _answer_payload(
-        self, request: Request, reply: PayloadReply, run: _Run, run_us: int
+        self, request: Request, reply: PayloadReply, run: _BatchRun, run_us: int
     ) -> None:
         if reply.error is not None:
             self._fail(request, reply.error, run, run_us)
@@ -184,7 +184,7 @@ class Batches(Work):
             return
         self._reply(request, meta, reply.body, run, run_us)
 
-    def _answer_joined(self, request: Request, run: _Run, run_us: int) -> None:
+    def _answer_joined(self, request: Request, run: _BatchRun, run_us: int) -> None:
         parts = request.parts or []
         try:
             joined = self._engine.join([part.result for part in parts])
@@ -193,7 +193,7 @@ class Batches(Work):
             return
         self._answer(request, joined, run, run_us)
 
-    def _answer(self, request: Request, outputs: Any, run: _Run, run_us: int) -> None:
+    def _answer(self, request: Request, outputs: Any, run: _BatchRun, run_us: int) -> None:
         decoded = request.decoded
         assert decoded is not None
         elsewhere = self._copy.elsewhere
@@ -210,7 +210,7 @@ class Batches(Work):
             return
         self._reply(request, written[1], written[0], run, run_us)
 
-    def _encoded(self, request: Request, written: Any, run: _Run, run_us: int) -> None:
+    def _encoded(self, request: Request, written: Any, run: _BatchRun, run_us: int) -> None:
         if request.answered:
             return
         if isinstance(written, BaseException):
@@ -218,7 +218,9 @@ class Batches(Work):
         else:
             self._reply(request, written[1], written[0], run, run_us)
 
-    def _reply(self, request: Request, meta: bytes, body: bytes, run: _Run, run_us: int) -> None:
+    def _reply(
+        self, request: Request, meta: bytes, body: bytes, run: _BatchRun, run_us: int
+    ) -> None:
         action = run.action
         self._copy.requests += 1
         if request.parts is None:
@@ -243,7 +245,7 @@ class Batches(Work):
             + body,
         )
 
-    def _fail(self, request: Request, error: PenstockError, run: _Run, run_us: int) -> None:
+    def _fail(self, request: Request, error: PenstockError, run: _BatchRun, run_us: int) -> None:
         queue_us = int((run.started - request.received) * 1e6)
         self._copy.fail(request, error, queue_us=queue_us, run_us=run_us)
 

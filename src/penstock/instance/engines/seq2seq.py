@@ -31,7 +31,7 @@ from penstock.instance.engines.tensor import join_rows
 from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
+from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob
 from penstock.runtimes.seq2seq.model import Seq2SeqModel, fails_on_a_token
 from penstock.runtimes.seq2seq.request import GenerationLimits
 from penstock.runtimes.tensor_bytes import objects
@@ -59,13 +59,13 @@ class DecodeThread(LoopAnswers):
         """`cores`: where the thread stays, if it is pinned."""
         super().__init__(loop)
         self._decoding = decoding
-        self._inbox: SimpleQueue[Job | _Question | None] = SimpleQueue()
+        self._inbox: SimpleQueue[DecodingJob | _Question | None] = SimpleQueue()
         self._thread = threading.Thread(
             target=self._serve, args=(cores,), name=name, daemon=True
         )  # fmt: skip
         self._thread.start()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: DecodingJob) -> None:
         """`job.done` is called on the event loop."""
         answered = job.done
         job.done = lambda outcome: self._results.append((answered, outcome))
@@ -173,7 +173,7 @@ class Seq2SeqEngine:
             owner: Any = item.whole or item
             for place, (source, request) in enumerate(item.data):
                 self.thread.submit(
-                    Job(
+                    DecodingJob(
                         source,
                         request,
                         partial(texts.take, at, place),

@@ -23,8 +23,8 @@ from penstock.core.request.retry import blamed
 from penstock.errors import CallerError, ModelError, PenstockError, from_dict
 from penstock.instance import replies
 from penstock.instance.codecs.generation.calls import (
-    Answer,
     Event,
+    GeneratedAnswer,
     GenerationCall,
     Served,
     json_header_bytes,
@@ -49,7 +49,7 @@ class Sequence:
         self.request = request
         self.call: GenerationCall = request.data
         self.action = action
-        self.answer = Answer()
+        self.answer = GeneratedAnswer()
         self.started = started  #: monotonic s
         self.first: float | None = None  #: monotonic s of the first token
         self.streamed = False  #: a CHUNK has left

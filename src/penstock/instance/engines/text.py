@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from penstock.artifacts.description.description import Head, ModelDescription
-from penstock.core.models.idle_warm_up import Shape
+from penstock.core.models.idle_warm_up import LaneShape
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
 from penstock.instance.codecs.openai_embeddings import EmbeddingsDecoded, decode_embeddings
@@ -110,7 +110,7 @@ class TextEngine:
         return TextRows(ids, [[0] * width] * rows if self.has_types else None, ())
 
     @property
-    def shapes(self) -> tuple[Shape, ...]:
+    def shapes(self) -> tuple[LaneShape, ...]:
         """A text alone in each padded length, on every lane; none where lengths are not padded.
 
         Batches are left to those who bring them. Beside models of one graph theirs cost a few ms
@@ -118,10 +118,12 @@ class TextEngine:
         of weights, 18 shapes).
         """
         return tuple(
-            Shape(lane, 1, width) for width in self._widths for lane in range(self._runtime.lanes)
+            LaneShape(lane, 1, width)
+            for width in self._widths
+            for lane in range(self._runtime.lanes)
         )
 
-    def run_shape(self, shape: Shape, done: Callable[[Any], None]) -> None:
+    def run_shape(self, shape: LaneShape, done: Callable[[Any], None]) -> None:
         """Runs it without a caller. `done` is called on the loop, maybe with an exception."""
         blank = self._blank(shape.rows, shape.width)
         self._threads.submit(shape.lane, partial(self._outputs, shape.lane, blank), done)

@@ -25,7 +25,7 @@ class Tokenizes(Protocol):
         """Tokens without special ones."""
 
 
-class Frame(NamedTuple):
+class TokenFrame(NamedTuple):
     """Tokens before, between and behind the texts; `text_types` of the texts' own tokens."""
 
     ids: tuple[tuple[int, ...], ...]  #: one more than texts
@@ -46,7 +46,7 @@ class Frame(NamedTuple):
         return ids, types
 
 
-def frame_of(tokenizer: Tokenizes, texts: int, tokens_max: int) -> Frame | None:
+def frame_of(tokenizer: Tokenizes, texts: int, tokens_max: int) -> TokenFrame | None:
     """The frame of rows of so many texts, 1 or 2; None where there is none. Rows of `tokens_max`
     tokens may have been cut."""
     probes: list[tuple[str, ...]] = (
@@ -73,7 +73,7 @@ def frame_of(tokenizer: Tokenizes, texts: int, tokens_max: int) -> Frame | None:
 
 
 def explains(
-    frame: Frame,
+    frame: TokenFrame,
     rows: Sequence[Sequence[Sequence[int]]],
     whole: Sequence[tuple[list[int], list[int]]],
 ) -> bool:
@@ -94,7 +94,7 @@ def _splits(total: int, parts: int) -> list[tuple[int, ...]]:
 
 def _read_off(
     whole: tuple[list[int], list[int]], texts: Sequence[Sequence[int]], lengths: tuple[int, ...]
-) -> Frame | None:
+) -> TokenFrame | None:
     """The frame with tokens of these numbers, as this row has them."""
     ids, types = whole
     frame_ids, frame_types, text_types = [], [], []
@@ -109,4 +109,4 @@ def _read_off(
                 return None
             text_types.append(types[at])
             at += len(text)
-    return Frame(tuple(frame_ids), tuple(frame_types), tuple(text_types))
+    return TokenFrame(tuple(frame_ids), tuple(frame_types), tuple(text_types))

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from penstock.instance.engines.text_templates import Frame, Tokenizes, explains, frame_of
+from penstock.instance.engines.text_templates import TokenFrame, Tokenizes, explains, frame_of
 
 #: Remembered texts, twice of each bound in all: 50 MB at most.
 _TEXTS_MAX: Final = 65_536
@@ -67,7 +67,9 @@ class Tokenizing:
         self._tokenizer = tokenizer
         self._tokens_max = tokens_max
         self._known = KnownTexts()
-        self._frames: dict[int, Frame | None] = {}  #: by the number of texts; None: there is none
+        self._frames: dict[
+            int, TokenFrame | None
+        ] = {}  #: by the number of texts; None: there is none
         self._lock = Lock()
 
     def rows(self, texts: Sequence[Text]) -> Rows:
@@ -77,7 +79,7 @@ class Tokenizing:
 
     # frames
 
-    def _frame(self, texts: Sequence[Text], count: int) -> Frame | None:
+    def _frame(self, texts: Sequence[Text], count: int) -> TokenFrame | None:
         if count not in self._frames:
             sample = [text for text in texts if _count(text) == count][:_CHECKED]
             if not sample:
@@ -85,7 +87,7 @@ class Tokenizing:
             self._frames[count] = self._checked_frame(sample, count)
         return self._frames[count]
 
-    def _checked_frame(self, sample: Sequence[Text], count: int) -> Frame | None:
+    def _checked_frame(self, sample: Sequence[Text], count: int) -> TokenFrame | None:
         frame = frame_of(self._tokenizer, count, self._tokens_max)
         if frame is None:
             return None
@@ -101,7 +103,7 @@ class Tokenizing:
 
     # rows
 
-    def _rows(self, texts: Sequence[Text], frames: Sequence[Frame | None]) -> Rows:
+    def _rows(self, texts: Sequence[Text], frames: Sequence[TokenFrame | None]) -> Rows:
         slots: dict[str, int] = {}  #: the texts, each once
         pair = [-1, -1]
         of_rows: list[list[int]] = []

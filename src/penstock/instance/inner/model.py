@@ -20,7 +20,7 @@ from penstock.errors import ModelError, PenstockError, from_dict
 from penstock.instance.codecs.base import Tensors
 from penstock.instance.copy import Copy
 from penstock.instance.request import ReplySink, Request
-from penstock.runtimes.base import Asked, Returned
+from penstock.runtimes.base import CallContext, Returned
 from penstock.wire import frames
 
 Outcome = dict[str, np.ndarray] | PenstockError | Returned
@@ -75,7 +75,9 @@ class InnerModel:
             0, clock=clock, call_at=self._call_at, elsewhere=None, on_state=on_state
         )
 
-    def call(self, tensors: Tensors, outputs: Sequence[str], asked: Asked, done: Done) -> InnerCall:
+    def call(
+        self, tensors: Tensors, outputs: Sequence[str], asked: CallContext, done: Done
+    ) -> InnerCall:
         """`outputs`: those that are wanted; none named: all. An error is told later, never from
         within this call."""
         call = InnerCall(self, outputs or self._outputs, done)

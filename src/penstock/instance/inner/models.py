@@ -22,7 +22,7 @@ from penstock.core.request.nested_calls import NestedCalls, Ruling
 from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.instance.engines.lane_events import LaneEvents
 from penstock.instance.inner.model import InnerModel, LoadedModel, NestedCall, Outcome
-from penstock.runtimes.base import Asked, Asking, LaneListener, LoadContext, Pending, Tensors
+from penstock.runtimes.base import Asking, CallContext, LaneListener, LoadContext, Pending, Tensors
 
 #: Loads one model, without those that it may call.
 Start = Callable[[LoadContext, LaneListener], Awaitable[LoadedModel]]
@@ -134,7 +134,7 @@ class InnerModels:
         self,
         name: str,
         tensors: Tensors,
-        asked: Asked,
+        asked: CallContext,
         lane: Hashable,
         done: Callable[[Outcome], None],
         *,
@@ -168,7 +168,7 @@ class InnerModels:
         return pending
 
     def _ruling(
-        self, name: str, version: int, asked: Asked, lane: Hashable
+        self, name: str, version: int, asked: CallContext, lane: Hashable
     ) -> PenstockError | Ruling:
         """Why the call can't be made; or that it has begun, as far as `core.nested_calls` goes."""
         if name not in self._models and name not in asked.path:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from penstock.core.batching.batcher import BatchSpec
 from penstock.core.models.builds import BuildChoice
-from penstock.core.models.idle_warm_up import Shape
+from penstock.core.models.idle_warm_up import LaneShape
 from penstock.core.models.proof import Proof
 from penstock.instance.copy import Copy, Work
 from penstock.instance.engines.cores import Pinning
@@ -23,9 +23,9 @@ class Warms(Protocol):
     """An engine whose shapes can be run ahead of callers."""
 
     @property
-    def shapes(self) -> tuple[Shape, ...]: ...
+    def shapes(self) -> tuple[LaneShape, ...]: ...
 
-    def run_shape(self, shape: Shape, done: Callable[[Any], None]) -> None: ...
+    def run_shape(self, shape: LaneShape, done: Callable[[Any], None]) -> None: ...
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from penstock.clock import Clock
 from penstock.core.residency import Action, Footprint, Residency
 from penstock.core.residency.warm import fits
 from penstock.errors import PenstockError
-from penstock.instance.models.outcomes import Outcomes
+from penstock.instance.models.outcomes import LoadOutcomes
 from penstock.instance.models.refusals import busy, going, not_ready
-from penstock.instance.models.target import Target
+from penstock.instance.models.target import HostedTarget
 
 #: States of a model that is there, or will be unless it is ended.
 _TAKES_MEMORY = ("loading", "loaded", "draining", "leaving")
@@ -22,7 +22,7 @@ class Explicit:
 
     def __init__(
         self,
-        targets: Mapping[str, Target],
+        targets: Mapping[str, HostedTarget],
         residency: Residency,
         prefix: ModelPrefix,
         *,
@@ -36,8 +36,8 @@ class Explicit:
         self._now = clock.monotonic
         self._carry_out = carry_out
         self._free = free
-        self._loads = Outcomes()
-        self._ends = Outcomes()
+        self._loads = LoadOutcomes()
+        self._ends = LoadOutcomes()
 
     def wish(self, name: str) -> None:
         """A schedule says that it is to be loaded; nobody waits for that."""

@@ -26,7 +26,7 @@ from penstock.core.residency import (
     Footprint,
     Load,
     Prepare,
-    Refuse,
+    RefuseParked,
     Residency,
     ResidencySpec,
     Unload,
@@ -44,7 +44,7 @@ from penstock.instance.models.loads import LoadsDriver
 from penstock.instance.models.memory import footprint
 from penstock.instance.models.refusals import refused
 from penstock.instance.models.shared import SharedProcesses
-from penstock.instance.models.target import Target
+from penstock.instance.models.target import HostedTarget
 from penstock.instance.models.versions import wrong_version
 from penstock.instance.models.watch import LOOK_EVERY_S, OnCounts, Watch
 from penstock.instance.models.work_note import WorkNote
@@ -95,7 +95,7 @@ class ModelHost:
         self._shared = shared
         self._call_at = call_at
         self._on_event = on_event
-        self._targets: dict[str, Target] = {}
+        self._targets: dict[str, HostedTarget] = {}
         self._parked = 0
         self._touched: set[Copy] = set()
         self._timer: Timer | None = None
@@ -199,7 +199,7 @@ class ModelHost:
         elif target.copy is not None:
             target.copy.cancel(request)
 
-    def _go(self, target: Target, request: Request, now: float) -> None:
+    def _go(self, target: HostedTarget, request: Request, now: float) -> None:
         copy = target.copy
         assert copy is not None
         wrong = wrong_version(request.meta, target.described or {})
@@ -237,9 +237,9 @@ class ModelHost:
         else:
             self.carry_out(self._residency.request(name, now=now, deadline=request.deadline))
 
-    def _new_target(self, name: str) -> Target:
+    def _new_target(self, name: str) -> HostedTarget:
         self._copies_made += 1
-        target = self._targets[name] = Target(name, self._copies_made)
+        target = self._targets[name] = HostedTarget(name, self._copies_made)
         if len(self._targets) > _TARGETS_MAX:  # names that strangers made up, mostly
             unused = (one for one in self._targets.values() if one.is_unused and one is not target)
             forgotten = list(itertools.islice(unused, _FORGOTTEN))
@@ -248,15 +248,15 @@ class ModelHost:
                 del self._targets[one.name]
         return target
 
-    def _comes_back(self, target: Target) -> bool:
+    def _comes_back(self, target: HostedTarget) -> bool:
         """It is loaded and its worker is being started again: what is parked waits for that."""
         return target.copy is not None and self._residency.is_loaded(target.name)
 
-    def _unpark(self, target: Target, request: Request) -> None:
+    def _unpark(self, target: HostedTarget, request: Request) -> None:
         del target.parked[id(request)]
         self._parked -= 1
 
-    def _take_parked(self, target: Target) -> list[Request]:
+    def _take_parked(self, target: HostedTarget) -> list[Request]:
         parked = list(target.parked.values())
         target.parked.clear()
         self._parked -= len(parked)
@@ -290,11 +290,11 @@ class ModelHost:
                     if action.reason == STILL_LOADED:
                         self.explicit.called_off(target.name)
                     self.admit(target)
-                case Refuse():
+                case RefuseParked():
                     self._refuse(target, action)
         self._set_timer()
 
-    def admit(self, target: Target) -> None:
+    def admit(self, target: HostedTarget) -> None:
         now = self._now()
         parked = self._take_parked(target)
         for request in parked:
@@ -307,7 +307,7 @@ class ModelHost:
         if target.copy is None or not target.copy.unanswered:
             self.idle(target)
 
-    def _refuse(self, target: Target, action: Refuse) -> None:
+    def _refuse(self, target: HostedTarget, action: RefuseParked) -> None:
         target.left_alone = action.reason == QUARANTINED
         target.failed = target.failed or target.left_alone or action.reason == LOAD_FAILED
         error = refused(target.name, action, target.error)
@@ -329,7 +329,7 @@ class ModelHost:
             self._fail(request, error)
         self._look_idle()
 
-    def idle(self, target: Target) -> None:
+    def idle(self, target: HostedTarget) -> None:
         """Everything that its copy had taken is answered."""
         self._quiet_since = self._now()
         target.counts.idle(self._quiet_since)
@@ -344,20 +344,20 @@ class ModelHost:
         actions = self._residency.quarantined(
             name, seconds=seconds, message=message, now=self._now()
         )
-        target.error = refused(name, Refuse(name, QUARANTINED, message, seconds), None)
+        target.error = refused(name, RefuseParked(name, QUARANTINED, message, seconds), None)
         self.carry_out(actions)
 
     # artifacts that change
 
-    def _replaced(self, target: Target) -> None:
+    def _replaced(self, target: HostedTarget) -> None:
         target.left_alone = False
         self.carry_out(self._residency.replaced(target.name, now=self._now()))
 
-    async def _look_then_ask(self, target: Target) -> None:
+    async def _look_then_ask(self, target: HostedTarget) -> None:
         await self._watch.look(target)
         self.ask_for_parked(target)
 
-    def ask_for_parked(self, target: Target) -> None:
+    def ask_for_parked(self, target: HostedTarget) -> None:
         """The residency has not heard of them yet."""
         target.failed = False
         for request in list(target.parked.values()):

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.core.models.idle_warm_up import IdleWarmUp, IdleWarmUpSpec
 from penstock.instance.models.loader import Loader
-from penstock.instance.models.target import Target
+from penstock.instance.models.target import HostedTarget
 
 _LOG = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class IdleWarmUpDriver:
 
     def __init__(
         self,
-        targets: Mapping[str, Target],
+        targets: Mapping[str, HostedTarget],
         loader: Loader,
         *,
         clock: Clock,
@@ -39,15 +39,15 @@ class IdleWarmUpDriver:
         self._machine = IdleWarmUp(IdleWarmUpSpec())
         self._asked = asyncio.Event()
 
-    def loaded(self, target: Target) -> None:
+    def loaded(self, target: HostedTarget) -> None:
         if target.loaded is not None and target.loaded.warms is not None:
             self._machine.loaded(target.name, target.loaded.warms.shapes)
             self._asked.set()
 
-    def gone(self, target: Target) -> None:
+    def gone(self, target: HostedTarget) -> None:
         self._machine.gone(target.name)
 
-    def called(self, target: Target) -> None:
+    def called(self, target: HostedTarget) -> None:
         self._machine.called(target.name)
 
     def snapshot(self) -> dict[str, Any]:

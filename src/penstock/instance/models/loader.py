@@ -16,7 +16,7 @@ from typing import Any
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.cleanup import shielded
 from penstock.clock import Clock
-from penstock.core.models.idle_warm_up import Shape
+from penstock.core.models.idle_warm_up import LaneShape
 from penstock.core.models.memory_need import MemorySeen
 from penstock.core.residency import Footprint
 from penstock.instance.loading.call import LoadCall
@@ -182,7 +182,7 @@ class Loader:
         """A model is being loaded, ended or warmed up."""
         return self._turns.are_taken
 
-    async def run_shape(self, warms: Warms, shape: Shape) -> Any:
+    async def run_shape(self, warms: Warms, shape: LaneShape) -> Any:
         """With nothing loaded beside it. Returns an exception if the model raised one."""
         async with self._turns.alone():
             over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

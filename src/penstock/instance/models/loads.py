@@ -23,7 +23,7 @@ from penstock.instance.engines.lane_events import LaneEvents
 from penstock.instance.models.explicit import Explicit
 from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
 from penstock.instance.models.loader import Loader
-from penstock.instance.models.target import Target
+from penstock.instance.models.target import HostedTarget
 from penstock.instance.models.work_note import WorkNote
 from penstock.wire.work_note import NotedModel
 
@@ -36,22 +36,22 @@ _CRASHED = "crashed"
 MEMORY_FULL_CODE = "model-memory-full"
 
 
-class Host(Protocol):
+class LoadsHost(Protocol):
     """Whom the models are loaded for."""
 
     state: str
 
     def carry_out(self, actions: list[Action]) -> None: ...
-    def admit(self, target: Target) -> None: ...
-    def idle(self, target: Target) -> None: ...
-    def ask_for_parked(self, target: Target) -> None: ...
+    def admit(self, target: HostedTarget) -> None: ...
+    def idle(self, target: HostedTarget) -> None: ...
+    def ask_for_parked(self, target: HostedTarget) -> None: ...
     def tell(self, loaded: list[str] | None = None, gone: list[str] | None = None) -> None: ...
 
 
 class LoadsDriver:
     def __init__(
         self,
-        host: Host,
+        host: LoadsHost,
         residency: Residency,
         loader: Loader,
         explicit: Explicit,
@@ -79,7 +79,7 @@ class LoadsDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[asyncio.Task[None]] = set()  #: models that are being ended
 
-    async def prepare(self, target: Target) -> None:
+    async def prepare(self, target: HostedTarget) -> None:
         started = self._now()
         try:
             brought = target.brought = await self._loader.prepare(target.name)
@@ -101,7 +101,7 @@ class LoadsDriver:
             )
         )
 
-    async def load(self, target: Target, *, alone: bool) -> None:
+    async def load(self, target: HostedTarget, *, alone: bool) -> None:
         brought = target.brought
         assert brought is not None, "prepared before it is loaded"
         events = LaneEvents()
@@ -152,7 +152,7 @@ class LoadsDriver:
         if self._host.state != "closed":
             self._host.tell(loaded=[target.name])
 
-    async def _failed(self, target: Target, error: Exception, what: str) -> None:
+    async def _failed(self, target: HostedTarget, error: Exception, what: str) -> None:
         known = replies.as_error(error, f"{what} model {target.name}")
         self._explicit.ended(target.name)
         _LOG.warning("%s model %s: %s: %s", what, target.name, known.code, known.message)
@@ -169,7 +169,7 @@ class LoadsDriver:
             )
         self._host.carry_out(actions)
 
-    def unload(self, target: Target, reason: str) -> None:
+    def unload(self, target: HostedTarget, reason: str) -> None:
         target.counts.unloading(reason, target.run_us, self._now())
         copy, loaded = target.copy, target.loaded
         target.copy = target.loaded = target.brought = None
@@ -182,7 +182,7 @@ class LoadsDriver:
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
 
-    async def _end(self, target: Target, loaded: Any, reason: str) -> None:
+    async def _end(self, target: HostedTarget, loaded: Any, reason: str) -> None:
         if self._host.state != "closed":
             self._host.tell(gone=[target.name])
         if loaded is not None:
@@ -198,7 +198,7 @@ class LoadsDriver:
         self._explicit.ended(target.name)
         self._host.carry_out(self._residency.unloaded(target.name, now=self._now(), used=self.used))
 
-    def _copy_state(self, target: Target, event: str, error: PenstockError | None) -> None:
+    def _copy_state(self, target: HostedTarget, event: str, error: PenstockError | None) -> None:
         """Its worker died, came back, or does not."""
         _LOG.warning("model %s: %s", target.name, event)
         if event == "copy-ready":
@@ -207,7 +207,7 @@ class LoadsDriver:
             target.error = error
             self.begin(self._crashed(target))
 
-    async def _crashed(self, target: Target) -> None:
+    async def _crashed(self, target: HostedTarget) -> None:
         target.mark.remove()
         target.counts.unloading(_CRASHED, target.run_us, self._now())
         copy, loaded = target.copy, target.loaded

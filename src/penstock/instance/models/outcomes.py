@@ -8,7 +8,7 @@ import contextlib
 from penstock.errors import PenstockError
 
 
-class Outcomes:
+class LoadOutcomes:
     """Made on the running loop."""
 
     def __init__(self) -> None:

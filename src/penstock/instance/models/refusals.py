@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.residency import Refuse
+from penstock.core.residency import RefuseParked
 from penstock.core.residency.actions import LARGER_THAN_BUDGET, LOAD_FAILED, QUARANTINED
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
@@ -11,7 +11,7 @@ NOT_READY_STATUS = 429
 _RETRY_AFTER_S = 1.0
 
 
-def refused(model: str, action: Refuse, error: PenstockError | None) -> PenstockError:
+def refused(model: str, action: RefuseParked, error: PenstockError | None) -> PenstockError:
     """`error`: of the last attempt to load it."""
     if action.reason == LOAD_FAILED and error is not None:
         return error

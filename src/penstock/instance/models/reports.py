@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from penstock.core.residency import Residency
-from penstock.instance.models.target import Target
+from penstock.instance.models.target import HostedTarget
 from penstock.instance.models.told import is_known, row
 
 
-def totals(targets: Collection[Target]) -> dict[str, Any]:
+def totals(targets: Collection[HostedTarget]) -> dict[str, Any]:
     """Of all models together, as a copy tells them of itself."""
     copies = [target.copy for target in targets if target.copy is not None]
     return {
@@ -28,7 +28,7 @@ def totals(targets: Collection[Target]) -> dict[str, Any]:
 
 
 def index(
-    targets: Mapping[str, Target], residency: Residency, *, after: str, limit: int, now: float
+    targets: Mapping[str, HostedTarget], residency: Residency, *, after: str, limit: int, now: float
 ) -> dict[str, Any]:
     known = (name for name, one in targets.items() if name > after and is_known(one))
     rows = [
@@ -37,7 +37,7 @@ def index(
     return {"models": rows}
 
 
-def described(target: Target | None) -> dict[str, Any]:
+def described(target: HostedTarget | None) -> dict[str, Any]:
     """`described` is None before it was first loaded."""
     if target is None:
         return {"loaded": False, "described": None, "requests": 0, "batches": 0}
@@ -49,7 +49,7 @@ def described(target: Target | None) -> dict[str, Any]:
     }
 
 
-async def explained(target: Target | None, residency: dict[str, Any]) -> dict[str, Any]:
+async def explained(target: HostedTarget | None, residency: dict[str, Any]) -> dict[str, Any]:
     """`residency`: its story of the model."""
     told: dict[str, Any] = {"residency": residency}
     if target is None:

@@ -17,7 +17,7 @@ from penstock.instance.request import Request
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Target:
+class HostedTarget:
     name: str
     number: int  #: of its copies on this host, for logs
     #: requests that wait for it, oldest first; by identity: ids are unique per connection only

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.instance.models.target import Target
+from penstock.instance.models.target import HostedTarget
 
 LOADED, LOADING, UNLOADED, FAILED = "loaded", "loading", "unloaded", "failed"
 
@@ -21,13 +21,13 @@ _STATES = {
 _NO_MODEL = ("target-model-not-found", "target-model-invalid")
 
 
-def is_known(target: Target) -> bool:
+def is_known(target: HostedTarget) -> bool:
     if target.copy is not None or target.parked or target.error is None:
         return True
     return target.error.code not in _NO_MODEL
 
 
-def row(target: Target, brief: Mapping[str, Any]) -> dict[str, Any]:
+def row(target: HostedTarget, brief: Mapping[str, Any]) -> dict[str, Any]:
     """JSON-ready. `brief`: what the residency says of it."""
     copy = target.copy
     return {
@@ -43,7 +43,7 @@ def row(target: Target, brief: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _state(target: Target, brief: Mapping[str, Any]) -> str:
+def _state(target: HostedTarget, brief: Mapping[str, Any]) -> str:
     if target.copy is not None:
         return LOADED
     state = _STATES.get(str(brief.get("state", "")))

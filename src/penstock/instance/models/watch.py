@@ -14,7 +14,7 @@ from penstock.core.residency import Footprint
 from penstock.errors import PenstockError
 from penstock.instance.models import memory
 from penstock.instance.models.loader import Loader
-from penstock.instance.models.target import Target
+from penstock.instance.models.target import HostedTarget
 from penstock.metrics.item_failures import apart
 
 _LOG = logging.getLogger(__name__)
@@ -40,14 +40,14 @@ class Watch:
 
     def __init__(
         self,
-        targets: Mapping[str, Target],
+        targets: Mapping[str, HostedTarget],
         loader: Loader,
         prefix: ModelPrefix,
         *,
         clock: Clock,
         on_memory: Callable[[Footprint, Mapping[str, Footprint]], None],
         on_counts: OnCounts,
-        on_replaced: Callable[[Target], None],
+        on_replaced: Callable[[HostedTarget], None],
     ) -> None:
         """`on_memory`: (what the host takes, what models with processes for themselves take)."""
         self._targets = targets
@@ -112,7 +112,7 @@ class Watch:
             part = list(self._targets.values())[turn % _COUNT_PARTS :: _COUNT_PARTS]
             self.tell_counts(part, use=turn // _COUNT_PARTS % _USE_EVERY == 0)
 
-    def tell_counts(self, targets: Iterable[Target], *, use: bool) -> None:
+    def tell_counts(self, targets: Iterable[HostedTarget], *, use: bool) -> None:
         now = self._clock.monotonic()
         models: dict[str, Any] = {}
         for target in targets:
@@ -124,7 +124,7 @@ class Watch:
             with apart("target-models", "counts"):
                 self._on_counts(models)
 
-    async def look(self, target: Target) -> None:
+    async def look(self, target: HostedTarget) -> None:
         """Whether its content is still what was loaded: one that was copied anew is."""
         target.looking = True
         try:
@@ -144,7 +144,7 @@ class Watch:
             self._on_replaced(target)
 
 
-def _counts(target: Target) -> bool:
+def _counts(target: HostedTarget) -> bool:
     """Whether its content is asked for where its stamp alone is another one: what is loaded stays,
     and so does a quarantine. What could not be loaded is tried again when it was only touched."""
     return target.prepared is not None or target.left_alone

@@ -20,7 +20,7 @@ from penstock.instance.engines.rows import RowsEngine, WindowRows
 from penstock.instance.transform.body_call import ask
 from penstock.instance.transform.call import TransformCall
 from penstock.instance.transform.lane_pool import LanePool
-from penstock.instance.transform.progress import Progress
+from penstock.instance.transform.progress import SpanProgress
 from penstock.records.at_work import AtWork
 from penstock.records.bodies import Bodies
 from penstock.runtimes.base import Returned
@@ -30,7 +30,7 @@ from penstock.wire.frames import encode_request_meta
 RunInputs = Callable[[list[bytes]], Awaitable[None]]
 
 
-async def run_apart(call: TransformCall, progress: Progress, run: RunInputs) -> None:
+async def run_apart(call: TransformCall, progress: SpanProgress, run: RunInputs) -> None:
     """Returns once all parts have run.
 
     Raises what reading the span raises; NotNowError where the span was ended, or may pass later.

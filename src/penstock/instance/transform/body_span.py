@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterable
 from contextlib import nullcontext
 
 from penstock.cleanup import shielded
-from penstock.core.jobs.bisect import Bisection, Refuse, RunPart
+from penstock.core.jobs.bisect import Bisection, RefuseRecord, RunPart
 from penstock.core.jobs.invocations import RETRY_S, Tries, when_failed, when_returned_to_job
 from penstock.core.jobs.spec import SpanDone
 from penstock.core.request.retry import Past
@@ -23,8 +23,8 @@ from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.instance.copy import Copy
 from penstock.instance.transform.body_call import ask
 from penstock.instance.transform.call import TransformCall
-from penstock.instance.transform.groups import Group, groups
-from penstock.instance.transform.progress import Progress
+from penstock.instance.transform.groups import RecordGroup, groups
+from penstock.instance.transform.progress import SpanProgress
 from penstock.records.at_work import AtWork
 from penstock.records.bodies import Bodies
 from penstock.records.parts import PartWriter
@@ -42,7 +42,7 @@ class BodySpan:
         self,
         call: TransformCall,
         copy: Copy,
-        progress: Progress,
+        progress: SpanProgress,
         *,
         at_once: asyncio.Semaphore,
         ahead: int,
@@ -91,7 +91,7 @@ class BodySpan:
 
     async def _run(self, writer: PartWriter) -> None:
         found = groups(self._call, self._bodies)
-        pending: deque[tuple[Group, asyncio.Task[None]]] = deque()
+        pending: deque[tuple[RecordGroup, asyncio.Task[None]]] = deque()
         ended = asyncio.create_task(self._progress.wait())
         try:
             while (group := await asyncio.to_thread(next, found, None)) is not None:
@@ -109,7 +109,7 @@ class BodySpan:
 
     async def _write_next(
         self,
-        pending: deque[tuple[Group, asyncio.Task[None]]],
+        pending: deque[tuple[RecordGroup, asyncio.Task[None]]],
         ended: asyncio.Task[None],
         writer: PartWriter,
     ) -> None:
@@ -124,7 +124,7 @@ class BodySpan:
 
     # one body
 
-    async def _answered(self, group: Group) -> None:
+    async def _answered(self, group: RecordGroup) -> None:
         """All of its records have an output or an error."""
         if not group.inputs:
             return
@@ -138,7 +138,7 @@ class BodySpan:
             while actions:
                 part: RunPart | None = None
                 for action in actions:
-                    if isinstance(action, Refuse):
+                    if isinstance(action, RefuseRecord):
                         assert error is not None
                         group.refuse(action.item, error)
                     else:
@@ -149,7 +149,7 @@ class BodySpan:
                 actions = halves.passed() if error is None else halves.failed()
 
     async def _ask_for(
-        self, group: Group, items: tuple[int, ...], tries: Tries
+        self, group: RecordGroup, items: tuple[int, ...], tries: Tries
     ) -> PenstockError | None:
         """The answers are kept; or why they could not be had. Raises NotNowError: the copy is gone
         or does not take it."""
@@ -220,7 +220,9 @@ def _died() -> ModelError:
     )
 
 
-async def _over(tasks: Iterable[asyncio.Task[None]], found: Generator[Group, None, None]) -> None:
+async def _over(
+    tasks: Iterable[asyncio.Task[None]], found: Generator[RecordGroup, None, None]
+) -> None:
     """Nobody is in the reader any more when it is closed."""
     await asyncio.gather(*tasks, return_exceptions=True)
     with contextlib.suppress(ValueError):  # a thread is still in it: the process is ending

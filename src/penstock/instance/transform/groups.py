@@ -15,7 +15,7 @@ from penstock.records.formats.block import RecordBlock
 from penstock.records.parts import PartWriter
 
 
-class _Entry(NamedTuple):
+class _GroupEntry(NamedTuple):
     """A record."""
 
     record: bytes
@@ -24,10 +24,12 @@ class _Entry(NamedTuple):
     error: PenstockError | None  #: the model can be given nothing of it
 
 
-class Group:
+class RecordGroup:
     """Records of one body, with those before them of which the model can be given nothing."""
 
-    def __init__(self, entries: list[_Entry], inputs: list[bytes], processing: Processing) -> None:
+    def __init__(
+        self, entries: list[_GroupEntry], inputs: list[bytes], processing: Processing
+    ) -> None:
         self.entries = entries
         self.inputs = inputs  #: what the model is given, of the records that have it
         self._processing = processing
@@ -82,10 +84,10 @@ class Group:
             writer.write(run)
 
 
-def groups(call: TransformCall, bodies: Bodies) -> Generator[Group, None, None]:
+def groups(call: TransformCall, bodies: Bodies) -> Generator[RecordGroup, None, None]:
     """In the order of the input. Raises CallerError, NotNowError: see `RecordReader.blocks`."""
     processing = call.processing
-    waiting: deque[_Entry] = deque()  #: read, and not yet in a group
+    waiting: deque[_GroupEntry] = deque()  #: read, and not yet in a group
     blocks = cast(Generator[RecordBlock, None, None], call.reader().blocks())
 
     def inputs() -> Iterator[bytes]:
@@ -94,18 +96,18 @@ def groups(call: TransformCall, bodies: Bodies) -> Generator[Group, None, None]:
                 try:
                     given = call.model_input(number, record)
                 except PenstockError as error:
-                    waiting.append(_Entry(record, block, number, error))
+                    waiting.append(_GroupEntry(record, block, number, error))
                     continue
-                waiting.append(_Entry(record, block, number, None))
+                waiting.append(_GroupEntry(record, block, number, None))
                 yield given
 
     with closing(blocks):
         for found in bodies.grouped(inputs()):
-            entries: list[_Entry] = []
+            entries: list[_GroupEntry] = []
             left = len(found)
             while left:
                 entries.append(waiting.popleft())
                 left -= entries[-1].error is None
-            yield Group(entries, found, processing)
+            yield RecordGroup(entries, found, processing)
         if waiting:
-            yield Group(list(waiting), [], processing)
+            yield RecordGroup(list(waiting), [], processing)

@@ -8,7 +8,7 @@ import threading
 from penstock.errors import NotNowError, PenstockError
 
 
-class Progress:
+class SpanProgress:
     """Made on the event loop, which reads it; written by the span's own threads."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from threading import Lock, Semaphore, Thread
 from typing import Final, cast
 
 from penstock import scheduling
-from penstock.core.jobs.bisect import Action, Bisection, Refuse, RunPart
+from penstock.core.jobs.bisect import Action, Bisection, RefuseRecord, RunPart
 from penstock.core.jobs.spec import SpanDone
 from penstock.core.jobs.windows import Windows, full_batches, windows_of
 from penstock.errors import CallerError, ModelError, PenstockError
@@ -29,8 +29,8 @@ from penstock.instance import replies
 from penstock.instance.engines.rows import RowsEngine, WindowRows
 from penstock.instance.transform.call import TransformCall
 from penstock.instance.transform.lane_pool import SpanLanes
-from penstock.instance.transform.progress import Progress
-from penstock.instance.transform.window import Window
+from penstock.instance.transform.progress import SpanProgress
+from penstock.instance.transform.window import SpanWindow
 from penstock.records.at_work import AtWork
 from penstock.records.formats.block import RecordBlock
 from penstock.records.parts import PartWriter
@@ -48,7 +48,7 @@ class RowsSpan:
         call: TransformCall,
         engine: RowsEngine,
         lanes: SpanLanes,
-        progress: Progress,
+        progress: SpanProgress,
     ) -> None:
         self._call = call
         self._engine = engine
@@ -59,7 +59,9 @@ class RowsSpan:
         self._noted = AtWork(call.parts_uri, call.span) if call.noted else None
         # What is noted is to be few: no window is read while another one runs.
         self._room = Semaphore(1 if call.noted else WINDOWS_MAX)
-        self._read: SimpleQueue[Window | None] = SimpleQueue()  #: in order, for the writing thread
+        self._read: SimpleQueue[SpanWindow | None] = (
+            SimpleQueue()
+        )  #: in order, for the writing thread
         self._lock = Lock()
 
     def run(self) -> SpanDone:
@@ -103,22 +105,22 @@ class RowsSpan:
 
     # reading
 
-    def _windows(self) -> Iterator[Window]:
+    def _windows(self) -> Iterator[SpanWindow]:
         reader = self._call.reader()
         cut = Windows(windows_of(self._call.span))
-        window = Window()
+        window = SpanWindow()
         with closing(cast(Generator[RecordBlock, None, None], reader.blocks())) as blocks:
             for block in blocks:
                 begin = 0
                 for end in cut.add([len(record) for record in block.records]):
                     window.take(block, begin, end)
                     yield window
-                    window, begin = Window(), end
+                    window, begin = SpanWindow(), end
                 window.take(block, begin, len(block.records))
         if window.records:
             yield window
 
-    def _begin(self, window: Window) -> bool:
+    def _begin(self, window: SpanWindow) -> bool:
         """Reads a window and hands its batches to the lanes; False where the span ends."""
         while not self._room.acquire(timeout=_WAIT_S):
             if self._progress.ended:
@@ -143,7 +145,7 @@ class RowsSpan:
         except ModelError as error:  # of all records, whatever they are: the job asks for it
             raise CallerError(error.code, error.message, hint=error.hint) from error
 
-    def _inputs(self, window: Window) -> tuple[list[bytes], dict[int, PenstockError]]:
+    def _inputs(self, window: SpanWindow) -> tuple[list[bytes], dict[int, PenstockError]]:
         """What the model is given, and the records of which it can be given nothing."""
         if self._processing.is_plain and not self._call.refused:
             return window.records, {}
@@ -159,7 +161,7 @@ class RowsSpan:
 
     # running, on lanes
 
-    def _run_batch(self, window: Window, rows: tuple[int, ...], lane: int) -> None:
+    def _run_batch(self, window: SpanWindow, rows: tuple[int, ...], lane: int) -> None:
         error = self._try(window, rows, lane)
         if error is None:
             self._over(window)
@@ -167,12 +169,12 @@ class RowsSpan:
         halves = Bisection(rows)
         self._carry_out(window, halves, halves.begin(), error)
 
-    def _run_part(self, window: Window, halves: Bisection, part: RunPart, lane: int) -> None:
+    def _run_part(self, window: SpanWindow, halves: Bisection, part: RunPart, lane: int) -> None:
         error = self._try(window, part.items, lane)
         actions = halves.passed() if error is None else halves.failed()
         self._carry_out(window, halves, actions, error)
 
-    def _try(self, window: Window, rows: tuple[int, ...], lane: int) -> PenstockError | None:
+    def _try(self, window: SpanWindow, rows: tuple[int, ...], lane: int) -> PenstockError | None:
         """None: the rows have run, or nobody wants them any more."""
         if self._progress.ended:
             return None
@@ -193,7 +195,7 @@ class RowsSpan:
 
     def _carry_out(
         self,
-        window: Window,
+        window: SpanWindow,
         halves: Bisection,
         actions: list[Action],
         error: PenstockError | None,
@@ -201,7 +203,7 @@ class RowsSpan:
         """`error`: of the run that has just failed."""
         running = False
         for action in actions:
-            if isinstance(action, Refuse):
+            if isinstance(action, RefuseRecord):
                 assert error is not None
                 with self._lock:
                     window.refused.setdefault(window.rows.record_of(action.item), error)
@@ -212,7 +214,7 @@ class RowsSpan:
         if not running:
             self._over(window)
 
-    def _over(self, window: Window) -> None:
+    def _over(self, window: SpanWindow) -> None:
         """A batch of the window is over, with all that came of it."""
         with self._lock:
             window.left -= 1
@@ -236,7 +238,7 @@ class RowsSpan:
                     self._progress.end(replies.as_error(error, "writing the answers"))
             self._room.release()
 
-    def _write(self, window: Window, writer: PartWriter) -> None:
+    def _write(self, window: SpanWindow, writer: PartWriter) -> None:
         answers = window.rows.answers(window.refused.keys())
         run: list[bytes] = []
         for at, answer in enumerate(answers):

@@ -28,7 +28,7 @@ from penstock.instance.transform.apart import run_apart, through_copy, through_r
 from penstock.instance.transform.body_span import BodySpan
 from penstock.instance.transform.call import TransformCall
 from penstock.instance.transform.lane_pool import LanePool
-from penstock.instance.transform.progress import Progress, stopped
+from penstock.instance.transform.progress import SpanProgress, stopped
 from penstock.instance.transform.rows_span import RowsSpan
 from penstock.records.spec_json import to_dict
 from penstock.wire import frames
@@ -44,7 +44,7 @@ Find = Callable[[int], tuple[Copy, Loaded]]
 class _Running:
     call: TransformCall
     connection: Connection
-    progress: Progress
+    progress: SpanProgress
     over: asyncio.Event
 
 
@@ -68,7 +68,7 @@ class Transforms:
                 f"span {wanted.span.number} of object {wanted.span.object} is being transformed",
                 retry_after_s=1.0,
             )
-        running = _Running(wanted, connection, Progress(), asyncio.Event())
+        running = _Running(wanted, connection, SpanProgress(), asyncio.Event())
         self._running[wanted.key] = running
         telling = asyncio.create_task(self._tell(running))
         try:
@@ -85,7 +85,7 @@ class Transforms:
             running.over.set()
 
     async def _run(
-        self, call: TransformCall, progress: Progress, copy: Copy, loaded: Loaded
+        self, call: TransformCall, progress: SpanProgress, copy: Copy, loaded: Loaded
     ) -> SpanDone:
         if loaded.rows is None:
             count = _bodies_at_once(call, loaded)
@@ -99,7 +99,7 @@ class Transforms:
         return done
 
     async def _run_apart(
-        self, call: TransformCall, progress: Progress, copy: Copy, loaded: Loaded
+        self, call: TransformCall, progress: SpanProgress, copy: Copy, loaded: Loaded
     ) -> None:
         if loaded.rows is None:
             run = through_copy(call, copy)
@@ -177,7 +177,7 @@ def _bodies_at_once(call: TransformCall, loaded: Loaded) -> int:
     )
 
 
-async def _on_a_thread(run: Callable[[], SpanDone], progress: Progress) -> SpanDone:
+async def _on_a_thread(run: Callable[[], SpanDone], progress: SpanProgress) -> SpanDone:
     working = asyncio.ensure_future(asyncio.to_thread(run))
     try:
         return await asyncio.shield(working)

@@ -9,7 +9,7 @@ from penstock.instance.engines.rows import WindowRows
 from penstock.records.formats.block import RecordBlock
 
 
-class Window:
+class SpanWindow:
     rows: WindowRows
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ from penstock.core.deployment.deployment import AsyncSpec, EndpointRoutes
 from penstock.core.jobs.asynchronous import UNWRITTEN_CODE, AsyncQueue
 from penstock.core.jobs.asynchronous_actions import (
     Action,
-    Fail,
+    FailRequest,
     Fetch,
     FetchOverdue,
     QueueSpec,
@@ -277,7 +277,7 @@ class AsynchronousDriver:
                     self._begin(self._send(queue, one))
                 case Write(number=number):
                     self._begin(self._write_again(queue, number))
-                case Fail():
+                case FailRequest():
                     self._begin(self._fail(queue, one))
                 case Fetch():
                     self._begin(self._fetch(queue, one))
@@ -369,7 +369,7 @@ class AsynchronousDriver:
         )
         self._carry_out(queue, actions)
 
-    async def _fail(self, queue: _Queue, asked: Fail) -> None:
+    async def _fail(self, queue: _Queue, asked: FailRequest) -> None:
         number = asked.number
         self._drop_answer(queue, number)
         request = await self._work.request(number)

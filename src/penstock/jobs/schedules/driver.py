@@ -45,7 +45,7 @@ SLEEP_S_MAX: Final = 20.0
 _ENDS: Final = {"Completed": COMPLETED, "Failed": FAILED, "Stopped": STOPPED}
 
 
-class Call(Protocol):
+class ControlPlaneCall(Protocol):
     """A call of the SageMaker control plane; raises CallerError as a client would see it."""
 
     async def __call__(
@@ -58,7 +58,7 @@ class SchedulesDriver:
     """All schedules of one server. `start`, then `close`; tests call `tick` instead."""
 
     def __init__(
-        self, *, database: StoreThread, call: Call, clock: Clock, counts: WorkCounts
+        self, *, database: StoreThread, call: ControlPlaneCall, clock: Clock, counts: WorkCounts
     ) -> None:
         self._counts = counts
         self._database = database

@@ -105,7 +105,7 @@ class ScheduleExists(CallerError):
         )
 
 
-class NoSuchSchedule(CallerError):
+class NoSuchJobSchedule(CallerError):
     """Nothing has that name."""
 
     def __init__(self, name: str) -> None:

@@ -14,7 +14,7 @@ from penstock.jobs.schedules.records import (
     COMPLETED,
     FAILED,
     OPEN,
-    NoSuchSchedule,
+    NoSuchJobSchedule,
     RunRecord,
     ScheduleExists,
     ScheduleRecord,
@@ -59,10 +59,10 @@ def create(db: Connection, record: ScheduleRecord) -> None:
 
 
 def require(db: Connection, name: str) -> ScheduleRecord:
-    """Raises `NoSuchSchedule`."""
+    """Raises `NoSuchJobSchedule`."""
     row = _row(db, name)
     if row is None:
-        raise NoSuchSchedule(name)
+        raise NoSuchJobSchedule(name)
     return _record(row, open_counts(db).get(row["key"], 0))
 
 

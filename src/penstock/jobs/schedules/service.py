@@ -8,7 +8,7 @@ from penstock.artifacts.sources.named_places import NamedPlaces
 from penstock.clock import Clock
 from penstock.control.store.store_thread import StoreThread
 from penstock.jobs.schedules import book
-from penstock.jobs.schedules.driver import Call, SchedulesDriver
+from penstock.jobs.schedules.driver import ControlPlaneCall, SchedulesDriver
 from penstock.jobs.schedules.records import RunRecord, ScheduleRecord
 
 
@@ -18,7 +18,7 @@ class Schedules:
 
     database: StoreThread
     driver: SchedulesDriver
-    call: Call
+    call: ControlPlaneCall
     clock: Clock
     places: NamedPlaces
 

@@ -13,7 +13,7 @@ from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.control.plane import ControlPlane
 from penstock.core.jobs import queue
-from penstock.core.jobs.progress import Pace
+from penstock.core.jobs.progress import JobPace
 from penstock.core.jobs.queue import JobRunning, JobWaiting
 from penstock.core.jobs.spec import TransformSpec
 from penstock.errors import CallerError, NotNowError, PenstockError
@@ -119,7 +119,7 @@ class TransformDriver:
         run = self._runs.get(key)
         if run is None:
             waits = self._waits.get(key, "others-first") if record.status in GOING else ""
-            return progress_of(record.totals, Pace(None, None), instances=0, waits=waits)
+            return progress_of(record.totals, JobPace(None, None), instances=0, waits=waits)
         run.capacity.count()
         so_far = run.tally.so_far(instance_s=run.capacity.instance_s, cost=run.capacity.cost)
         return progress_of(

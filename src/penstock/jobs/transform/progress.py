@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.jobs.progress import Pace
+from penstock.core.jobs.progress import JobPace
 from penstock.jobs.transform.records import JobTotals
 
 
 def progress_of(
-    totals: JobTotals, pace: Pace, *, instances: int, waits: str, words: str = ""
+    totals: JobTotals, pace: JobPace, *, instances: int, waits: str, words: str = ""
 ) -> dict[str, Any]:
     """
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.core.jobs.progress import JobProgress, Pace
+from penstock.core.jobs.progress import JobPace, JobProgress
 from penstock.core.jobs.spec import SpanDone
 from penstock.jobs.transform.records import JobTotals
 from penstock.jobs.transform.work import JobWork
@@ -63,7 +63,7 @@ class Tally:
         """Of spans that are done."""
         return replace(self._totals, instance_s=instance_s, cost=cost)
 
-    def pace(self, *, now: float) -> Pace:
+    def pace(self, *, now: float) -> JobPace:
         return self._progress.pace(now=now)
 
     def so_far(self, *, instance_s: float, cost: float) -> JobTotals:

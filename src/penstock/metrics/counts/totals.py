@@ -23,7 +23,7 @@ WINDOW_S: Final = 10
 OUTCOME_OK: Final = "ok"
 
 
-class Window(GenerationCounts):
+class MetricWindow(GenerationCounts):
     """Ten seconds of one variant, on their way into the store.
 
     Attributes:
@@ -114,8 +114,8 @@ class VariantTotals(GenerationCounts):
         self.queue_s = Sketch()
         self.run_s = Sketch()
         self.cost = VariantCost()
-        self.windows: dict[int, Window] = {}
-        self.unpublished: list[tuple[int, Window]] = []
+        self.windows: dict[int, MetricWindow] = {}
+        self.unpublished: list[tuple[int, MetricWindow]] = []
         self.published_until = 0  #: windows before this second are in the store
 
     def add(self, delta: VariantDelta, *, since: float) -> None:
@@ -147,7 +147,7 @@ class VariantTotals(GenerationCounts):
             if second >= self.published_until:
                 _increase(self._window(second).concurrency, second, in_flight)
 
-    def take_due(self, before: float) -> list[tuple[int, Window]]:
+    def take_due(self, before: float) -> list[tuple[int, MetricWindow]]:
         """Removes and returns the windows that ended at or before wall second `before`."""
         due = sorted(start for start in self.windows if before >= start + WINDOW_S)
         until = int(before) // WINDOW_S * WINDOW_S
@@ -157,7 +157,7 @@ class VariantTotals(GenerationCounts):
 
     def take_unpublished(
         self, point_end: Callable[[int], float], before: float
-    ) -> list[tuple[int, Window]]:
+    ) -> list[tuple[int, MetricWindow]]:
         """Removes and returns those whose point, which ends as `point_end` says, is over."""
         due = [one for one in self.unpublished if before >= point_end(one[0])]
         self.unpublished = [one for one in self.unpublished if before < point_end(one[0])]
@@ -178,11 +178,11 @@ class VariantTotals(GenerationCounts):
         """Tokens in and out, since the start."""
         return self.tokens_in.total + self.tokens_out.total
 
-    def _window(self, at: float) -> Window:
+    def _window(self, at: float) -> MetricWindow:
         start = int(at) // WINDOW_S * WINDOW_S
         window = self.windows.get(start)
         if window is None:
-            window = self.windows[start] = Window()
+            window = self.windows[start] = MetricWindow()
         return window
 
 

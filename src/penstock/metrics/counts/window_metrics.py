@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.metrics.counts.totals import Window
+from penstock.metrics.counts.totals import MetricWindow
 from penstock.metrics.models.model_metrics import ones_and_zeros
 from penstock.metrics.series.series import metric_key
 from penstock.metrics.series.statistics import StatisticSet
@@ -37,7 +37,7 @@ class PoolSeries:
         self._per_unit = per_unit
         self._units = max(1, units)
 
-    def put_concurrency(self, store: MetricStore, window: Window, now: float) -> None:
+    def put_concurrency(self, store: MetricStore, window: MetricWindow, now: float) -> None:
         """Each sample at its own second."""
         for dimensions in self._dimensions:
             key = metric_key(NAMESPACE, self._concurrency, dimensions, "None")
@@ -47,7 +47,13 @@ class PoolSeries:
                 store.put(key, second, sample, now=now, high_resolution=True)
 
     def put(
-        self, store: MetricStore, at: float, window: Window, now: float, *, high_resolution: bool
+        self,
+        store: MetricStore,
+        at: float,
+        window: MetricWindow,
+        now: float,
+        *,
+        high_resolution: bool,
     ) -> None:
         """All else that a window has, as points of wall time `at`."""
         for dimensions in self._dimensions:
@@ -68,7 +74,7 @@ def series_of(pool: tuple[str, str, str], units: int) -> PoolSeries:
     return PoolSeries((alone, alone | of_variant), *names, units)
 
 
-def _window_metrics(window: Window, per_unit: str) -> list[tuple[str, str, StatisticSet]]:
+def _window_metrics(window: MetricWindow, per_unit: str) -> list[tuple[str, str, StatisticSet]]:
     invocations = window.invocations
     shares = (
         ("Invocation4XXErrors", window.errors_4xx),

@@ -16,8 +16,8 @@ from typing import Final
 from penstock.metrics.math.evaluate import NESTED_MAX, REDUCTIONS, WORK_MAX, Formula, too_large
 from penstock.metrics.math.expression import (
     Binary,
-    Call,
-    Listing,
+    FunctionCall,
+    ListExpression,
     Name,
     Negation,
     Node,
@@ -116,9 +116,9 @@ class _Estimate:
                 return self._combined(None, self._size(operand))
             case Binary():
                 return self._chain(node)
-            case Listing(items):
+            case ListExpression(items):
                 return self._list(items)
-            case Call(function, arguments):
+            case FunctionCall(function, arguments):
                 return self._call(function, arguments)
         return None
 

@@ -18,8 +18,8 @@ from typing import Final
 from penstock.errors import CallerError
 from penstock.metrics.math.expression import (
     Binary,
-    Call,
-    Listing,
+    FunctionCall,
+    ListExpression,
     Name,
     Negation,
     Node,
@@ -145,9 +145,9 @@ class Evaluator:
                 return self._combined("-", 0.0, self._evaluate(operand))
             case Binary():
                 return self._chain(node)
-            case Listing(items):
+            case ListExpression(items):
                 return self._listed(items)
-            case Call(function, arguments):
+            case FunctionCall(function, arguments):
                 return self._call(function, arguments)
             case Text(value):
                 raise invalid(f"the text {value!r} is not a value")

@@ -61,13 +61,13 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     function: str  #: upper case
     arguments: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListExpression:
     items: tuple[Node, ...]
 
 
@@ -83,7 +83,7 @@ class Binary:
     right: Node
 
 
-Node = Number | Text | Name | Call | Listing | Negation | Binary
+Node = Number | Text | Name | FunctionCall | ListExpression | Negation | Binary
 
 
 def parse_expression(text: str) -> Node:
@@ -94,16 +94,16 @@ def parse_expression(text: str) -> Node:
     """
     if len(text) > LENGTH_MAX:
         raise invalid(f"it is longer than {LENGTH_MAX} characters")
-    parser = _Parser(_tokens(text))
+    parser = _ExpressionParser(_tokens(text))
     node = parser.expression()
     parser.expect("end", "")
     return node
 
 
-def calls_in(node: Node, function: str) -> Iterator[Call]:
+def calls_in(node: Node, function: str) -> Iterator[FunctionCall]:
     """Every call of `function` in the tree, in no order."""
     for part in nodes_of(node):
-        if isinstance(part, Call) and part.function == function:
+        if isinstance(part, FunctionCall) and part.function == function:
             yield part
 
 
@@ -114,7 +114,7 @@ def nodes_of(node: Node) -> Iterator[Node]:
         node = nodes.pop()
         yield node
         match node:
-            case Call(_, parts) | Listing(parts):
+            case FunctionCall(_, parts) | ListExpression(parts):
                 nodes += parts
             case Negation(operand):
                 nodes.append(operand)
@@ -152,7 +152,7 @@ def _tokens(text: str) -> list[_Token]:
     return tokens
 
 
-class _Parser:
+class _ExpressionParser:
     """Recursive descent over tokens; one method per rule of the module's grammar."""
 
     def __init__(self, tokens: list[_Token]) -> None:
@@ -232,9 +232,9 @@ class _Parser:
         if kind == "text":
             return Text(word[1:-1])
         if kind == "name":
-            return Call(word.upper(), self._items(")")) if self._take("(") else Name(word)
+            return FunctionCall(word.upper(), self._items(")")) if self._take("(") else Name(word)
         if word == "[":
-            return Listing(self._items("]"))
+            return ListExpression(self._items("]"))
         if word == "(":
             node = self.expression()
             self.expect("sign", ")")

@@ -37,7 +37,7 @@ def parse_search(text: str) -> Matches:
     schema = _SCHEMA.match(text)
     admitted = _schema(schema[1]) if schema else None
     tokens = _tokens(text[schema.end() :] if schema else text)
-    terms = _Parser(tokens).whole() if tokens else None
+    terms = _SearchParser(tokens).whole() if tokens else None
     if admitted is None and terms is None:
         raise invalid("the text of SEARCH is empty")
     return lambda metric: (
@@ -64,7 +64,7 @@ def _tokens(text: str) -> list[str]:
     return tokens
 
 
-class _Parser:
+class _SearchParser:
     """Recursive descent; one method per rule of the module's grammar."""
 
     def __init__(self, tokens: list[str]) -> None:

@@ -75,7 +75,7 @@ def metric_key(
     return MetricKey(namespace, name, tuple(sorted(dimensions.items())), unit)
 
 
-class Point:
+class SeriesPoint:
     """The samples of one bucket; packed once a newer bucket exists."""
 
     __slots__ = ("_packed", "_stats", "start")
@@ -109,11 +109,11 @@ class Point:
         """As `statistics`, but its distribution may be missing: cheaper."""
         return self._stats
 
-    def merged(self, stats: StatisticSet) -> Point:
+    def merged(self, stats: StatisticSet) -> SeriesPoint:
         """A new open point with `stats` added, so that snapshots being written stay whole."""
         total = self.statistics.copy()
         total.merge(stats)
-        return Point(self.start, total)
+        return SeriesPoint(self.start, total)
 
     def absorb(self, stats: StatisticSet) -> None:
         """Adds `stats` in place: the way of the newest point."""
@@ -136,7 +136,7 @@ class Point:
         return [self.start, *numbers, stats.opaque, packed]
 
     @classmethod
-    def from_row(cls, row: list[Any]) -> Point:
+    def from_row(cls, row: list[Any]) -> SeriesPoint:
         """Raises ValueError, TypeError or CallerError for what `to_row` never gave."""
         start, count, total, minimum, maximum, opaque, packed = row
         stats = StatisticSet.from_values(count, total, minimum, maximum)
@@ -147,9 +147,9 @@ class Point:
         point.seal()
         return point
 
-    def sealed_copy(self) -> Point:
+    def sealed_copy(self) -> SeriesPoint:
         """A packed point that later writes do not touch."""
-        twin = Point(self.start, self.statistics.copy())
+        twin = SeriesPoint(self.start, self.statistics.copy())
         twin.seal()
         return twin
 
@@ -162,7 +162,7 @@ class Tier:
     def __init__(self, resolution_s: int, retention_s: int) -> None:
         self.resolution_s = resolution_s
         self.retention_s = retention_s
-        self.points: list[Point] = []
+        self.points: list[SeriesPoint] = []
         self.bytes_used = 0
         self._starts: list[int] = []
 
@@ -175,7 +175,7 @@ class Tier:
                 self.bytes_used -= last.bytes_used
                 last.seal()
                 self.bytes_used += last.bytes_used
-            self._insert(len(self.points), Point(start, stats.copy()))
+            self._insert(len(self.points), SeriesPoint(start, stats.copy()))
         elif start == last.start:
             self.bytes_used -= last.bytes_used
             last.absorb(stats)
@@ -192,16 +192,16 @@ class Tier:
             self.points[place] = point
             self.bytes_used += point.bytes_used
         else:
-            point = Point(start, stats.copy())
+            point = SeriesPoint(start, stats.copy())
             point.seal()
             self._insert(place, point)
 
-    def _insert(self, place: int, point: Point) -> None:
+    def _insert(self, place: int, point: SeriesPoint) -> None:
         self.points.insert(place, point)
         self._starts.insert(place, point.start)
         self.bytes_used += point.bytes_used
 
-    def restore(self, points: list[Point]) -> None:
+    def restore(self, points: list[SeriesPoint]) -> None:
         """Takes points from a snapshot, in order of time."""
         self.points = points
         self._starts = [point.start for point in points]
@@ -223,7 +223,7 @@ class Tier:
         del self.points[:count]
         del self._starts[:count]
 
-    def between(self, start: float, end: float) -> Iterator[Point]:
+    def between(self, start: float, end: float) -> Iterator[SeriesPoint]:
         """Points whose bucket begins in [start, end), oldest first."""
         place = bisect_left(self._starts, start)
         while place < len(self.points) and self._starts[place] < end:
@@ -266,7 +266,7 @@ class Series:
         if self.packed:
             self._tiers = tuple(Tier(*tier) for tier in RETENTION)
             for tier, rows in zip(self._tiers, rows_of(self.packed), strict=True):
-                tier.restore([Point.from_row(row) for row in rows])
+                tier.restore([SeriesPoint.from_row(row) for row in rows])
             self.packed = b""
         return self._tiers
 
@@ -278,7 +278,7 @@ class Series:
         """JSON-ready, see `from_fields`; a series at rest stays so."""
         return self.fields_with(self.packed or self.points())
 
-    def fields_with(self, tiers: bytes | list[list[Point]]) -> dict[str, Any]:
+    def fields_with(self, tiers: bytes | list[list[SeriesPoint]]) -> dict[str, Any]:
         """As `to_fields`, with points that it had before."""
         if isinstance(tiers, bytes):
             rows = rows_of(tiers)
@@ -299,7 +299,7 @@ class Series:
         series.written_at = float(fields["written_at"])
         series.newest_at = float(fields["newest_at"])
         for tier, rows in zip(series.tiers, fields["tiers"], strict=True):
-            tier.restore([Point.from_row(row) for row in rows])
+            tier.restore([SeriesPoint.from_row(row) for row in rows])
         return series
 
     def shorten(self) -> None:
@@ -307,7 +307,7 @@ class Series:
         tier = max(self.tiers, key=lambda tier: tier.bytes_used)
         tier.drop_oldest((len(tier.points) + 1) // 2)
 
-    def points(self) -> list[list[Point]]:
+    def points(self) -> list[list[SeriesPoint]]:
         """Of each tier, as they are; nothing of a series at rest."""
         return [tier.points for tier in self._tiers]
 

@@ -19,7 +19,7 @@ import orjson
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError
 from penstock.metrics.series.archive import ArchivedRow
-from penstock.metrics.series.series import Point, Series
+from penstock.metrics.series.series import Series, SeriesPoint
 from penstock.metrics.series.store import MetricStore
 
 _HEAD: Final = {"format": "penstock-metrics", "version": 1}
@@ -30,7 +30,7 @@ class Snapshot:
 
     def __init__(
         self,
-        series: list[tuple[Series, bytes | list[list[Point]]]],
+        series: list[tuple[Series, bytes | list[list[SeriesPoint]]]],
         archived: list[ArchivedRow],
     ) -> None:
         self._series = series  #: with the points of each tier, packed where it is at rest
@@ -121,5 +121,5 @@ def _digest(key: Sequence[Any]) -> str:
     return hashlib.sha256(orjson.dumps(list(key))).hexdigest()
 
 
-def _last(points: list[Point]) -> list[Point]:
+def _last(points: list[SeriesPoint]) -> list[SeriesPoint]:
     return [points[-1].sealed_copy()] if points else []

@@ -67,7 +67,7 @@ class Charge(NamedTuple):
     instance_type: str = ""
 
 
-class Held(NamedTuple):
+class InstanceTime(NamedTuple):
     """How long an instance was held in an interval."""
 
     instance: InstanceHeld
@@ -105,7 +105,7 @@ class Accounts:
         cold, self._cold = self._cold, []
         due, self._due = self._due, {}
         held = [
-            Held(one, seconds, busy.get(one.instance_id, 0.0) * seconds)
+            InstanceTime(one, seconds, busy.get(one.instance_id, 0.0) * seconds)
             for one, seconds in due.values()
         ]
         charges = [_charge(one, one.load_s, one.watts * one.load_s, ESTIMATED) for one in cold]
@@ -119,7 +119,7 @@ def _charge(one: InstanceHeld, seconds: float, joules: float, source: str) -> Ch
     return Charge(one.endpoint, one.variant, joules, dollars, source, one.instance_type)
 
 
-def divided(held: Sequence[Held], read: MachineRead) -> list[tuple[float, str]]:
+def divided(held: Sequence[InstanceTime], read: MachineRead) -> list[tuple[float, str]]:
     """(joules, source) of each instance over the interval."""
     cores_s = [one.instance.cores * one.seconds for one in held]
     boards_s = [one.instance.accelerators * one.seconds for one in held]
@@ -141,7 +141,7 @@ def shares(weights: Sequence[float]) -> list[float]:
 
 
 def _joules(
-    one: Held, host_share: float, boards_share: float, read: MachineRead
+    one: InstanceTime, host_share: float, boards_share: float, read: MachineRead
 ) -> tuple[float, str]:
     instance = one.instance
     if read.host_j is not None and read.boards_j is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Found(NamedTuple):
+class FoundObject(NamedTuple):
     key: str  #: safe relative path
     uri: str  #: to open it again
     size: int

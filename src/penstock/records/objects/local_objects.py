@@ -12,10 +12,10 @@ from penstock.artifacts.files.paths import is_clutter, safe_path
 from penstock.artifacts.sources.local_files import list_local
 from penstock.artifacts.sources.places import Fence, LocalPlace
 from penstock.clock import SystemClock
-from penstock.records.objects.found import Found
+from penstock.records.objects.found import FoundObject
 
 
-def below(place: LocalPlace, budget: Budget, *, objects_max: int) -> list[Found]:
+def below(place: LocalPlace, budget: Budget, *, objects_max: int) -> list[FoundObject]:
     """A file, all files of a folder, or where there is neither, all whose names begin so.
 
     Raises the errors of `list_local`.
@@ -25,7 +25,7 @@ def below(place: LocalPlace, budget: Budget, *, objects_max: int) -> list[Found]
         listing = _listed(path, budget, objects_max, fence)
         return _found(listing, path.parent if listing.single else path, "")
     folder = path.parent
-    found: list[Found] = []
+    found: list[FoundObject] = []
     for name in _names(folder, path.name):
         left = objects_max - len(found)
         listing = _listed(folder / name, budget, left, fence.inside(folder))
@@ -38,12 +38,12 @@ def below(place: LocalPlace, budget: Budget, *, objects_max: int) -> list[Found]
     return found
 
 
-def one(place: LocalPlace, name: str, budget: Budget) -> list[Found]:
+def one(place: LocalPlace, name: str, budget: Budget) -> list[FoundObject]:
     """The file of this name, which no link may lead out of the folder for; none if it is one."""
     path = place.path / name
     listing = _listed(path, budget, 1, place.fence.inside(place.path))
     [file] = listing.files
-    return [Found(name, file_uri(path), file.size, file.stamp)] if listing.single else []
+    return [FoundObject(name, file_uri(path), file.size, file.stamp)] if listing.single else []
 
 
 def file_uri(path: Path) -> str:
@@ -62,8 +62,8 @@ def _listed(path: Path, budget: Budget, objects_max: int, fence: Fence) -> Listi
     return list_local(path, budget=budget, files_max=objects_max, clock=SystemClock(), fence=fence)
 
 
-def _found(listing: Listing, top: Path, before: str) -> list[Found]:
+def _found(listing: Listing, top: Path, before: str) -> list[FoundObject]:
     return [
-        Found(before + file.name, file_uri(top / file.name), file.size, file.stamp)
+        FoundObject(before + file.name, file_uri(top / file.name), file.size, file.stamp)
         for file in listing.files
     ]

@@ -20,7 +20,7 @@ from penstock.artifacts.sources.places import LocalPlace
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.errors import CallerError
 from penstock.records.objects import local_objects, s3_objects
-from penstock.records.objects.found import Found
+from penstock.records.objects.found import FoundObject
 from penstock.records.objects.sources import budget_for
 from penstock.records.refusals import too_many
 
@@ -29,7 +29,7 @@ MANIFEST_BYTES_MAX: Final = 128 * 1024 * 1024
 _THREADS: Final = 16  # each waits for the network, none for the processor
 
 
-def read_manifest(uri: str, settings: ArtifactSettings, *, objects_max: int) -> list[Found]:
+def read_manifest(uri: str, settings: ArtifactSettings, *, objects_max: int) -> list[FoundObject]:
     """The objects that a manifest names, in its order.
 
     Raises `CallerError`: `manifest-invalid`, and those of objects that are not there.
@@ -53,7 +53,7 @@ def read_manifest(uri: str, settings: ArtifactSettings, *, objects_max: int) -> 
         )
 
 
-def _local(folder: LocalPlace, name: str, budget: Budget) -> list[Found]:
+def _local(folder: LocalPlace, name: str, budget: Budget) -> list[FoundObject]:
     found = local_objects.one(folder, name, budget)
     if not found:
         raise _invalid(budget.what, f"{shown(name)} is a folder")

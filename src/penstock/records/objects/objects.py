@@ -15,7 +15,7 @@ from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import MANIFEST_FILE, InputObject, TransformInput
 from penstock.errors import CallerError, PenstockError
 from penstock.records.objects import local_objects, s3_objects
-from penstock.records.objects.found import Found
+from penstock.records.objects.found import FoundObject
 from penstock.records.objects.manifest import read_manifest
 from penstock.records.objects.sources import budget_for
 from penstock.records.refusals import key_unsafe, of_data
@@ -51,7 +51,7 @@ def list_objects(data: TransformInput, settings: ArtifactSettings) -> tuple[Inpu
     )
 
 
-def _below(uri: str, settings: ArtifactSettings) -> list[Found]:
+def _below(uri: str, settings: ArtifactSettings) -> list[FoundObject]:
     budget = budget_for(uri)
     place = local_place(uri, settings, budget)
     if place is not None:
@@ -60,10 +60,10 @@ def _below(uri: str, settings: ArtifactSettings) -> list[Found]:
         return s3_objects.below(uri, settings, budget, objects_max=OBJECTS_MAX)
     [file] = look(uri, settings, budget).files  # behind https:// there is one
     name = safe_path(unquote(file.name), where=budget.what)
-    return [Found(name, uri, file.size, file.stamp)]
+    return [FoundObject(name, uri, file.size, file.stamp)]
 
 
-def _check_key(one: Found, following: Found | None, what: str) -> None:
+def _check_key(one: FoundObject, following: FoundObject | None, what: str) -> None:
     if following is not None and following.key == one.key:
         raise CallerError(
             "input-duplicate",

@@ -33,7 +33,7 @@ _HINT: Final = (
 )
 
 
-class Place(Protocol):
+class OutputPlace(Protocol):
     """Names are safe relative paths. All methods raise `PenstockError`."""
 
     def try_out(self) -> None:
@@ -51,7 +51,7 @@ class Place(Protocol):
         """Nothing if it is gone."""
 
 
-def place_of(output: TransformOutput, settings: ArtifactSettings) -> Place:
+def place_of(output: TransformOutput, settings: ArtifactSettings) -> OutputPlace:
     """Raises `CallerError` (`output-scheme`, `artifact-uri-invalid`)."""
     budget = budget_for(output.uri)
     place = local_place(output.uri, settings, budget)

@@ -15,7 +15,7 @@ from penstock.artifacts.sources.object_store import objects_below, remote_error,
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import InputObject
 from penstock.errors import PenstockError
-from penstock.records.objects.found import Found
+from penstock.records.objects.found import FoundObject
 from penstock.records.refusals import changed, key_unsafe, not_found, of_data, too_many
 
 #: Of one request. Two are in memory: one is read, one is on its way.
@@ -25,7 +25,9 @@ _BEHIND_BYTES: Final = 32 * 1024
 _CHUNK_BYTES: Final = 256 * 1024
 
 
-def below(uri: str, settings: ArtifactSettings, budget: Budget, *, objects_max: int) -> list[Found]:
+def below(
+    uri: str, settings: ArtifactSettings, budget: Budget, *, objects_max: int
+) -> list[FoundObject]:
     """All objects whose keys begin with the prefix, without the marks of folders."""
     bucket, prefix = s3_parts(uri, budget)
     store = s3_store(bucket, endpoint=settings.s3_endpoint, budget=budget)
@@ -38,7 +40,7 @@ def below(uri: str, settings: ArtifactSettings, budget: Budget, *, objects_max: 
     return [_found(bucket, name, item, budget) for name, item in items.items()]
 
 
-def one(bucket: str, key: str, name: str, store: Any, budget: Budget) -> Found:
+def one(bucket: str, key: str, name: str, store: Any, budget: Budget) -> FoundObject:
     """The object of this key, named `name`. Raises `CallerError` (`artifact-not-found`)."""
     obstore = importlib.import_module("obstore")
     try:
@@ -48,9 +50,9 @@ def one(bucket: str, key: str, name: str, store: Any, budget: Budget) -> Found:
     return _found(bucket, name, item, budget)
 
 
-def _found(bucket: str, name: str, item: Any, budget: Budget) -> Found:
+def _found(bucket: str, name: str, item: Any, budget: Budget) -> FoundObject:
     key = safe_path(name, where=budget.what)
-    return Found(key, f"s3://{bucket}/{item['path']}", int(item["size"]), stamp_of(item))
+    return FoundObject(key, f"s3://{bucket}/{item['path']}", int(item["size"]), stamp_of(item))
 
 
 def _named(store: Any, folder: str, start: str, budget: Budget, objects_max: int) -> dict[str, Any]:

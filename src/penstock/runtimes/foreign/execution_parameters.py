@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
+from penstock.runtimes.foreign.http_connection import ForeignHttpConnection, HttpAnswer
 
 _ANSWER_S_MAX: Final = 5.0
 
@@ -15,7 +15,7 @@ _ANSWER_S_MAX: Final = 5.0
 async def execution_parameters(port: int) -> dict[str, Any]:
     """`MaxConcurrentTransforms`, `BatchStrategy`, `MaxPayloadInMB`, as far as it has them; {} of a
     container that does not answer, or no JSON."""
-    connection = HttpConnection(port)
+    connection = ForeignHttpConnection(port)
     answered: asyncio.Future[HttpAnswer | None] = asyncio.get_running_loop().create_future()
 
     def hear(answer: HttpAnswer | None) -> None:

@@ -31,7 +31,7 @@ class HttpAnswer(NamedTuple):
 Answered = Callable[[HttpAnswer | None], None]
 
 
-class HttpConnection(asyncio.Protocol):
+class ForeignHttpConnection(asyncio.Protocol):
     """Use: await `open`, then `send`; while `busy`, nothing else may be sent."""
 
     def __init__(self, port: int) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import orjson
 
 from penstock.errors import ModelError, NotNowError
-from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
+from penstock.runtimes.foreign.http_connection import ForeignHttpConnection, HttpAnswer
 
 LOADED_ALREADY: Final = 409
 MEMORY_FULL: Final = 507
@@ -83,7 +83,7 @@ class ForeignModels:
         self, method: str, path: str, body: bytes = b"", timeout_s: float = _ANSWER_S_MAX
     ) -> HttpAnswer:
         """The whole answer. Raises NotNowError (`worker-lost`), ModelError (`load-timeout`)."""
-        connection = HttpConnection(self._port)
+        connection = ForeignHttpConnection(self._port)
         answered: asyncio.Future[HttpAnswer | None] = asyncio.get_running_loop().create_future()
 
         def hear(answer: HttpAnswer | None) -> None:

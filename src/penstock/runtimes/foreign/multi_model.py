@@ -26,7 +26,7 @@ from penstock.runtimes.confinement.view import Views, fresh_root, no_room
 from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
 from penstock.runtimes.foreign.model_runtime import ForeignModelRuntime
 from penstock.runtimes.foreign.models_api import ForeignModels
-from penstock.runtimes.foreign.posting import UnderWay
+from penstock.runtimes.foreign.posting import PostsUnderWay
 from penstock.runtimes.foreign.runtime import check_command
 from penstock.runtimes.foreign.server import ForeignServer
 from penstock.runtimes.workers.environment import worker_environment
@@ -65,7 +65,7 @@ class ForeignHost(Supervised[ForeignServer]):
         context = context.of_host(model_dir=self.views.root)
         super().__init__(context, self, clock=clock)
         self.make_room = make_room
-        self.under_way = UnderWay()
+        self.under_way = PostsUnderWay()
         self.models: dict[str, ForeignModelRuntime] = {}  #: by their names in the server
         self.given_up = False  #: it is not started again; another host may be
         self._is_up, self._is_down = asyncio.Event(), asyncio.Event()

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from penstock.core.request.retry import blamed
 from penstock.errors import ModelError
 from penstock.runtimes.base import NOT_BEGUN, Payload, PayloadReply, Returned
-from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
+from penstock.runtimes.foreign.http_connection import ForeignHttpConnection, HttpAnswer
 from penstock.wire.frames import RequestMeta, decode_request_meta
 
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
@@ -36,7 +36,7 @@ class Server(Protocol):
         """Ends the program, which is started again."""
 
 
-class UnderWay:
+class PostsUnderWay:
     """What one program computes, of all that send to it."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Posting:
         self,
         lanes: int,
         server: Server,
-        under_way: UnderWay,
+        under_way: PostsUnderWay,
         *,
         run_s_max: float,
         path: str = "/invocations",
@@ -72,7 +72,7 @@ class Posting:
         self._path = path
         self._headers = dict(headers or {})
         self._loop = asyncio.get_running_loop()
-        self._connections: list[HttpConnection | None] = [None] * lanes
+        self._connections: list[ForeignHttpConnection | None] = [None] * lanes
         self._tasks: set[asyncio.Task[None]] = set()
 
     def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
@@ -99,7 +99,7 @@ class Posting:
         try:
             if port is None:
                 raise OSError("no server")
-            connection = HttpConnection(port)
+            connection = ForeignHttpConnection(port)
             await connection.open()
         except OSError:
             self._give_back(run, NOT_BEGUN)
@@ -115,7 +115,7 @@ class Posting:
         behind = len(run.batch) - len(run.replies) - 1
         run.done([*run.replies, first, *([NOT_BEGUN] * behind)])
 
-    def _post(self, lane: int, connection: HttpConnection, run: _Batch) -> None:
+    def _post(self, lane: int, connection: ForeignHttpConnection, run: _Batch) -> None:
         payload = run.batch[len(run.replies)]
         headers = request_headers(decode_request_meta(payload.meta)) | self._headers
         timer = self._loop.call_later(self._run_s_max, self._hang, connection, run)
@@ -156,7 +156,7 @@ class Posting:
             self._server.served()
         self._next(lane, run)
 
-    def _hang(self, connection: HttpConnection, run: _Batch) -> None:
+    def _hang(self, connection: ForeignHttpConnection, run: _Batch) -> None:
         run.hung = self._under_way.hung = True
         connection.close()
         self._server.end_hung()

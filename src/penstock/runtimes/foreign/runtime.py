@@ -15,7 +15,7 @@ from penstock.errors import ModelError
 from penstock.runtimes.base import LaneListener, LoadContext, Payload
 from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
 from penstock.runtimes.foreign.execution_parameters import execution_parameters
-from penstock.runtimes.foreign.posting import Done, Posting, UnderWay
+from penstock.runtimes.foreign.posting import Done, Posting, PostsUnderWay
 from penstock.runtimes.foreign.server import ForeignServer
 from penstock.runtimes.workers.environment import run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
@@ -34,7 +34,7 @@ class ProcessRuntime(Supervised[ForeignServer]):
         self._environment = worker_environment(context, self._scratch) | {
             "HOME": os.environ.get("HOME", str(self._scratch))  # a program of the operator's
         }
-        self._under_way = UnderWay()
+        self._under_way = PostsUnderWay()
         seconds = run_s_max(self._environment)
         self._posting = Posting(self.lanes, self, self._under_way, run_s_max=seconds)
 

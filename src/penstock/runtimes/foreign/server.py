@@ -16,7 +16,7 @@ from penstock.core.residency.culprits import is_crash
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
-from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
+from penstock.runtimes.foreign.http_connection import ForeignHttpConnection, HttpAnswer
 from penstock.runtimes.workers.memory import child_pids
 from penstock.runtimes.workers.output_lines import OutputLines
 from penstock.runtimes.workers.stopped import StoppedWatch
@@ -129,7 +129,7 @@ class ForeignServer:
         raise ModelError("process-ended", words, hint=_LOG_HINT)
 
     async def _ping(self) -> bool:
-        connection = HttpConnection(self.port)
+        connection = ForeignHttpConnection(self.port)
         try:
             await connection.open()
         except OSError:

@@ -26,7 +26,7 @@ from penstock.runtimes.generation.texts import TextStream
 _APART = 1 << 40
 
 
-class Group:
+class SequenceGroup:
     """The sequences of one request."""
 
     __slots__ = ("failed", "ident", "left")
@@ -37,7 +37,7 @@ class Group:
         self.failed = False  #: one was refused, so none is wanted
 
 
-class Answering:
+class SequenceUnderWay:
     """One sequence on its way."""
 
     __slots__ = ("_prompts", "_special", "begun", "group", "number", "request", "text")
@@ -47,13 +47,13 @@ class Answering:
         request: EngineRequest,
         prompts: Prompts,
         special: frozenset[int],
-        group: Group | None = None,
+        group: SequenceGroup | None = None,
         number: int = 0,
     ) -> None:
         """`group`: of the request, where it has several sequences; this is its `number`."""
         sampling = request.sampling
         self.request = request
-        self.group = group or Group(request.ident, 1)
+        self.group = group or SequenceGroup(request.ident, 1)
         self.number = number
         self.begun = False
         tools = request.tools
@@ -122,20 +122,20 @@ def sequences_of(
     prompts: Prompts,
     special: frozenset[int],
     readers: Sequence[ToolText] = (),
-) -> list[Answering]:
+) -> list[SequenceUnderWay]:
     """A request's sequences: one, or several that differ by their seeds alone.
 
     `readers`: of function calls, one for each sequence, where the chat has tools.
     """
     count = request.sampling.sequences
-    group = Group(request.ident, count)
+    group = SequenceGroup(request.ident, count)
     sequences = []
     for at in range(count):
         own = replace(request, ident=request.ident + at * _APART, seed=request.seed + at)
         if readers:
             own.tools = readers[at]
             own.tools.begin(request.prompt)
-        sequences.append(Answering(own, prompts, special, group, at))
+        sequences.append(SequenceUnderWay(own, prompts, special, group, at))
     return sequences
 
 
@@ -144,7 +144,7 @@ class Answers:
 
     def __init__(self, engine: GenerationEngine) -> None:
         self._engine = engine
-        self._answering: dict[int, Answering] = {}
+        self._answering: dict[int, SequenceUnderWay] = {}
 
     def command(self, kind: str, value: Any) -> list[dict[str, Any]]:
         """Carries a command out; returns events where it is answered at once."""
@@ -192,7 +192,7 @@ class Answers:
                 events.append(event)
         return events
 
-    def _tripped(self, group: Group, error: Exception) -> dict[str, Any]:
+    def _tripped(self, group: SequenceGroup, error: Exception) -> dict[str, Any]:
         traceback.print_exception(error)
         group.failed = True
         self._cancel(group.ident)

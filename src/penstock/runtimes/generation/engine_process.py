@@ -25,7 +25,7 @@ from penstock import scheduling
 from penstock.errors import CallerError, ModelError, PenstockError, kind_of, plain
 from penstock.runtimes.generation import prompts as prompt_files
 from penstock.runtimes.generation import wire
-from penstock.runtimes.generation.answers import Answering, Answers, sequences_of
+from penstock.runtimes.generation.answers import Answers, SequenceUnderWay, sequences_of
 from penstock.runtimes.generation.base import EngineRequest, GenerationEngine
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.workers import inside
@@ -64,7 +64,7 @@ def load(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts]:
 class Commands:
     """Reads the socket on a thread; the main thread takes (kind, value) from `inbox`.
 
-    Kinds: "add" (an `Answering`), "refuse" (id, error), "cancel" (ids), "adapter" (what `wire`
+    Kinds: "add" (an `SequenceUnderWay`), "refuse" (id, error), "cancel" (ids), "adapter" (what `wire`
     says), "end".
     """
 
@@ -109,7 +109,7 @@ class Commands:
         ident = call["i"]
         self._answered(ident, lambda: self._prepared(ident, call), self._begin)
 
-    def _begin(self, sequences: list[Answering]) -> None:
+    def _begin(self, sequences: list[SequenceUnderWay]) -> None:
         schema = sequences[0].request.sampling.json_schema
         if schema is None:
             self._hand_over(sequences)
@@ -126,7 +126,7 @@ class Commands:
 
         self._schemas.submit(self._answered, ident, checked, lambda _: None)
 
-    def _hand_over(self, sequences: list[Answering]) -> None:
+    def _hand_over(self, sequences: list[SequenceUnderWay]) -> None:
         for answering in sequences:
             self.inbox.put(("add", answering))
 
@@ -141,7 +141,7 @@ class Commands:
             words = f"the request can't be read: {kind_of(error)}: {plain(error, 300)}"
             self.inbox.put(("refuse", (ident, ModelError("prompt-failed", words))))
 
-    def _prepared(self, ident: int, call: dict[str, Any]) -> list[Answering]:
+    def _prepared(self, ident: int, call: dict[str, Any]) -> list[SequenceUnderWay]:
         sampling = wire.sampling_of(call["sampling"])
         engine = self._engine
         if sampling.sequences > self._sequences_max:

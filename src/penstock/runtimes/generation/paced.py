@@ -46,7 +46,7 @@ class _Asked(NamedTuple):
     prefix_tokens: int
 
 
-class _Sequence:
+class _PacedSequence:
     __slots__ = ("cached", "finish", "prompt_tokens", "tokens")
 
     def __init__(self, request: EngineRequest, tokens: AnswerTokens, finish: str) -> None:
@@ -89,7 +89,7 @@ class PacedEngine:
         )
         self.cache_tokens = self._prefix_tokens * self._spec.prefixes_cached_max
         self._model = EngineModel(self._spec, random.Random(pace["seed"] or None))
-        self._sequences: dict[int, _Sequence] = {}
+        self._sequences: dict[int, _PacedSequence] = {}
         self._step_end: float | None = None  #: of the last step; None: it has stood idle since
         self._running = 0
         sleep(pace["load_s"])
@@ -113,7 +113,7 @@ class PacedEngine:
         asked = _Asked(len(prompt) - shared, length, digest(prompt[:shared]), shared)
         # As with a real engine, chance takes part where a temperature says so.
         tokens = AnswerTokens(prompt, request.seed if sampling.temperature > 0.0 else None)
-        self._sequences[request.ident] = _Sequence(request, tokens, STOP if ends else LENGTH)
+        self._sequences[request.ident] = _PacedSequence(request, tokens, STOP if ends else LENGTH)
         self._model.add(request.ident, asked)
 
     def load_adapter(self, key: str, folder: Path) -> None:

@@ -25,7 +25,7 @@ class Hear(Protocol):
         """What the far end is to be told of the trace that the call is in."""
 
 
-class Call(Protocol):
+class StepCall(Protocol):
     """A call under way."""
 
     def feed(self, piece: Any) -> None:
@@ -42,7 +42,7 @@ class Call(Protocol):
 class Way(Protocol):
     """One step's way, made once for each loaded pipeline."""
 
-    def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> Call:
+    def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> StepCall:
         """`left_s`: seconds until the answer is late. May call `hear` before it returns."""
 
     async def close(self) -> None: ...

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.artifacts.description.description import EnsembleStep, ModelDescription
-from penstock.core.pipeline.spec import PipelineSpec, StepSpec
+from penstock.core.pipeline.spec import PipelineSpec, PipelineStepSpec
 from penstock.runtimes.pipeline.events import EmitRule
-from penstock.runtimes.pipeline.file import PipelineFile, Step
+from penstock.runtimes.pipeline.file import FileStep, PipelineFile
 from penstock.runtimes.pipeline.templates import REQUEST, Scope
 
 #: The kind of the events that carry an answer's tensors.
@@ -67,12 +67,12 @@ def name_of(at: int, step: EnsembleStep) -> str:
 
 def _step(
     at: int, step: EnsembleStep, sources: dict[str, _Source], outputs: dict[str, _Source]
-) -> Step:
+) -> FileStep:
     name = name_of(at, step)
     inputs = TensorMap({own: sources[tensor] for own, tensor in step.inputs.items()})
     answered = {tensor: source for tensor, source in outputs.items() if source.maker == name}
-    return Step(
-        spec=StepSpec(name=name, needs=tuple(sorted(inputs.names - {REQUEST}))),
+    return FileStep(
+        spec=PipelineStepSpec(name=name, needs=tuple(sorted(inputs.names - {REQUEST}))),
         way="model",
         inputs=inputs,
         target=step.model,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.core.pipeline.spec import Anchor, Event
+from penstock.core.pipeline.spec import Anchor, PipelineEvent
 from penstock.errors import ModelError
 from penstock.runtimes.pipeline.templates import Filled, Scope, Template
 
@@ -72,11 +72,11 @@ class Emitter:
         self._pass_events = pass_events
         self._sentences = Sentences()
 
-    def events(self, scope: Scope) -> list[Event]:
+    def events(self, scope: Scope) -> list[PipelineEvent]:
         """`scope` holds `piece`. Raises PenstockError for a piece that does not fit."""
         if self._pass_events:
             return [event_of(scope["piece"])]
-        made: list[Event] = []
+        made: list[PipelineEvent] = []
         for rule in self._rules:
             if rule.many is None:
                 self._add(rule, scope, made)
@@ -86,19 +86,19 @@ class Emitter:
                 self._add(rule, {**scope, "item": item}, made)
         return made
 
-    def _add(self, rule: EmitRule, scope: Scope, made: list[Event]) -> None:
+    def _add(self, rule: EmitRule, scope: Scope, made: list[PipelineEvent]) -> None:
         data = rule.data.fill(scope)
         after = _anchor(rule, scope)
         text = data.get("text") if isinstance(data, dict) else None
         if rule.count == "events" or not isinstance(text, str):
-            made.append(Event(rule.kind, data, after, 1))
+            made.append(PipelineEvent(rule.kind, data, after, 1))
         elif not text:
             return  # the first piece of many streams says nothing
         elif rule.count == "characters":
-            made.append(Event(rule.kind, data, after, len(text)))
+            made.append(PipelineEvent(rule.kind, data, after, len(text)))
         else:
             made += [
-                Event(rule.kind, data | {"text": part}, after, int(complete))
+                PipelineEvent(rule.kind, data | {"text": part}, after, int(complete))
                 for part, complete in self._sentences.cut(text)
             ]
 
@@ -111,7 +111,7 @@ def _anchor(rule: EmitRule, scope: Scope) -> Anchor | None:
     return _at(rule.after, rule.position.fill(scope))
 
 
-def event_of(piece: Any) -> Event:
+def event_of(piece: Any) -> PipelineEvent:
     """{"event": kind, "data": ..., "after": step or {"step", "position"}, "advance": number}."""
     if not isinstance(piece, dict) or not isinstance(piece.get("event"), str):
         raise ModelError(
@@ -128,7 +128,7 @@ def event_of(piece: Any) -> Event:
     advance = piece.get("advance", 1)
     if not isinstance(advance, int | float) or not advance >= 0:
         raise ModelError("step-failed", f"an event's advance is a number from 0, not {advance!r}")
-    return Event(piece["event"], piece.get("data"), anchor, advance)
+    return PipelineEvent(piece["event"], piece.get("data"), anchor, advance)
 
 
 def _at(step: str, position: Any) -> Anchor:

@@ -38,7 +38,7 @@ from typing import Any, Final, Literal
 
 from penstock.artifacts.description.yaml_keys import Keys
 from penstock.artifacts.description.yaml_tree import read_tree
-from penstock.core.pipeline.spec import Event, PipelineSpec, StepSpec
+from penstock.core.pipeline.spec import PipelineEvent, PipelineSpec, PipelineStepSpec
 from penstock.errors import CallerError
 from penstock.runtimes.pipeline.events import COUNTS, EmitRule
 from penstock.runtimes.pipeline.templates import REQUEST, Filled, Scope, Template, from_environment
@@ -72,10 +72,10 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class FileStep:
     """A step as the driver needs it; the order is `spec`'s business."""
 
-    spec: StepSpec
+    spec: PipelineStepSpec
     way: Way
     inputs: Filled
     when: Condition | None = None  #: where it does not hold, the step is skipped
@@ -100,7 +100,7 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineFile:
     spec: PipelineSpec
-    steps: dict[str, Step]
+    steps: dict[str, FileStep]
     code: str
     threads: int  #: of the worker process that runs Python steps
     requests_max: int  #: in the pipeline at once; more wait
@@ -183,7 +183,7 @@ def read_pipeline(
     )
 
 
-def _draft(keys: _Keys, environment: Mapping[str, str]) -> Step:
+def _draft(keys: _Keys, environment: Mapping[str, str]) -> FileStep:
     name = keys.text("name", required=True)
     if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
         raise keys.wrong("name", name, "lower case letters, digits and _, and no reserved word")
@@ -203,7 +203,7 @@ def _draft(keys: _Keys, environment: Mapping[str, str]) -> Step:
     if name in known:
         raise keys.wrong("inputs", f"${name}", "of other steps: this one's own answer is $piece")
     known.difference_update(_RESERVED_NAMES)
-    spec = StepSpec(
+    spec = PipelineStepSpec(
         name=name,
         needs=tuple(sorted(known.union(keys.texts("needs")))),
         follows=follows,
@@ -214,7 +214,7 @@ def _draft(keys: _Keys, environment: Mapping[str, str]) -> Step:
         fallback=fallback,
     )
     keys.done()
-    return Step(
+    return FileStep(
         spec=spec, way=way, inputs=inputs, when=when, emit=emit, emit_events=emit_events,
         result=result, **about,
     )  # fmt: skip
@@ -321,7 +321,7 @@ def _kind(part: _Keys, *, required: bool, default: str = "") -> str:
     return kind
 
 
-def _fallback(keys: _Keys, name: str) -> tuple[tuple[Event, ...] | None, Any]:
+def _fallback(keys: _Keys, name: str) -> tuple[tuple[PipelineEvent, ...] | None, Any]:
     """The events and the result that stand for an answer; None: the step must do."""
     if keys.has("fallback") and keys._left["fallback"] == "skip":
         keys.anything("fallback")
@@ -336,14 +336,16 @@ def _fallback(keys: _Keys, name: str) -> tuple[tuple[Event, ...] | None, Any]:
         raise part.wrong("data", data, "beside `kind`: what sort of event it is")
     part.done()
     # A constant event speaks for itself; without one the stream says what is missing.
-    events = [Event(kind, data, advance=1)] if kind else []
+    events = [PipelineEvent(kind, data, advance=1)] if kind else []
     if say or not events:
         events.append(_notice(name, say))
     return tuple(events), result
 
 
-def _notice(step: str, say: str) -> Event:
-    return Event(NOTICE, {"step": step, "message": say} if say else {"step": step}, advance=1)
+def _notice(step: str, say: str) -> PipelineEvent:
+    return PipelineEvent(
+        NOTICE, {"step": step, "message": say} if say else {"step": step}, advance=1
+    )
 
 
 def _rule_names(rule: EmitRule) -> set[str]:
@@ -351,16 +353,16 @@ def _rule_names(rule: EmitRule) -> set[str]:
     return {name for each in templates for name in each.names}
 
 
-def _names_of(step: Step) -> set[str]:
+def _names_of(step: FileStep) -> set[str]:
     names = set(step.inputs.names).union(*(_rule_names(rule) for rule in step.emit))
     return names | (step.when.value.names if step.when else set())
 
 
-def _with_result(step: Step, wanted: bool) -> Step:
+def _with_result(step: FileStep, wanted: bool) -> FileStep:
     return replace(step, result_wanted=wanted)
 
 
-def _check_anchors(steps: list[Step], where: str) -> None:
+def _check_anchors(steps: list[FileStep], where: str) -> None:
     names = [step.spec.name for step in steps]
     for at, step in enumerate(steps):
         for number, rule in enumerate(step.emit):

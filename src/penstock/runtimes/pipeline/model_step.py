@@ -14,9 +14,9 @@ import numpy as np
 from penstock.artifacts.description.description import TensorSpec
 from penstock.clock import Clock
 from penstock.errors import CallerError, NotNowError, PenstockError
-from penstock.runtimes.base import Asked, Asking, ModelCalls, Pending, Returned
+from penstock.runtimes.base import Asking, CallContext, ModelCalls, Pending, Returned
 from penstock.runtimes.dtypes import NUMPY
-from penstock.runtimes.pipeline.calls import Call, Hear, Whole
+from penstock.runtimes.pipeline.calls import Hear, StepCall, Whole
 from penstock.runtimes.repeated_call import Answer, RepeatedCall
 from penstock.runtimes.tensor_bytes import objects
 
@@ -47,12 +47,12 @@ class ModelWay:
         self._outputs = outputs
         self._again = again
 
-    def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> Call:
+    def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> StepCall:
         return self.begin_for(Asking(), 0, inputs, hear, left_s=left_s)
 
     def begin_for(
-        self, asked: Asked, run: int, inputs: Any, hear: Hear, *, left_s: float | None
-    ) -> Call:
+        self, asked: CallContext, run: int, inputs: Any, hear: Hear, *, left_s: float | None
+    ) -> StepCall:
         """For a request, in the pipeline's run of this number."""
         tensors = arrays(self._models.inputs(self._model), inputs, self._step)
         deadline = None if left_s is None else self._clock.monotonic() + left_s

@@ -24,7 +24,7 @@ from penstock.core.pipeline.actions import (
     Action,
     Done,
     Emit,
-    Fail,
+    FailPipeline,
     Feed,
     FeedEnd,
     FellBack,
@@ -33,12 +33,12 @@ from penstock.core.pipeline.actions import (
 )
 from penstock.core.pipeline.pipeline import Pipeline
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, from_dict
-from penstock.runtimes.base import Asked, Asking, LaneListener, LoadContext
+from penstock.runtimes.base import Asking, CallContext, LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated
-from penstock.runtimes.pipeline.calls import Call, Way, models_own
+from penstock.runtimes.pipeline.calls import StepCall, Way, models_own
 from penstock.runtimes.pipeline.ensemble import as_pipeline
 from penstock.runtimes.pipeline.events import Emitter
-from penstock.runtimes.pipeline.file import FILE, NOTICE, PipelineFile, Step, read_pipeline
+from penstock.runtimes.pipeline.file import FILE, NOTICE, FileStep, PipelineFile, read_pipeline
 from penstock.runtimes.pipeline.grpc_step import GrpcWay
 from penstock.runtimes.pipeline.http_step import HttpWay, endpoint_way
 from penstock.runtimes.pipeline.model_step import ModelWay, without_arrays
@@ -73,7 +73,7 @@ class PipelineRuntime:
         #: Events are JSON, but for an ensemble's, whose arrays nobody has to read.
         self.plain = False
         self._steps = steps
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, _PipelineRun] = {}
         self._on_events: Events = lambda events: None
 
     @classmethod
@@ -118,14 +118,14 @@ class PipelineRuntime:
         self._on_events = on_events
 
     def add(
-        self, ident: int, request: Any, deadline: float | None, asked: Asked | None = None
+        self, ident: int, request: Any, deadline: float | None, asked: CallContext | None = None
     ) -> None:
         """`deadline`: monotonic s; `asked`: for calls to models, whose path ends with this one.
         Events follow, on the loop and not before this returns."""
         if self.file.deadline_s is not None:
             own = self.clock.monotonic() + self.file.deadline_s
             deadline = own if deadline is None else min(own, deadline)
-        run = self._runs[ident] = _Run(self, ident, request, deadline, asked or Asking())
+        run = self._runs[ident] = _PipelineRun(self, ident, request, deadline, asked or Asking())
         asyncio.get_running_loop().call_soon(run.start)
 
     def cancel(self, idents: list[int]) -> None:
@@ -144,7 +144,7 @@ class PipelineRuntime:
     def served(self) -> None:
         """An answer was completed. What restarts here counts its own."""
 
-    def tell(self, run: _Run, events: list[dict[str, Any]]) -> None:
+    def tell(self, run: _PipelineRun, events: list[dict[str, Any]]) -> None:
         if self._runs.get(run.ident) is not run:
             return
         if "f" in events[-1] or "e" in events[-1]:
@@ -170,7 +170,7 @@ def _read(context: LoadContext) -> PipelineFile:
     return read_pipeline(path.read_bytes(), seen_by_artifacts(context), where=name)
 
 
-def _way(step: Step, context: LoadContext, steps: PythonSteps | None, clock: Clock) -> Way:
+def _way(step: FileStep, context: LoadContext, steps: PythonSteps | None, clock: Clock) -> Way:
     name = step.spec.name
     if step.way == "model":
         if context.models is None:
@@ -207,12 +207,12 @@ class _Hearing:
         "call", "emitter", "far_end", "held", "pieces", "run", "scope", "span", "started", "step"
     )  # fmt: skip
 
-    def __init__(self, run: _Run, call: int, step: Step, piece: Any) -> None:
+    def __init__(self, run: _PipelineRun, call: int, step: FileStep, piece: Any) -> None:
         self.run = run
         self.call = call
         self.step = step
         self.emitter = Emitter(step.emit, pass_events=step.emit_events)
-        self.far_end: Call | None = None
+        self.far_end: StepCall | None = None
         self.held = False
         self.started = run.now()
         self.span = run.span_of(step, self.started)
@@ -262,7 +262,7 @@ class _Hearing:
             self.span.end(now=now, error=error)
 
 
-class _Run:
+class _PipelineRun:
     """One request on its way. What calls say is taken one by one, whenever they say it."""
 
     def __init__(
@@ -271,7 +271,7 @@ class _Run:
         ident: int,
         request: Any,
         deadline: float | None,
-        asked: Asked,
+        asked: CallContext,
     ) -> None:
         self.ident = ident
         self._asked = asked
@@ -415,12 +415,12 @@ class _Run:
         except Exception as error:  # one step's inputs must not end the others
             failed(ModelError("step-failed", f"{action.step}: {error!r}"[:500]))
 
-    def span_of(self, step: Step, now: float) -> SpanScope | None:
+    def span_of(self, step: FileStep, now: float) -> SpanScope | None:
         """Where the call is noted, if the request is traced."""
         spans = self._asked.spans
         return spans.begin(step.spec.name, now=now) if spans is not None else None
 
-    def _asked_in(self, hearing: _Hearing) -> Asked:
+    def _asked_in(self, hearing: _Hearing) -> CallContext:
         if hearing.span is None:
             return self._asked
         mine = self._asked
@@ -438,7 +438,7 @@ class _Run:
             self.results[name] = None
         return self.pipeline.skipped(hearing.call, now=self.now())
 
-    def _left_s(self, step: Step) -> float | None:
+    def _left_s(self, step: FileStep) -> float | None:
         follows = step.spec.follows and not step.spec.each
         own = None if follows else step.spec.deadline_s
         if self._deadline is None:
@@ -468,7 +468,7 @@ class _Run:
             data = without_arrays(data)
         self._out.append({"i": self.ident, "k": kind, "d": data, "t": ()})
 
-    def _failure(self, action: Fail) -> PenstockError:
+    def _failure(self, action: FailPipeline) -> PenstockError:
         known = self._errors.get(action.step)
         if action.reason == "deadline-passed" or known is None:
             return NotNowError(

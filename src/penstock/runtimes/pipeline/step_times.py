@@ -9,7 +9,7 @@ from typing import Any, Final
 _WEIGHT: Final = 1 / 64
 
 
-class _Step:
+class _StepTime:
     __slots__ = ("calls", "failed", "longest_s", "recent_s", "total_s")
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class _Step:
 
 class StepTimes:
     def __init__(self, names: Iterable[str]) -> None:
-        self._steps = {name: _Step() for name in names}
+        self._steps = {name: _StepTime() for name in names}
 
     def ended(self, name: str, took_s: float) -> None:
         self._steps[name].add(took_s)

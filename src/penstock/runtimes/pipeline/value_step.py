@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.runtimes.pipeline.calls import Call, Hear, Whole
+from penstock.runtimes.pipeline.calls import Hear, StepCall, Whole
 
 _NOTHING_TO_STOP: Final = Whole()
 
 
 class ValueWay:
-    def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> Call:
+    def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> StepCall:
         for piece in inputs if isinstance(inputs, list) else [inputs]:
             hear.piece(piece)
         hear.done(inputs)

@@ -13,8 +13,8 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
-from penstock.runtimes.base import Asked, Asking, ModelCalls, Payload, Pending, Returned
-from penstock.runtimes.python.calls import Call, pack_called, pack_refused, unpack_call
+from penstock.runtimes.base import Asking, CallContext, ModelCalls, Payload, Pending, Returned
+from penstock.runtimes.python.calls import WorkerCall, pack_called, pack_refused, unpack_call
 from penstock.runtimes.repeated_call import Answer, RepeatedCall
 
 #: Under way at once, of one lane: beyond it is code that has lost count of its own.
@@ -42,7 +42,7 @@ class BackChannel:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[int, _Nested] = {}
-        self._batch: list[Asked] = []
+        self._batch: list[CallContext] = []
         self._ends_at = 0.0  #: of the batch, monotonic s: it is a hang then
         self._running = False
         self._wanted = True
@@ -84,7 +84,7 @@ class BackChannel:
             nested = self._under_way[call.number] = _Nested(self, call, self._asked(call, item))
             nested.begin()
 
-    def _asked(self, call: Call, item: int) -> Asking:
+    def _asked(self, call: WorkerCall, item: int) -> Asking:
         """What the call inherits: of the request that it is made for, or of all it may be for."""
         batch = self._batch[item : item + 1] if item < len(self._batch) else self._batch
         latest = max((_end(each) for each in batch), default=self._ends_at)
@@ -124,7 +124,7 @@ class _Nested:
 
     __slots__ = ("_call", "_channel", "_late", "_tries")
 
-    def __init__(self, channel: BackChannel, call: Call, asked: Asking) -> None:
+    def __init__(self, channel: BackChannel, call: WorkerCall, asked: Asking) -> None:
         self._channel = channel
         self._call = call
         self._tries = RepeatedCall(call.model, self._ask, asked, self._answered)
@@ -158,7 +158,7 @@ class _Nested:
         self._channel._answer(self._call.number, outcome)
 
 
-def _end(asked: Asked) -> float:
+def _end(asked: CallContext) -> float:
     return float("inf") if asked.deadline is None else asked.deadline
 
 

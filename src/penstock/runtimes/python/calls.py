@@ -26,7 +26,7 @@ CALLED: Final = 13
 _LENGTH: Final = struct.Struct("<I")
 
 
-class Call(NamedTuple):
+class WorkerCall(NamedTuple):
     number: int
     model: str
     version: int  #: -1: whichever is served
@@ -55,12 +55,12 @@ def pack_call(
     return _message(CALL, head, pack(tensors))
 
 
-def unpack_call(payload: bytes) -> Call:
+def unpack_call(payload: bytes) -> WorkerCall:
     """What a worker says; its process is also the model's. Raises an Exception for what is none."""
     head, rest = _split(payload)
     outputs = tuple(str(name) for name in head["o"])
     timeout_us = int(head["t"])
-    return Call(
+    return WorkerCall(
         number=int(head["i"]),
         model=str(head["m"]),
         version=int(head["v"]),

@@ -23,7 +23,7 @@ _RUNS_BEFORE = 3
 _capturing = threading.Lock()
 
 
-class Graph:
+class CapturedGraph:
     """Captured work. `outputs` are its tensors, written anew by every `replay`."""
 
     __slots__ = ("_graph", "outputs", "replay")
@@ -44,7 +44,7 @@ class Graphs:
         self.reason = reason  #: why nothing is captured (any more)
         self.count = 0
 
-    def captured(self, work: Callable[[], Any]) -> Graph | None:
+    def captured(self, work: Callable[[], Any]) -> CapturedGraph | None:
         """Runs `work` some times and records it. It must read and write fixed tensors alone, and
         may be run again and again on the same inputs. None where it can't be recorded.
 
@@ -74,7 +74,7 @@ class Graphs:
                 self.reason = _told(error)
                 return None
         self.count += 1
-        return Graph(graph, outputs)
+        return CapturedGraph(graph, outputs)
 
 
 def _told(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from penstock.artifacts.description.description import Batching, TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
 from penstock.runtimes.dtypes import NUMPY
-from penstock.runtimes.pytorch.graphs import Graph, Graphs
+from penstock.runtimes.pytorch.graphs import CapturedGraph, Graphs
 from penstock.runtimes.pytorch.library import (
     compiles,
     device_of,
@@ -153,7 +153,7 @@ class _Slot:
 
     __slots__ = ("answers", "arrays", "given", "graph", "inputs", "read")
 
-    def __init__(self, given: list[Any], inputs: list[Any], graph: Graph) -> None:
+    def __init__(self, given: list[Any], inputs: list[Any], graph: CapturedGraph) -> None:
         self.given = given  #: on the host, where the GPU can fetch it by itself
         self.arrays: list[np.ndarray] = [each.numpy() for each in given]
         self.inputs = inputs

@@ -24,7 +24,7 @@ from penstock.artifacts.description.description import Generation
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pytorch.caches import StaticCaches
-from penstock.runtimes.pytorch.graphs import Graph, Graphs
+from penstock.runtimes.pytorch.graphs import CapturedGraph, Graphs
 from penstock.runtimes.pytorch.library import (
     compiles,
     device_of,
@@ -68,7 +68,7 @@ class TorchSeq2SeqModel:
         tokenizer = description.tokenizer
         self._stream = torch.cuda.Stream(device) if is_gpu(device) else None
         self._graphs = Graphs(torch, self._stream) if self._stream is not None else None
-        self._captured: dict[tuple[Any, ...], Graph | None] = {}
+        self._captured: dict[tuple[Any, ...], CapturedGraph | None] = {}
         self.rows = StaticCaches(
             torch, device, getattr(torch, DTYPES[self._decoder.inputs[3].dtype]), self._here,
             layers=self._decoder.inputs[3].shape[0] // 2, heads=heads, size=size,

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from penstock.clock import Clock
-from penstock.core.batching.stepping import Drop, Move, Prefill, Step, Stepper, StepSpec
+from penstock.core.batching.stepping import DecodeStep, Drop, Move, Prefill, Stepper, SteppingSpec
 from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest
 from penstock.runtimes.seq2seq.search import search
 
 
-class Job:
+class DecodingJob:
     """One answer to be written. `done(tokens | error | None)` is called once, on the loop's thread;
     None means that nobody wants it any more."""
 
@@ -59,17 +59,17 @@ class DecodeLoop:
         self._clock = clock
         self._start_id = start_id
         self._eos_ids = eos_ids
-        self._spec = StepSpec(model.rows_max, buckets=buckets)
+        self._spec = SteppingSpec(model.rows_max, buckets=buckets)
         self.stepper = Stepper(self._spec)
-        self._jobs: dict[int, Job] = {}
-        self._running: dict[int, Job] = {}
+        self._jobs: dict[int, DecodingJob] = {}
+        self._running: dict[int, DecodingJob] = {}
         self._last_id = 0
 
     @property
     def busy(self) -> bool:
         return self.stepper.busy
 
-    def add(self, job: Job) -> None:
+    def add(self, job: DecodingJob) -> None:
         ident = self._last_id = self._last_id + 1
         self._jobs[ident] = job
         request = job.request
@@ -91,7 +91,7 @@ class DecodeLoop:
                 self.stepper.cancel(ident)
         started = self._clock.monotonic()
         for action in self.stepper.plan(now=started):
-            if type(action) is Step:
+            if type(action) is DecodeStep:
                 started = self._clock.monotonic()
                 self._step(action.rows)
                 self.stepper.stepped(self._clock.monotonic() - started)
@@ -166,7 +166,7 @@ class DecodeLoop:
         for ident, job in list(self._running.items()):
             self._advance(ident, job, logits)
 
-    def _advance(self, ident: int, job: Job, logits: np.ndarray) -> None:
+    def _advance(self, ident: int, job: DecodingJob, logits: np.ndarray) -> None:
         rows = job.rows
         mine = logits[rows[0] : rows[0] + 1] if len(rows) == 1 else logits[rows]
         try:

@@ -27,7 +27,7 @@ from penstock.core.routing import CopyState
 from penstock.core.traffic import RegionSeen
 from penstock.sim.events import LANE_DONE, Event
 from penstock.sim.generation_copy import TwinGenerationCopy, engine_noise
-from penstock.sim.outcome import Outcome
+from penstock.sim.outcome import RunOutcome
 from penstock.sim.regions.regions_in_turn import InTurnSenders
 from penstock.sim.regions.regions_outcome import RegionsOutcome
 from penstock.sim.regions.regions_policy import InTurn, Policy, Pushing
@@ -75,7 +75,7 @@ class RegionsTwin:
         self._late_left = int(_LATE_SHARE_MAX * len(self._arrivals))
         self._events: list[Event] = []
         self._attempts = 0
-        self._tallies = Outcome(1)
+        self._tallies = RunOutcome(1)
         self._copies: dict[int, TwinGenerationCopy] = {}
         self._engines: dict[int, EngineModel] = {}
         self._region_of: dict[int, int] = {}  #: copy -> its region

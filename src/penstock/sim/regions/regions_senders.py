@@ -10,8 +10,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.routing import CopyState, EndpointRouter, Routed
-from penstock.core.traffic import Held, RegionSeen, Sent, TrafficRouter
-from penstock.core.traffic.push_room import CopyLoad, overfull, room_of
+from penstock.core.traffic import HeldForRegion, RegionSeen, Sent, TrafficRouter
+from penstock.core.traffic.push_room import CopyRoom, overfull, room_of
 from penstock.sim.regions.regions_policy import Balanced, Pushing, routes_of
 from penstock.sim.regions.regions_request import RegionsRequest
 from penstock.sim.regions.regions_within import WithinRegions
@@ -71,7 +71,7 @@ class PushingSenders(WithinRegions):
         )
         if isinstance(answer, Sent):
             self._send(request, answer, now)
-        elif isinstance(answer, Held):
+        elif isinstance(answer, HeldForRegion):
             self._twin.outcome.told[f"held: {answer.reason}"] += 1
             self._twin.waiting += 1
             self._held[front][answer.ticket] = request
@@ -100,7 +100,7 @@ class PushingSenders(WithinRegions):
 
     def room_of(self, region: int) -> tuple[int, int, int]:
         copies = [
-            CopyLoad(
+            CopyRoom(
                 outstanding=load.outstanding,
                 outstanding_max=load.outstanding_max,
                 at_once=self._sequences,

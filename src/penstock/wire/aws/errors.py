@@ -60,7 +60,7 @@ def unknown_operation(message: str, *, status: int = 400) -> AwsError:
     return AwsError("UnknownOperationException", message, status=status)
 
 
-class Fault(NamedTuple):
+class AwsFault(NamedTuple):
     """An `AwsError` with everything its model adds."""
 
     shape: Any  #: the error's StructureShape, None when the model doesn't know the code
@@ -71,7 +71,7 @@ class Fault(NamedTuple):
     message_key: str  #: "message" or "Message", as the shape spells it
 
 
-def fault_of(model: ServiceModel, error: AwsError) -> Fault:
+def fault_of(model: ServiceModel, error: AwsError) -> AwsFault:
     """Fills in what the error left to the model."""
     shape = _error_shapes(model).get(error.code)
     modelled: dict[str, Any] = shape.metadata.get("error", {}) if shape is not None else {}
@@ -82,7 +82,7 @@ def fault_of(model: ServiceModel, error: AwsError) -> Fault:
     if sender is None:
         sender = bool(modelled.get("senderFault", status < 500))
     members = shape.members if shape is not None else {}
-    return Fault(
+    return AwsFault(
         shape=shape,
         name=shape.name if shape is not None else error.code,
         code=shape.error_code if shape is not None else error.code,

@@ -98,7 +98,7 @@ def exception(exception_type: str, members: dict[str, Any]) -> bytes:
     return encode(headers, orjson.dumps(members))
 
 
-class Decoder:
+class EventStreamDecoder:
     """Turns the bytes of a stream, cut anywhere, into messages."""
 
     def __init__(self) -> None:

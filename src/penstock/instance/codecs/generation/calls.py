@@ -29,7 +29,7 @@ class Served:
     now_s: Callable[[], int]  #: seconds since 1970
 
 
-class Choice:
+class GeneratedChoice:
     """All that has come of one sequence of an answer."""
 
     __slots__ = ("calls", "finish", "pieces", "seed", "special", "texts", "token_ids")
@@ -62,27 +62,27 @@ class Choice:
         self.finish = finish_of(event) or ""
 
 
-class Answer:
+class GeneratedAnswer:
     """All that has come of one answer: of several sequences where the request asked for them."""
 
     __slots__ = ("choices", "prompt_text", "tokens_cached", "tokens_in")
 
     def __init__(self) -> None:
-        self.choices = [Choice()]
+        self.choices = [GeneratedChoice()]
         self.tokens_in = 0
         self.tokens_cached = 0
         self.prompt_text = ""
 
     def add(self, event: Event) -> None:
         while len(self.choices) <= event.get("n", 0):
-            self.choices.append(Choice())
+            self.choices.append(GeneratedChoice())
         self.choices[event.get("n", 0)].add(event)
         if "p" in event:
             self.tokens_in = event["p"]
             self.tokens_cached = max(self.tokens_cached, event.get("c", 0))
             self.prompt_text = event.get("h", "")
 
-    def text_of(self, choice: Choice) -> str:
+    def text_of(self, choice: GeneratedChoice) -> str:
         return self.prompt_text + "".join(choice.texts)
 
     @property
@@ -128,11 +128,11 @@ class Writer(Protocol):
     stream: bool
     content_type: str  #: of the stream, or of the whole answer
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         """The bytes of one event, which `answer` has already; b"" where it says nothing yet. The
         last one ("f" is set) ends the stream as the dialect does."""
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         """The answer in one piece."""
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import (
-    Answer,
-    Choice,
     Event,
+    GeneratedAnswer,
+    GeneratedChoice,
     GenerationCall,
     Served,
     finish_of,
@@ -114,7 +114,7 @@ class _ChatWriter(OpenAiWriter):
 
     named: bool  #: one function was to be called
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         lines = []
         at = event.get("n", 0)
         if at not in self.begun:
@@ -135,12 +135,12 @@ class _ChatWriter(OpenAiWriter):
             lines.append(self.end(answer))
         return b"".join(lines)
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         return self.whole_of(
             [self._whole(at, choice, answer) for at, choice in enumerate(answer.choices)], answer
         )
 
-    def _whole(self, at: int, choice: Choice, answer: Answer) -> dict[str, Any]:
+    def _whole(self, at: int, choice: GeneratedChoice, answer: GeneratedAnswer) -> dict[str, Any]:
         logprobs = [logprob_of(piece) for piece in choice.pieces] if self.logprobs else None
         text = answer.text_of(choice)
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
@@ -154,7 +154,7 @@ class _ChatWriter(OpenAiWriter):
             "finish_reason": self._finish(choice),
         }
 
-    def _finish(self, choice: Choice) -> str:
+    def _finish(self, choice: GeneratedChoice) -> str:
         called = choice.calls and choice.finish == "stop" and not self.named
         return "tool_calls" if called else choice.finish
 

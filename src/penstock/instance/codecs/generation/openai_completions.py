@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock.instance.codecs.generation.calls import (
-    Answer,
     Event,
+    GeneratedAnswer,
     GenerationCall,
     Served,
     finish_of,
@@ -63,7 +63,7 @@ def _prompt(given: Any) -> str | list[int]:
 class _CompletionWriter(OpenAiWriter):
     __slots__ = ("_offsets",)  #: sequence -> characters of its pieces so far
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         text, at = event.get("x", ""), event.get("n", 0)
         if not self.begun:
             self._offsets: dict[int, int] = {}
@@ -80,7 +80,7 @@ class _CompletionWriter(OpenAiWriter):
             lines.append(self.end(answer))
         return b"".join(lines)
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         self._offsets = {}
         choices = []
         for at, choice in enumerate(answer.choices):

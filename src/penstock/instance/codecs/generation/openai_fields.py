@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock.instance.codecs.generation.calls import (
-    Answer,
+    GeneratedAnswer,
     mapping,
     schema_text,
     unsupported,
@@ -55,7 +55,7 @@ def usage_wanted(parsed: dict[str, Any], *, stream: bool) -> bool:
     return bool(options.get("include_usage"))
 
 
-def usage(answer: Answer) -> dict[str, Any]:
+def usage(answer: GeneratedAnswer) -> dict[str, Any]:
     return {
         "prompt_tokens": answer.tokens_in,
         "completion_tokens": answer.tokens_out,

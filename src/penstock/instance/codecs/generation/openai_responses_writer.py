@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from penstock.instance.codecs.generation.calls import JSON, SSE, Answer, Event, Served
+from penstock.instance.codecs.generation.calls import JSON, SSE, Event, GeneratedAnswer, Served
 from penstock.instance.codecs.generation.openai_writer import logprob_of
 
 
@@ -45,7 +45,7 @@ class ResponsesWriter:
 
     # the stream
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         events = []
         if not self._number:
             for kind in ("response.created", "response.in_progress"):
@@ -147,7 +147,7 @@ class ResponsesWriter:
 
     # the whole
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         status = _status(answer)
         calls = answer.choices[0].calls
         if answer.text or not calls:
@@ -187,7 +187,7 @@ class ResponsesWriter:
         at = len(self._output)
         return f"{kind}_{self._ident}_{at}" if at else f"{kind}_{self._ident}"
 
-    def _response(self, status: str, answer: Answer | None) -> dict[str, Any]:
+    def _response(self, status: str, answer: GeneratedAnswer | None) -> dict[str, Any]:
         cut = status == "incomplete"
         return {
             **self._head,
@@ -212,11 +212,11 @@ def _part() -> dict[str, Any]:
     return {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
 
 
-def _status(answer: Answer) -> str:
+def _status(answer: GeneratedAnswer) -> str:
     return "incomplete" if answer.finish == "length" else "completed"
 
 
-def _usage(answer: Answer) -> dict[str, Any]:
+def _usage(answer: GeneratedAnswer) -> dict[str, Any]:
     return {
         "input_tokens": answer.tokens_in,
         "input_tokens_details": {"cached_tokens": answer.tokens_cached},

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.instance.codecs.generation.calls import JSON, SSE, Answer, Served, sse
+from penstock.instance.codecs.generation.calls import JSON, SSE, GeneratedAnswer, Served, sse
 from penstock.instance.codecs.generation.openai_fields import usage
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -53,13 +53,13 @@ class OpenAiWriter:
             del made["usage"]
         return sse(made)
 
-    def end(self, answer: Answer) -> bytes:
+    def end(self, answer: GeneratedAnswer) -> bytes:
         """What follows the last choice of a stream."""
         if not self._usage:
             return DONE
         return sse(self._head(self._line_object, [], usage(answer))) + DONE
 
-    def whole_of(self, choices: list[dict[str, Any]], answer: Answer) -> bytes:
+    def whole_of(self, choices: list[dict[str, Any]], answer: GeneratedAnswer) -> bytes:
         """The answer that is not streamed."""
         return orjson.dumps(self._head(self._object, choices, usage(answer)))
 

@@ -15,8 +15,8 @@ from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import (
     JSON,
     SSE,
-    Answer,
     Event,
+    GeneratedAnswer,
     GenerationCall,
     flag,
     mapping,
@@ -101,7 +101,7 @@ class _TgiWriter:
         self._details = details
         self._index = 0
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         tokens, last = event.get("t", []), "f" in event
         pieces = event.get("l") or [["", 0.0, []]] * len(tokens)
         special = event.get("z", ())
@@ -126,7 +126,7 @@ class _TgiWriter:
             lines.append(b"data:" + orjson.dumps(line) + b"\n\n")
         return b"".join(lines)
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         made: dict[str, Any] = {"generated_text": answer.text}
         if self._details:
             tokens = [
@@ -144,7 +144,7 @@ class _TgiWriter:
         return orjson.dumps([made])
 
 
-def _details(answer: Answer) -> dict[str, Any]:
+def _details(answer: GeneratedAnswer) -> dict[str, Any]:
     reason = _FINISH.get(answer.finish, answer.finish)
     if reason == "eos_token" and not answer.special:
         reason = "stop_sequence"  # no token of the model's ended it

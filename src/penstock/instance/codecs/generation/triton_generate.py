@@ -15,8 +15,8 @@ from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import (
     JSON,
     SSE,
-    Answer,
     Event,
+    GeneratedAnswer,
     GenerationCall,
     Served,
     flag,
@@ -113,7 +113,7 @@ class _GenerateWriter:
         if isinstance(ident, str) and ident:
             self._head["id"] = ident
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         text = event.get("x", "")
         if not self._begun:
             self._begun = True
@@ -122,5 +122,5 @@ class _GenerateWriter:
             return b""
         return sse({**self._head, "text_output": text})
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         return orjson.dumps({**self._head, "text_output": answer.text})

@@ -15,8 +15,8 @@ from penstock.instance.codecs import oip_grpc, oip_json
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Encode
 from penstock.instance.codecs.generation.calls import (
     JSON,
-    Answer,
     Event,
+    GeneratedAnswer,
     GenerationCall,
     Served,
     WholeTensors,
@@ -132,10 +132,10 @@ class _JsonWriter(WholeTensors):
         self.content_type = JSON
         self._encode = encode
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         raise AssertionError("infer has one answer")
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         return self._tensors(self._encode({"text_output": objects([answer.text.encode()])}))
 
 
@@ -152,7 +152,7 @@ class _GrpcWriter:
         self._asked = asked
         self._begun = False
 
-    def chunk(self, event: Event, answer: Answer) -> bytes:
+    def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         text, last = event.get("x", ""), "f" in event
         if not self._begun:
             self._begun = True
@@ -161,7 +161,7 @@ class _GrpcWriter:
             return b""
         return self._message(text, last=last)
 
-    def whole(self, answer: Answer) -> bytes:
+    def whole(self, answer: GeneratedAnswer) -> bytes:
         return self._message(answer.text, last=True)
 
     def _message(self, text: str, *, last: bool) -> bytes:

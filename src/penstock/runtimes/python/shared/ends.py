@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from penstock.errors import InternalError, ModelError, PenstockError
-from penstock.runtimes.python.shared.member import Member
+from penstock.runtimes.python.shared.member import PoolMember
 
 
-def end_of_worker(error: PenstockError, guilty: Member | None, outgrown: bool) -> PenstockError:
+def end_of_worker(error: PenstockError, guilty: PoolMember | None, outgrown: bool) -> PenstockError:
     """What every model of an ended worker is told."""
     words = error.message
     if outgrown:
@@ -17,7 +17,7 @@ def end_of_worker(error: PenstockError, guilty: Member | None, outgrown: bool) -
     return ModelError(error.code, words, hint=error.hint)
 
 
-def failure_of(reason: str, member: Member, bytes_max: int) -> PenstockError:
+def failure_of(reason: str, member: PoolMember, bytes_max: int) -> PenstockError:
     if reason == "model-outgrew-worker":
         return ModelError(
             reason,

@@ -17,7 +17,7 @@ from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.view import no_room
 from penstock.runtimes.python.shared import messages
 from penstock.runtimes.python.shared.runtime import SharedRuntime
-from penstock.runtimes.python.shared.worker import Job, JobEnd, SharedWorker
+from penstock.runtimes.python.shared.worker import JobEnd, SharedWorker, WorkerJob
 from penstock.runtimes.workers.failures import error_of
 from penstock.runtimes.workers.output_lines import OutputLines
 from penstock.runtimes.workers.wire import message
@@ -28,7 +28,7 @@ UNLOAD_S_MAX: Final = 30.0
 _LAST_WORDS_S: Final = 1.0
 
 
-class Member:
+class PoolMember:
     """`loaded`: the first load, of all lanes. Later ones are told to the listener."""
 
     def __init__(self, runtime: SharedRuntime, init: dict[str, Any], scratch: Path) -> None:
@@ -78,7 +78,7 @@ class Member:
 
         asked = message(messages.LOAD, orjson.dumps(self._init | {"output": str(path)}))
         timeout_s = self.context.startup_timeout_s
-        worker.do(Job(self.runtime.number, asked, timeout_s, answered, ended))
+        worker.do(WorkerJob(self.runtime.number, asked, timeout_s, answered, ended))
 
     def _not_loaded(self, error: PenstockError, failed: Callable[[PenstockError], None]) -> None:
         if not self.give_up(error):
@@ -151,7 +151,7 @@ class Member:
             if not done.done():
                 done.set_result(None)
 
-        worker.do(Job(model, message(messages.UNLOAD, b""), UNLOAD_S_MAX, over, over))
+        worker.do(WorkerJob(model, message(messages.UNLOAD, b""), UNLOAD_S_MAX, over, over))
         return done
 
 

@@ -33,7 +33,7 @@ from penstock.runtimes.confinement.walls import around_code, make_scratch, remov
 from penstock.runtimes.python.runtime import init_message
 from penstock.runtimes.python.shared import kinds
 from penstock.runtimes.python.shared.ends import end_of_worker, failure_of
-from penstock.runtimes.python.shared.member import Member
+from penstock.runtimes.python.shared.member import PoolMember
 from penstock.runtimes.python.shared.runtime import SharedRuntime
 from penstock.runtimes.python.shared.worker import SharedWorker
 from penstock.runtimes.workers.environment import run_s_max, worker_environment
@@ -91,7 +91,7 @@ class WorkerPool:
         self._showing = asyncio.Lock()
         self._scratch = make_scratch()
         self._numbers = itertools.count(1)
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, PoolMember] = {}
         self._workers: dict[int, _Placed] = {}
         self._kinds: dict[str, LoadContext] = {}  #: one model of each
         self._suspects: set[str] = set()  #: models whose load ended their worker
@@ -116,7 +116,7 @@ class WorkerPool:
         environment = worker_environment(context, self._scratch)
         runtime = SharedRuntime(self, number, context, listener, seconds)
         init = init_message(context) | {"environment": kinds.of_model(environment)}
-        member = self._members[number] = Member(runtime, init, self._scratch)
+        member = self._members[number] = PoolMember(runtime, init, self._scratch)
         self._kinds.setdefault(kind, context)
         if self._watch is None:
             self._watch = self._loop.create_task(self._look_always())
@@ -218,7 +218,7 @@ class WorkerPool:
                 if member is not None:
                     member.lost(action.worker)
                 if placed is not None:
-                    ends.append(Member.unload(action.model, placed.worker))
+                    ends.append(PoolMember.unload(action.model, placed.worker))
             elif isinstance(action, EndWorker):
                 ends.append(self._end(action.worker))
             elif isinstance(action, FailModel):

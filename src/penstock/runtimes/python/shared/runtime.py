@@ -14,10 +14,10 @@ from typing import Protocol
 from penstock.runtimes.base import NOT_BEGUN, LaneListener, LoadContext, Payload, PayloadReply
 from penstock.runtimes.python.batches import ALL_ITEMS, REPLIES, pack_batch, unpack_replies
 from penstock.runtimes.python.lane import Answers, Done, after_death, after_hang, hung
-from penstock.runtimes.python.shared.worker import Job, JobEnd, SharedWorker
+from penstock.runtimes.python.shared.worker import JobEnd, SharedWorker, WorkerJob
 
 
-class Host(Protocol):
+class PoolHost(Protocol):
     """What a model asks of the pool that it is in."""
 
     def served(self, model: int) -> None: ...
@@ -30,7 +30,12 @@ class SharedRuntime:
     """Made by `WorkerPool.load`. `seats` has the worker of each lane, None while there is none."""
 
     def __init__(
-        self, host: Host, number: int, context: LoadContext, listener: LaneListener, run_s: float
+        self,
+        host: PoolHost,
+        number: int,
+        context: LoadContext,
+        listener: LaneListener,
+        run_s: float,
     ) -> None:
         self.number = number
         self.context = context
@@ -83,7 +88,7 @@ class SharedRuntime:
         def ended(how: JobEnd) -> None:
             done(self._given_back(how, count))
 
-        worker.do(Job(self.number, pack_batch(batch), self._run_s_max, answered, ended))
+        worker.do(WorkerJob(self.number, pack_batch(batch), self._run_s_max, answered, ended))
 
     def _given_back(self, how: JobEnd, count: int) -> Answers:
         if self.closed or not how.begun:

@@ -43,7 +43,7 @@ class Surroundings:
         self._hides: dict[str, ModuleType] = {}  #: libraries' modules, while it is on
         self._known = 0  #: modules when it came on
 
-    def enter(self, before: _Before) -> None:
+    def enter(self, before: _ProcessBefore) -> None:
         os.dup2(self._output, 1)
         os.dup2(self._output, 2)
         sys.stdout, sys.stderr = self._streams or before.streams
@@ -56,7 +56,7 @@ class Surroundings:
         sys.modules.update(self._modules)
         self._known = len(sys.modules)
 
-    def leave(self, before: _Before) -> None:
+    def leave(self, before: _ProcessBefore) -> None:
         for stream in (sys.stdout, sys.stderr):
             with suppress(BaseException):  # they may be the model's own
                 stream.flush()
@@ -90,7 +90,7 @@ class Surroundings:
     def is_own_file(self, path: str) -> bool:
         return f"{path}/".startswith(self._roots)
 
-    def _hidden(self, before: _Before) -> list[str]:
+    def _hidden(self, before: _ProcessBefore) -> list[str]:
         """Libraries that are imported and have the name of a file in the model's own folder."""
         tops = {name for name in self._names if name in sys.modules} - before.modules
         if not tops:
@@ -106,7 +106,7 @@ class Surroundings:
         return True
 
 
-class _Before:
+class _ProcessBefore:
     """The process as it was before any model."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Stage:
     """Use: `enter` before anything of a model's is called; it stays on until another enters."""
 
     def __init__(self) -> None:
-        self._before = _Before()
+        self._before = _ProcessBefore()
         self._on: Surroundings | None = None
 
     def enter(self, who: Surroundings) -> None:

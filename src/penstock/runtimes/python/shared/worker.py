@@ -1,6 +1,6 @@
 """One worker that hosts several models, seen from the instance: what it is asked, in order.
 
-A `Job` is one thing that it does: load, unload, a batch. It does one at a time, so the time of the
+A `WorkerJob` is one thing that it does: load, unload, a batch. It does one at a time, so the time of the
 first that is unanswered runs from the moment it became the first: a model is not timed while others
 compute. One whose time is over hangs, and the process is killed. When it has ended, the shared
 memory says whether it was at a job, and at which item of it.
@@ -31,7 +31,7 @@ class JobEnd(NamedTuple):
     item: int  #: of its batch, that the worker was busy with
 
 
-class Job:
+class WorkerJob:
     """`answered(kind, count, payload)` or `ended(how)` is called, once. `timeout_s`: then it
     hangs."""
 
@@ -64,7 +64,7 @@ class SharedWorker:
         self._loop = asyncio.get_running_loop()
         self._process = WorkerProcess(context, self._hear, gone)
         self._serves = False
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[WorkerJob] = deque()
         self._numbers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._busy: Busy | None = None
@@ -91,7 +91,7 @@ class SharedWorker:
         self._arm()
         return int(told["own_bytes"])
 
-    def do(self, job: Job) -> None:
+    def do(self, job: WorkerJob) -> None:
         """Behind what it was asked before."""
         self._numbers += 1
         job.number = self._numbers
@@ -101,7 +101,7 @@ class SharedWorker:
             if len(self._jobs) == 1:
                 self._arm()
 
-    def _send(self, job: Job) -> None:
+    def _send(self, job: WorkerJob) -> None:
         self._process.write(for_model(job.model, job.number) + job.message)
 
     def _arm(self) -> None:
@@ -112,7 +112,7 @@ class SharedWorker:
         if self._jobs:
             self._timer = self._loop.call_later(self._jobs[0].timeout_s, self._hangs, self._jobs[0])
 
-    def _hangs(self, job: Job) -> None:
+    def _hangs(self, job: WorkerJob) -> None:
         job.hung = True
         self.kill()
 
@@ -139,7 +139,7 @@ class SharedWorker:
         for job, how in jobs:
             job.ended(how)
 
-    def _end_of(self, job: Job) -> JobEnd:
+    def _end_of(self, job: WorkerJob) -> JobEnd:
         number, _, item = self._busy.read() if self._busy is not None else (0, 0, 0)
         begun = number == job.number
         return JobEnd(begun or job.hung, job.hung, item if begun else 0)
