@@ -82,8 +82,8 @@ def _modules(wanted: list[str]) -> list[str]:
         if not found:
             sys.exit(
                 f"error[unknown-module]: {said}: make mutants knows no such module or folder\n"
-                f"hint: name one below {', '.join(COVERED)}, as in MODULE=core/batching/batcher.py; "
-                "a new module gets a row in tools/mutants/tests_of.py."
+                f"hint: name one below {', '.join(COVERED)}, as in MODULE=core/batching/batcher.py;"
+                " a new module gets a row in tools/mutants/tests_of.py."
             )
         chosen += sorted(found)
     return chosen

@@ -19,6 +19,6 @@ from penstock.core.traffic.spec import (
 )
 
 __all__ = [
-    "AUTOMATIC", "MANUAL", "MODES", "HealthSpec", "HeldForRegion", "Refused", "RegionSeen", "RegionSpec",
-    "Sent", "TrafficRouter", "TrafficSpec",
+    "AUTOMATIC", "MANUAL", "MODES", "HealthSpec", "HeldForRegion", "Refused", "RegionSeen",
+    "RegionSpec", "Sent", "TrafficRouter", "TrafficSpec",
 ]  # fmt: skip

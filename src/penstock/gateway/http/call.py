@@ -1,8 +1,8 @@
 """One HTTP request and its answer, as a front door sees them.
 
-The connection (`connection.py`) makes a `Call` when a request is complete and hands it to a door. A call
-is an `Invocation` from the start, so that a request is one object on its whole way: the door of a
-hot path fills in endpoint and meta and passes it on to the dispatcher. The door answers with
+The connection (`connection.py`) makes a `Call` when a request is complete and hands it to a door. A
+call is an `Invocation` from the start, so that a request is one object on its whole way: the door
+of a hot path fills in endpoint and meta and passes it on to the dispatcher. The door answers with
 `answer`, or with `start`, `send` and `finish`, from any later callback; the call puts the bytes in
 the order of the connection's pipeline. Doors know nothing of sockets, and this module knows nothing
 of routing or models.

@@ -64,8 +64,8 @@ def load(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts]:
 class Commands:
     """Reads the socket on a thread; the main thread takes (kind, value) from `inbox`.
 
-    Kinds: "add" (an `SequenceUnderWay`), "refuse" (id, error), "cancel" (ids), "adapter" (what `wire`
-    says), "end".
+    Kinds: "add" (an `SequenceUnderWay`), "refuse" (id, error), "cancel" (ids), "adapter" (what
+    `wire` says), "end".
     """
 
     def __init__(

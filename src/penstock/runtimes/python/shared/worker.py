@@ -1,9 +1,9 @@
 """One worker that hosts several models, seen from the instance: what it is asked, in order.
 
-A `WorkerJob` is one thing that it does: load, unload, a batch. It does one at a time, so the time of the
-first that is unanswered runs from the moment it became the first: a model is not timed while others
-compute. One whose time is over hangs, and the process is killed. When it has ended, the shared
-memory says whether it was at a job, and at which item of it.
+A `WorkerJob` is one thing that it does: load, unload, a batch. It does one at a time, so the time
+of the first that is unanswered runs from the moment it became the first: a model is not timed while
+others compute. One whose time is over hangs, and the process is killed. When it has ended, the
+shared memory says whether it was at a job, and at which item of it.
 """
 
 from __future__ import annotations
