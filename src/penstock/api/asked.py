@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from penstock.api.model_names import endpoint_of
-from penstock.api.oip.paths import INFERS, parts_of, split_model
+from penstock.api.oip_paths import INFERS, parts_of, split_model
 from penstock.core.request import grants
 from penstock.wire import plain_json
 from penstock.wire.aws.errors import AwsError

@@ -17,9 +17,9 @@ from typing import Any
 
 import orjson
 
-from penstock.api.answering import CallResponder, only, reply_head
+from penstock.api.answering import CallResponder, kept, only, reply_head
 from penstock.api.oip.models import OipModels
-from penstock.api.oip.paths import (
+from penstock.api.oip_paths import (
     GENERATE_STREAM,
     INFERS,
     OipTarget,
@@ -28,7 +28,6 @@ from penstock.api.oip.paths import (
     parts_of,
     repository_target,
 )
-from penstock.api.runtime.heads import kept
 from penstock.api.runtime.request import DEADLINE_MS, deadline_s
 from penstock.config import LimitConfig
 from penstock.errors import (

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from penstock.api.answering import CallResponder, only, reply_head
+from penstock.api.answering import CallResponder, kept, only, reply_head
 from penstock.api.model_names import ModelName
 from penstock.api.openai import errors
 from penstock.api.openai.models import OpenAiModels
@@ -26,7 +26,6 @@ from penstock.api.openai.request import (
     model_of,
     model_of_large,
 )
-from penstock.api.runtime.heads import kept
 from penstock.api.runtime.request import (
     DEADLINE_MS,
     INFERENCE_COMPONENT,

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
-from penstock.api.answering import CallResponder
+from penstock.api.answering import CallResponder, header_value, kept
 from penstock.api.runtime import request
 from penstock.api.runtime.asynchronous import AsyncDoor
 from penstock.api.runtime.errors import RuntimeErrors
-from penstock.api.runtime.heads import header_value, kept
 from penstock.api.runtime.sessions import FindSession, SessionHeaders
 from penstock.api.runtime.stream import EventStreamResponder
 from penstock.errors import CallerError, PenstockError

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.api.answering import header_value, kept
 from penstock.api.runtime.errors import RuntimeErrors
-from penstock.api.runtime.heads import header_value, kept
 from penstock.errors import InternalError, PenstockError, with_hint
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.gateway.http.call import Call, status_line
