@@ -41,7 +41,7 @@ from penstock.instance.codecs.base import CodecModel
 from penstock.instance.codecs.select import decode_tensors
 from penstock.metrics.math.expression import LENGTH_MAX, parse_expression
 from penstock.metrics.math.search import parse_search
-from penstock.metrics.series.statistic_names import parse_statistic
+from penstock.metrics.series.statistics import parse_statistic
 from penstock.wire.aws import eventstream, json_rpc, query, sigv4, validate, values
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import BODY_BYTES_MAX, HttpRequest

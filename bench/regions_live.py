@@ -51,8 +51,7 @@ from bench.regions_network import available
 from bench.regions_twin import PROMISE_S, at_rate, best_of_all
 from bench.regions_ways import told
 from bench.report import finish, versions
-from penstock.sim.regions.regions_policy import Policy, with_rate
-from penstock.sim.regions.regions_scenario import RegionsScenario
+from penstock.sim.regions.regions_scenario import Policy, RegionsScenario, with_rate
 
 #: A fiftieth of the promise: load that leaves later is another load.
 LATE_S_MAX = 0.02

@@ -38,8 +38,7 @@ from bench.regions_live_trace import (
 from bench.regions_network import Host, hosts
 from penstock.core.deployment.deployment import PREFIX_AWARE
 from penstock.sim.outcome import percentile
-from penstock.sim.regions.regions_policy import InTurn, Policy, with_rate
-from penstock.sim.regions.regions_scenario import RegionsScenario
+from penstock.sim.regions.regions_scenario import InTurn, Policy, RegionsScenario, with_rate
 
 BESIDE = "beside"  #: a second fleet that is sent to as pushing's is
 ENDPOINTS = {PUSHING: "pushing", BESIDE: "beside", LOCAL: "local", ROBIN: "robin"}

@@ -18,8 +18,14 @@ from penstock.core.deployment.deployment import (
     ROUND_ROBIN,
 )
 from penstock.core.traffic.push_room import CopyRoom, slots_of
-from penstock.sim.regions.regions_policy import InTurn, Policy, Pushing
-from penstock.sim.regions.regions_scenario import Demand, RegionScenario, RegionsScenario
+from penstock.sim.regions.regions_scenario import (
+    Demand,
+    InTurn,
+    Policy,
+    Pushing,
+    RegionScenario,
+    RegionsScenario,
+)
 from penstock.sim.workload import Arrival
 
 BYTES_PER_TOKEN = 4  #: of prompts, to a paced engine

@@ -42,8 +42,7 @@ from bench.regions_ways import MIXES, ORACLE, POLICIES, SCENARIO, oracles, told
 from bench.report import finish, versions
 from penstock.sim.outcome import percentile
 from penstock.sim.regions.regions import RegionsTwin
-from penstock.sim.regions.regions_policy import Policy, with_copies, with_rate
-from penstock.sim.regions.regions_scenario import RegionsScenario
+from penstock.sim.regions.regions_scenario import Policy, RegionsScenario, with_copies, with_rate
 
 PROMISE_S = 1.0
 _COPIES_MAX = 25

@@ -11,8 +11,14 @@ from penstock.core.deployment.deployment import (
     PREFIX_AWARE,
     ROUND_ROBIN,
 )
-from penstock.sim.regions.regions_policy import Balanced, InTurn, Policy, Pushing
-from penstock.sim.regions.regions_scenario import RegionScenario, RegionsScenario
+from penstock.sim.regions.regions_scenario import (
+    Balanced,
+    InTurn,
+    Policy,
+    Pushing,
+    RegionScenario,
+    RegionsScenario,
+)
 
 #: Twelve copies as in scenarios/assistant_prefix.toml, bought in proportion to the users, which is
 #: best for region_local. Peaks as those of America, Europe and East Asia lie apart.

@@ -30,7 +30,7 @@ from penstock.artifacts.description.description import (
 )
 from penstock.clock import SystemClock
 from penstock.compile.contract import Options
-from penstock.compile.encoder.encoder_graph import encoder_graph
+from penstock.compile.encoder.encoder import encoder_graph
 from penstock.compile.encoder.encoder_plan import plan_encoder
 from penstock.compile.graphs.lowering import lower_exported
 from penstock.compile.seq2seq.seq2seq import load_source

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.api.copy_usage import CopyUsage
+from penstock.api.observation import CopyUsage
 from penstock.control.reconcile.views import CopyView, InstanceView
-from penstock.metrics.counts.copy_metrics import component_metrics
-from penstock.metrics.counts.publishing import publishing_of
 from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.counts.window_metrics import component_metrics, publishing_of
 from penstock.metrics.series.series import metric_key
 from penstock.metrics.series.store import MetricStore
 from penstock.metrics.utilization.instances import CopySample, InstanceSample

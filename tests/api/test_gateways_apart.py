@@ -19,7 +19,7 @@ from penstock.clock import ManualClock
 from penstock.config import ServerConfig
 from penstock.control.reconcile.views import InstanceView
 from penstock.core.deployment.deployment import EndpointRoutes
-from penstock.jobs.transform.usage import JobUsage
+from penstock.jobs.transform.driver import JobUsage
 from penstock.metrics import item_failures
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.series.store import MetricStore

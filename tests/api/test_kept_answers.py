@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.api.oip.kept_answers import KeptAnswers
+from penstock.api.oip.targets import KeptAnswers
 from penstock.clock import ManualClock
 from penstock.errors import NotNowError
 

@@ -12,7 +12,7 @@ import pytest
 from tests.api.test_cloudwatch_operations import DAY_S, T0, Context
 
 from penstock.api.cloudwatch import get_metric_data as module
-from penstock.api.cloudwatch import large
+from penstock.api.cloudwatch import queries as large
 from penstock.api.cloudwatch.operations import OPERATIONS
 from penstock.metrics.series.reading import read_statistic
 from penstock.metrics.series.series import metric_key

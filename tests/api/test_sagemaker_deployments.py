@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.api.sagemaker.deployments import model_source
+from penstock.control.instances.copy_operations import load_request
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
-from penstock.control.instances.load_request import load_request
 from penstock.core.deployment.wish import ComponentWish
 from penstock.fleet.base import InstanceType
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from artifact_files import error_of, member, tar_bytes
 
-from penstock.artifacts.archive import readers as archive_readers
-from penstock.artifacts.archive.readers import ArchiveMember, archive_kind, tar_members, zip_members
+from penstock.artifacts.archive import unpack as archive_readers
+from penstock.artifacts.archive.unpack import ArchiveMember, archive_kind, tar_members, zip_members
 
 Row = tuple[str, str, bytes, str, bool]
 

@@ -18,7 +18,7 @@ from penstock.artifacts.description.builds import (
 from penstock.artifacts.detection.detect import detect
 from penstock.artifacts.prepare import prepare
 from penstock.artifacts.sources.source import ArtifactSource
-from penstock.core.models.builds import Build
+from penstock.core.models.instruction_sets import Build
 from penstock.errors import CallerError
 
 BUILDS = (

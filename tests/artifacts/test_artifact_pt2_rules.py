@@ -14,9 +14,15 @@ import pytest
 from artifact_files import error_of
 from tests.fakes import pt2_files
 
-from penstock.artifacts.detection import detect_pt2_rules
-from penstock.artifacts.detection.detect_pt2 import PACKAGE, PROGRAM, check_pt2, kind_of
-from penstock.artifacts.detection.detect_pt2_rules import MODEL, check_program
+from penstock.artifacts.detection import detect_pt2 as detect_pt2_rules
+from penstock.artifacts.detection.detect_pt2 import (
+    MODEL,
+    PACKAGE,
+    PROGRAM,
+    check_program,
+    check_pt2,
+    kind_of,
+)
 from penstock.errors import CallerError
 
 

@@ -11,9 +11,8 @@ from artifact_files import IR_XML, error_of, onnx_bytes, write
 
 from penstock.artifacts.detection.detect import detect
 from penstock.artifacts.triton.config import parse_config
-from penstock.artifacts.triton.pbtxt import TEXT_BYTES_MAX, Identifier, parse
-from penstock.artifacts.triton.pbtxt_fields import Fields
-from penstock.artifacts.triton.triton_repository import find_model_folder
+from penstock.artifacts.triton.pbtxt import TEXT_BYTES_MAX, Fields, Identifier, parse
+from penstock.artifacts.triton.triton_models import find_model_folder
 
 
 def dynamic(text: str) -> str:

@@ -18,8 +18,7 @@ from artifact_files import budget, error_of, member, tar_bytes, tar_gz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.artifacts.archive.readers import archive_kind
-from penstock.artifacts.archive.unpack import UnpackLimits, unpack
+from penstock.artifacts.archive.unpack import UnpackLimits, archive_kind, unpack
 from penstock.artifacts.files.budget import Budget
 from penstock.errors import CallerError, NotNowError
 

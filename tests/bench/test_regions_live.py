@@ -25,10 +25,9 @@ from bench.regions_live_trace import (
 )
 from bench.regions_ways import SCENARIO
 
-from penstock.runtimes.generation.paced_tokens import PacedTokenizer
+from penstock.runtimes.generation.paced import PacedTokenizer
 from penstock.sim.regions.regions import RegionsTwin
-from penstock.sim.regions.regions_policy import Pushing, with_rate
-from penstock.sim.regions.regions_scenario import RegionsScenario
+from penstock.sim.regions.regions_scenario import Pushing, RegionsScenario, with_rate
 from penstock.sim.workload import Arrival
 
 SHORT = with_rate(scenario_of(20.0), 10.0)

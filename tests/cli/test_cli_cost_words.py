@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.cost_words import figure, money, saved
+from penstock.cli.output import figure, money, saved
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.api.door_site import door_site
 from tests.api.stream_fakes import OnInvoke, streaming, whole
 from tests.gateway.gateway_fakes import run
 
-from penstock.cli.endpoints.stream_text import EventText
+from penstock.cli.endpoints.invoke import EventText
 from penstock.errors import ModelError
 
 TGI = [b'data:{"token":{"text":"Hel","special":false}}\n\n', b'data:{"token":{"text":"lo"}}\n\n']

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cli import job_rows
+from penstock.cli import transform_follow
 
 
 def job(**fields: Any) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def job(**fields: Any) -> dict[str, Any]:
 
 def test_a_job_has_a_line_for_each_instance_and_its_own_figures_once() -> None:
     own = ["j", "InProgress", 5000, 1, "1250", "1 min 5 s", "0.0123"]
-    assert job_rows.status_rows(job()) == [
+    assert transform_follow.status_rows(job()) == [
         [*own, "i-1", "ready", "0.50", 7],
         [*[None] * 7, "i-2", "starting", None, None],
     ]
@@ -31,11 +31,11 @@ def test_a_job_has_a_line_for_each_instance_and_its_own_figures_once() -> None:
 
 def test_a_job_without_instances_says_what_it_waits_for() -> None:
     waits = job(instances=[], progress={"Waiting": "room", "RecordsPerSecond": None})
-    assert job_rows.status_rows(waits)[0][7:] == [None, "waits: room", None, None]
-    assert job_rows.status_rows(job(instances=[]))[0][7:] == [None, None, None, None]
+    assert transform_follow.status_rows(waits)[0][7:] == [None, "waits: room", None, None]
+    assert transform_follow.status_rows(job(instances=[]))[0][7:] == [None, None, None, None]
 
 
 def test_a_job_that_has_ended_does_not_go_on() -> None:
     ended = [job(status=one) for one in ("Completed", "Failed", "Stopped")]
     stopping = job(status="Stopping")
-    assert job_rows.going([*ended, stopping]) == [stopping]
+    assert transform_follow.going([*ended, stopping]) == [stopping]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.compile.contract import Tolerance
-from penstock.compile.seq2seq.token_parity import (
+from penstock.compile.seq2seq.seq2seq_parity import (
     TokenParity,
     compare_steps,
     tolerance_asked,

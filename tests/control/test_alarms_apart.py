@@ -12,9 +12,9 @@ from tests.control.test_alarms_driver import Site, alarm, played
 
 from penstock.control.alarms import rows
 from penstock.control.alarms.datapoints import Watched
-from penstock.control.alarms.explain import explained
+from penstock.control.alarms.driver import explained
 from penstock.control.alarms.records import AlarmRecord
-from penstock.control.alarms.spec_json import encode_spec
+from penstock.control.alarms.rows import encode_spec
 from penstock.control.database import schema
 from penstock.control.store.store import Store
 from penstock.core.alarms.spec import MetricQuery

@@ -14,8 +14,7 @@ from tests.control import databases
 
 from penstock.clock import ManualClock
 from penstock.control.alarms import history, rows
-from penstock.control.alarms.driver import AlarmsDriver
-from penstock.control.alarms.explain import explained
+from penstock.control.alarms.driver import AlarmsDriver, explained
 from penstock.control.alarms.records import AlarmActions, AlarmRecord, HistoryQuery
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread

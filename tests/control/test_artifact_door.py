@@ -19,7 +19,7 @@ from penstock.artifacts.sources import server_files
 from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 from penstock.control.artifact_door import ArtifactDoor
 from penstock.errors import CallerError, NotNowError
-from penstock.fleet.identity import contexts, names
+from penstock.fleet.identity import contexts
 from penstock.fleet.identity.authority import Authority, key_and_request
 
 
@@ -37,12 +37,12 @@ class Site:
         self.at = self.door.bind("127.0.0.1")
         self.node = ArtifactSettings(s3_local={"models": str(self.bucket)}, server_files=self.at)
         self.cache = ArtifactCache(folder / "node-cache")
-        self.comes_as(self.authority, names.of_instance("one"))
+        self.comes_as(self.authority, contexts.of_instance("one"))
 
     def comes_as(self, authority: Authority, name: str) -> None:
         key, request = key_and_request("x")
         identity = authority.identity(key, request, name, now=time.time())
-        server_files.tell(contexts.dialling(identity), names.SERVER)
+        server_files.tell(contexts.dialling(identity), contexts.SERVER)
 
     async def fetched(self, uri: str) -> Path:
         source = ArtifactSource(uri=uri)
@@ -164,11 +164,11 @@ def test_only_instances_of_this_deployment_come_in(tmp_path: Path, stranger: str
             model = model_in(tmp_path / "m", weights=b"w")
             site.door.offer(ArtifactSource(uri=str(model)))
             if stranger == "server":
-                site.comes_as(site.authority, names.SERVER)
+                site.comes_as(site.authority, contexts.SERVER)
             else:
                 (tmp_path / "other").mkdir()
                 other = Authority.open(tmp_path / "other", now=time.time())
-                site.comes_as(other, names.of_instance("one"))
+                site.comes_as(other, contexts.of_instance("one"))
             with pytest.raises(NotNowError) as refused:
                 await site.fetched(str(model))
             assert refused.value.code == "artifact-unreachable"

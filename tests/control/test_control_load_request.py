@@ -1,4 +1,4 @@
-"""`control/instances/load_request.py`: what an instance is told of a copy, and what it makes of
+"""`control/instances/copy_operations.py`: what an instance is told of a copy, and what it makes of
 it.
 """
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.control.instances.copy_operations import load_request
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
-from penstock.control.instances.load_request import load_request
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.wish import WHOLE_INSTANCE, ComponentWish, CopyNeed
 from penstock.fleet.base import InstanceType

@@ -1,4 +1,4 @@
-"""`control/lock.py`: one server per state directory, and no stale locks."""
+"""`control/state_dir.py`: one server per state directory, and no stale locks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.control.lock import StateDirLock
+from penstock.control.state_dir import StateDirLock
 from penstock.errors import CallerError, NotNowError
 
 HOLDER = """
 import sys
 from pathlib import Path
-from penstock.control.lock import StateDirLock
+from penstock.control.state_dir import StateDirLock
 lock = StateDirLock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

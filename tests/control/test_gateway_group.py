@@ -18,9 +18,8 @@ import pytest
 from tests.gateway.gateway_fakes import routes, run
 
 from penstock.control.gateways import group as group_module
-from penstock.control.gateways.group import GatewayGroup
+from penstock.control.gateways.group import GatewayGroup, WaitingSums
 from penstock.control.gateways.member import GatewayMember
-from penstock.control.gateways.waiting import WaitingSums
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.errors import NotNowError, PenstockError
 from penstock.metrics.item_failures import apart

@@ -13,7 +13,7 @@ from penstock.control.scaling import calls, loading
 from penstock.control.scaling.resources import Variants
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
-from penstock.core.scaling.resource import VARIANT
+from penstock.core.scaling.spec import VARIANT
 
 RESOURCE = "endpoint/chat/variant/all"
 WRITER = """
@@ -23,7 +23,7 @@ from penstock.control.scaling import writing
 from penstock.control.scaling.resources import Variants
 from penstock.control.store.store import Store
 from penstock.core.scaling.actions import SetCapacity
-from penstock.core.scaling.resource import VARIANT
+from penstock.core.scaling.spec import VARIANT
 
 store = Store(Path(sys.argv[1]))
 resources = {VARIANT: Variants()}

@@ -26,9 +26,15 @@ from penstock.core.alarms.spec import AlarmSpec, MetricQuery, MetricStat
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
 from penstock.core.scaling.actions import RunSchedule, SetCapacity, TellNotScaled
 from penstock.core.scaling.activity import NotScaled
-from penstock.core.scaling.cooldown import Scaled
-from penstock.core.scaling.resource import COMPONENT, VARIANT
-from penstock.core.scaling.spec import StepAdjustment, StepPolicy, Suspended, TrackingPolicy
+from penstock.core.scaling.choose import Scaled
+from penstock.core.scaling.spec import (
+    COMPONENT,
+    VARIANT,
+    StepAdjustment,
+    StepPolicy,
+    Suspended,
+    TrackingPolicy,
+)
 
 RESOURCE = "endpoint/chat/variant/all"
 KEY = RESOURCE, VARIANT

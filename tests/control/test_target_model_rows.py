@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.artifacts.model_prefix import ModelEntry
-from penstock.control.target_model_rows import Row, rows_of
+from penstock.control.target_models import Row, rows_of
 
 
 def entry(name: str, size: int = 7) -> ModelEntry:

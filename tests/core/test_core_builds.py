@@ -1,11 +1,19 @@
-"""`core/models/builds.py`: which of several compiled builds a processor takes."""
+"""`core/models/instruction_sets.py`: which of several compiled builds a processor takes."""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock.core.models.builds import BEST, ONLY, Build, choose
-from penstock.core.models.instruction_sets import NAMES, can_run, demand, named
+from penstock.core.models.instruction_sets import (
+    BEST,
+    NAMES,
+    ONLY,
+    Build,
+    can_run,
+    choose,
+    demand,
+    named,
+)
 
 AMX = Build(folder="amx", needs="AVX512_CORE_AMX", target="cpu-bf16")
 WIDE = Build(folder="wide", needs="AVX512_CORE")

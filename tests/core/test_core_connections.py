@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.request.connections import connections_for
+from penstock.core.request.body_budget import connections_for
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from penstock.core.cost.compared import (
     compared,
     of_usage,
 )
-from penstock.core.cost.usage import InstanceUsage, ModelUsage
+from penstock.core.cost.report import InstanceUsage, ModelUsage
 from penstock.errors import CallerError
 
 SHARED = TypeOffer(name="large", memory_bytes=1000, price_per_hour=1.0)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.cost.report import Cost, divided, report, tenants_by
-from penstock.core.cost.usage import InstanceUsage, ModelUsage
+from penstock.core.cost.report import Cost, InstanceUsage, ModelUsage, divided, report, tenants_by
 from penstock.errors import CallerError
 
 

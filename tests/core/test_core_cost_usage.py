@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.cost.usage import InstanceUsage, ModelUsage, usage_from_dict
+from penstock.core.cost.report import InstanceUsage, ModelUsage, usage_from_dict
 from penstock.errors import CallerError
 
 MODEL = ModelUsage(

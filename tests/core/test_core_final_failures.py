@@ -1,4 +1,4 @@
-"""`core/endpoint/final_failures.py`: which failure ends a rollout, or a new count."""
+"""`core/endpoint/reconcile.py`: which failure ends a rollout, or a new count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.core.deployment.endpoint_state import (
     EndpointObserved,
     SlotFailure,
 )
-from penstock.core.endpoint.final_failures import of_count, of_rollout
+from penstock.core.endpoint.reconcile import of_count, of_rollout
 
 SPEC = ReconcileSpec()
 

@@ -12,19 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.pipeline.actions import (
+from penstock.core.pipeline.pipeline import Pipeline
+from penstock.core.pipeline.spec import (
     Action,
+    Anchor,
     Done,
     Emit,
     FailPipeline,
     Feed,
     FeedEnd,
     FellBack,
+    PipelineEvent,
+    PipelineSpec,
+    PipelineStepSpec,
     Start,
     Stop,
 )
-from penstock.core.pipeline.pipeline import Pipeline
-from penstock.core.pipeline.spec import Anchor, PipelineEvent, PipelineSpec, PipelineStepSpec
 from penstock.errors import CallerError
 
 SORRY = PipelineEvent("notice", "cards are not there")

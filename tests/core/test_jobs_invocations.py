@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.jobs.concurrency import bodies_at_once
+from penstock.core.jobs.asynchronous_actions import bodies_at_once
 from penstock.core.jobs.invocations import InvocationStep, Tries, when_failed, when_returned_to_job
 from penstock.core.request.retry import Past
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.jobs.notifying import Retry, decide
+from penstock.core.jobs.asynchronous_actions import Retry, decide
 
 
 def test_it_is_sent_again_after_twice_the_time_but_never_more_than_twenty_minutes() -> None:

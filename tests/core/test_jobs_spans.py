@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.jobs.spans import can_cut, cut, is_parquet
-from penstock.core.jobs.spec import InputObject, Span, TransformInput
+from penstock.core.jobs.spec import InputObject, Span, TransformInput, can_cut, cut, is_parquet
 
 
 def an_object(size: int, number: int = 0, uri: str = "file:///d") -> InputObject:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.models.memory_kin import KinMemory
+from penstock.core.models.memory_need import KinMemory
 
 
 def test_without_experience_the_rule_stands() -> None:

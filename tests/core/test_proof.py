@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.models.proof import proof
+from penstock.core.models.instruction_sets import proof
 
 
 @pytest.mark.parametrize(

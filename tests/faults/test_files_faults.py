@@ -20,15 +20,15 @@ from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.description import ModelDescription
 from penstock.clock import ManualClock
 from penstock.control.access.keys import AccessKeys
-from penstock.control.lock import StateDirLock
+from penstock.control.state_dir import StateDirLock
 from penstock.control.store.store import Store
 from penstock.errors import PenstockError
 from penstock.metrics.series.series import MetricKey
 from penstock.metrics.series.snapshot import Snapshot, load
 from penstock.metrics.series.statistics import StatisticSet
 from penstock.metrics.series.store import MetricStore
-from penstock.tune import written
-from penstock.tune.settings import Setting
+from penstock.tune import search
+from penstock.tune.search import Setting
 
 
 def descriptors() -> int:
@@ -198,7 +198,7 @@ DESCRIPTION = ModelDescription(runtime="python", task="payload", file="code/infe
 
 
 def tuned(folder: Path, rows_max: int = 8) -> None:
-    written.write(folder, DESCRIPTION, setting(rows_max))
+    search.write(folder, DESCRIPTION, setting(rows_max))
 
 
 def setting(rows_max: int) -> Setting:

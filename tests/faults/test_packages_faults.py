@@ -13,8 +13,8 @@ from penstock.core.apply.plan import Content
 from penstock.packaging import manifest
 from penstock.packaging.archive import digest_in, file_sha256
 from penstock.packaging.build import build
-from penstock.packaging.directory_store import DirectoryStore
 from penstock.packaging.package_spec import PackageSpec, read_packages
+from penstock.packaging.stores import DirectoryStore
 
 NAME = "acme.tar.gz"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.control.instances.instance_client import InstanceClient
 from penstock.fleet.base import InstanceType
-from penstock.fleet.identity import contexts, names
+from penstock.fleet.identity import contexts
 from penstock.fleet.identity.authority import Authority
 from penstock.fleet.node import InstanceNode
 
@@ -38,7 +38,7 @@ class NodeSite:
 
     async def start(self, **settings: Any) -> dict[str, Any]:
         told = await self.node.describe()
-        name = names.of_instance(self.instance_id)
+        name = contexts.of_instance(self.instance_id)
         kind = InstanceType(name="ml.local.small", cores=1.0, memory_bytes=2**30)
         wanted = {
             "certificate": self.authority.sign(told["request"], name, now=time.time()),

@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 
 from penstock.errors import CallerError, NotNowError
-from penstock.fleet.identity import names
+from penstock.fleet.identity import contexts
 from penstock.fleet.identity.authority import Authority, key_and_request
 from penstock.fleet.identity.pem import server_identity_of
 
@@ -62,11 +62,11 @@ def test_a_key_is_in_no_repr(tmp_path: Path) -> None:
 def test_a_request_can_ask_for_no_name_of_its_own(tmp_path: Path) -> None:
     """Whatever a node writes into its request, its instance has the name that we gave it."""
     authority = Authority.open(tmp_path, now=NOW)
-    _, request = key_and_request(names.SERVER)
-    signed = authority.sign(request, names.of_instance("one"), now=NOW)
+    _, request = key_and_request(contexts.SERVER)
+    signed = authority.sign(request, contexts.of_instance("one"), now=NOW)
     certificate = x509.load_pem_x509_certificate(signed.encode())
     told = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    assert told.value.get_values_for_type(x509.DNSName) == [names.of_instance("one")]
+    assert told.value.get_values_for_type(x509.DNSName) == [contexts.of_instance("one")]
     limits = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
     assert not limits.value.ca
 

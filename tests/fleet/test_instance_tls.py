@@ -18,7 +18,7 @@ import uvloop
 from penstock.control.instances.instance_client import InstanceClient
 from penstock.core.request.retry import FRESH
 from penstock.errors import CallerError, NotNowError
-from penstock.fleet.identity import contexts, greeting, names
+from penstock.fleet.identity import contexts, dial
 from penstock.fleet.identity.authority import Authority, key_and_request
 from penstock.fleet.identity.dial import Tls
 from penstock.fleet.identity.pem import Identity
@@ -62,7 +62,7 @@ def authority_in(folder: Path) -> Authority:
 
 def instance_identity(authority: Authority, instance_id: str = ID) -> Identity:
     key, request = key_and_request(instance_id)
-    return authority.identity(key, request, names.of_instance(instance_id), now=time.time())
+    return authority.identity(key, request, contexts.of_instance(instance_id), now=time.time())
 
 
 def dials_as(identity: Identity) -> Tls:
@@ -312,13 +312,13 @@ def test_a_gateway_sends_nothing_to_who_is_not_its_instance(
 
 
 def test_the_greeting_is_the_first_word_of_this_very_instance() -> None:
-    [frame] = frames.FrameDecoder().feed(greeting.hello(ID))
-    greeting.check(frame, ID)
+    [frame] = frames.FrameDecoder().feed(dial.hello(ID))
+    dial.check(frame, ID)
     with pytest.raises(NotNowError, match="does not greet"):
-        greeting.check(frame, "another")
+        dial.check(frame, "another")
     for payload in (b"[]", b"{", b'{"event": "copy-lost"}', b"7"):
         with pytest.raises(NotNowError, match="does not greet"):
-            greeting.check(frame._replace(payload=payload), ID)
+            dial.check(frame._replace(payload=payload), ID)
 
 
 def test_an_instance_with_tls_needs_an_identity(run: Run, tmp_path: Path) -> None:

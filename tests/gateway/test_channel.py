@@ -12,8 +12,7 @@ from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, Varia
 from penstock.errors import CallerError, NotNowError
 from penstock.gateway.channel import messages
 from penstock.gateway.channel.channel import Channel, open_channel
-from penstock.gateway.channel.messages import Json
-from penstock.gateway.channel.routes_json import routes_from
+from penstock.gateway.channel.messages import Json, routes_from
 from penstock.wire.frames import HEAD, FrameError
 
 

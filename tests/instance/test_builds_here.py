@@ -13,7 +13,7 @@ from instance_harness import instance
 from tests.fakes import model_files
 
 from penstock.artifacts.description.builds import write_builds
-from penstock.core.models.builds import Build
+from penstock.core.models.instruction_sets import Build
 from penstock.runtimes.processor import instruction_set_here
 
 

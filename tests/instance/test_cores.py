@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.instance.engines.cores import CoreClaims, stay_on
+from penstock.instance.engines.lane_threads import CoreClaims, stay_on
 
 #: What the machine has in these tests, whatever it really has.
 CORES = frozenset({0, 1, 2, 3, 4})
@@ -48,7 +48,7 @@ def test_too_few_free_cores_are_not_held_in_vain(name: str) -> None:
 
 def test_a_killed_process_gives_its_cores_back(name: str) -> None:
     program = (
-        "import os, sys; from penstock.instance.engines.cores import CoreClaims\n"
+        "import os, sys; from penstock.instance.engines.lane_threads import CoreClaims\n"
         "os.sched_getaffinity = lambda _: {0, 1, 2, 3, 4}\n"
         "claims = CoreClaims(chr(0) + sys.argv[1]); claims.claim(4, 1)\n"
         "print('claimed', flush=True)\n"

@@ -9,7 +9,7 @@ import pytest
 from penstock.clock import SystemClock
 from penstock.core.residency import Footprint
 from penstock.instance.models import memory
-from penstock.instance.models.load_group import LoadGroupDriver
+from penstock.instance.models.loader import LoadGroupDriver
 
 
 def test_the_end_of_another_group_says_nothing_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:

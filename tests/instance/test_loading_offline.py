@@ -9,7 +9,7 @@ import pytest
 from tests.fakes import model_files
 
 from penstock.artifacts.description.description import ModelDescription, TensorSpec
-from penstock.instance.loading.offline import for_throughput, of_job
+from penstock.instance.loading.load import for_throughput, of_job
 from penstock.jobs.transform import capacity
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino import OpenVinoRuntime

@@ -12,7 +12,7 @@ from penstock.artifacts.description.description import EngineOptions, Generation
 from penstock.artifacts.detection.detect import detect
 from penstock.core.models.memory_need import MemorySeen, ModelFacts
 from penstock.instance.loading.load import Prepared
-from penstock.instance.memory import records
+from penstock.instance.memory import facts as records
 from penstock.instance.memory.account import MemoryAccount
 from penstock.instance.memory.facts import facts_of
 from penstock.instance.memory.use import MemoryUse

@@ -16,7 +16,7 @@ from penstock.core.models.memory_need import MemorySeen
 from penstock.core.residency import Footprint
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, prepared
-from penstock.instance.memory import records
+from penstock.instance.memory import facts as records
 from penstock.instance.models.needs import Needs
 from penstock.instance.settings import InstanceSettings
 

@@ -9,7 +9,7 @@ import pytest
 from instance_harness import Instance, instance, wait_until
 from tests.fakes import model_files
 
-from penstock.instance.engines.cores import CoreClaims
+from penstock.instance.engines.lane_threads import CoreClaims
 
 CORES = frozenset(os.sched_getaffinity(0))
 

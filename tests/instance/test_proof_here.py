@@ -16,8 +16,8 @@ from tests.fakes import model_files
 
 from penstock.artifacts.detection.detect import detect
 from penstock.compile.contract import Tolerance
-from penstock.compile.proof.proof_samples import BYTES_MAX, FILE, read_samples, write_samples
-from penstock.core.models.proof import Proof
+from penstock.compile.proof.samples import BYTES_MAX, FILE, read_samples, write_samples
+from penstock.core.models.instruction_sets import Proof
 from penstock.errors import ModelError
 from penstock.instance.loading.proof_here import proof_here
 from penstock.runtimes.base import LoadContext

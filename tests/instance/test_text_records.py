@@ -11,8 +11,7 @@ from penstock.artifacts.description.description import Head
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel
 from penstock.instance.codecs.text import TextModel, decode_texts
-from penstock.instance.codecs.text_heads import as_json
-from penstock.instance.codecs.text_lines import json_rows
+from penstock.instance.codecs.text_heads import as_json, json_rows
 from penstock.instance.codecs.text_records import answers, reader
 from penstock.instance.codecs.values import dump_json
 from penstock.wire.frames import RequestMeta

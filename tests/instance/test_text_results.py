@@ -7,7 +7,7 @@ import pytest
 
 from penstock.artifacts.description.description import Embedding, Head
 from penstock.errors import ModelError
-from penstock.instance.engines.text_results import checked_head, result
+from penstock.instance.engines.text import checked_head, result
 
 LABELS = Head(name="", task="classification", output="o", labels=("a", "b"))
 NUMBERS = Head(name="", task="regression", output="o")

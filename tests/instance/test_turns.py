@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.instance.models.turns import Turns
+from penstock.instance.models.loader import Turns
 
 
 class Site:

@@ -7,7 +7,7 @@ import pytest
 from penstock.artifacts.description.description import Batching
 from penstock.errors import CallerError
 from penstock.instance.loading.described import batch_spec
-from penstock.instance.loading.variant_settings import served_with
+from penstock.instance.loading.load import served_with
 
 
 def test_the_environment_names_the_level_in_milliseconds() -> None:

@@ -33,7 +33,7 @@ from penstock.jobs.asynchronous import rows
 from penstock.jobs.asynchronous.driver import AsynchronousDriver
 from penstock.jobs.asynchronous.notifier import Notifier
 from penstock.jobs.asynchronous.objects import Objects
-from penstock.jobs.asynchronous.published import Published
+from penstock.jobs.asynchronous.outcome import Published
 from penstock.jobs.asynchronous.rows import AsyncRequest, Notification
 from penstock.jobs.asynchronous.work import RequestWork
 from penstock.metrics import item_failures

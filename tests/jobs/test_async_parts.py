@@ -16,10 +16,10 @@ from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.errors import NotNowError
 from penstock.jobs.asynchronous import rows
-from penstock.jobs.asynchronous.commits import Commits
 from penstock.jobs.asynchronous.notifier import Notifier
+from penstock.jobs.asynchronous.outcome import Commits
 from penstock.jobs.asynchronous.room import BytesRoom
-from penstock.jobs.asynchronous.tables import async_notifications
+from penstock.jobs.asynchronous.rows import async_notifications
 from penstock.metrics.counts.work_counts import WorkCounts
 
 TOPIC, OTHER = "arn:aws:sns:us-east-1:123456789012:a", "arn:aws:sns:us-east-1:123456789012:b"

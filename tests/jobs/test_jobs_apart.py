@@ -14,14 +14,13 @@ from tests.jobs.schedule_site import Site, at
 from tests.jobs.transform_plane import Site as TransformSite
 
 from penstock.clock import ManualClock
-from penstock.control.database.transform_tables import transform_jobs
+from penstock.control.database.schema import transform_jobs
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
-from penstock.jobs.asynchronous.commits import Commits
 from penstock.jobs.asynchronous.notifier import Notifier
-from penstock.jobs.asynchronous.rows import Notification
-from penstock.jobs.asynchronous.tables import async_notifications
-from penstock.jobs.schedules import tables
+from penstock.jobs.asynchronous.outcome import Commits
+from penstock.jobs.asynchronous.rows import Notification, async_notifications
+from penstock.jobs.schedules import records
 from penstock.jobs.transform import driver as transform_driver
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.records import COMPLETED, IN_PROGRESS, STOPPED, JobRecord
@@ -54,7 +53,7 @@ def test_a_schedule_that_can_not_be_read_spoils_only_itself(
 ) -> None:
     if (column, text) == ("timezone", ""):
         text = "Nowhere/Land"
-    site.runner.run(site._database.call(spoil, tables.schedules, column, text))
+    site.runner.run(site._database.call(spoil, records.schedules, column, text))
     site.restart()
     site.tick("03:00:00")
     assert site.plane.created == [WITNESS]
@@ -68,7 +67,7 @@ def test_a_schedule_that_can_not_be_read_spoils_only_itself(
 def test_a_run_whose_schedule_is_gone_leaves_the_others_theirs(site: Site) -> None:
     site.tick("03:00:00")
     before = item_failures.counts().get("schedules", 0)
-    site.runner.run(site._database.call(spoil, tables.schedule_runs, "schedule_key", "nobody"))
+    site.runner.run(site._database.call(spoil, records.schedule_runs, "schedule_key", "nobody"))
     site.plane.status[WITNESS] = "Completed"
     site.tick("03:00:10")
     assert site.told("witness") == [f"{WITNESS} completed on-time"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.metrics.counts.departures import KEPT_S
-from penstock.metrics.counts.publishing import ALWAYS, publishing_of
 from penstock.metrics.counts.recorder import VariantRecorder
 from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.counts.window_metrics import ALWAYS, publishing_of
 from penstock.metrics.models.model_delta import ModelDelta
 from penstock.metrics.page.prometheus import PrometheusPage
 from penstock.metrics.series.series import metric_key

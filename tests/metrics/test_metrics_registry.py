@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.jobs.asynchronous.published import Published
+from penstock.jobs.asynchronous.outcome import Published
 from penstock.metrics.catalogue import catalogue, work_catalogue
 from penstock.metrics.counts.departures import KEPT_S
 from penstock.metrics.counts.recorder import VariantRecorder

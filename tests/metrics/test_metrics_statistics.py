@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import CallerError
-from penstock.metrics.series.statistic_names import parse_statistic
-from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.statistics import StatisticSet, parse_statistic
 
 ONE_TO_TEN = StatisticSet.of(*map(float, range(1, 11)))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.metrics.counts.departures import KEPT_S
-from penstock.metrics.counts.publishing import ALWAYS, Publishing, publishing_of
 from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.counts.window_metrics import ALWAYS, Publishing, publishing_of
 from penstock.metrics.series.series import metric_key
 from penstock.metrics.series.store import MetricStore
 from penstock.metrics.utilization.instances import InstanceSample

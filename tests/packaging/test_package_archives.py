@@ -16,13 +16,13 @@ from penstock.artifacts.files.budget import Budget
 from penstock.errors import PenstockError
 from penstock.packaging.archive import (
     HEAD_BYTES,
+    contents,
     digest_in,
     digest_of,
     file_sha256,
     packed_files,
     write_archive,
 )
-from penstock.packaging.contents import contents
 from penstock.packaging.package_spec import PackageSpec, read_packages
 
 PACKAGE = """\

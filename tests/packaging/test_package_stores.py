@@ -20,10 +20,9 @@ from penstock.core.apply.plan import Content
 from penstock.errors import PenstockError
 from penstock.packaging import s3_store
 from penstock.packaging.build import build
-from penstock.packaging.directory_store import DRAFT_PREFIX, DirectoryStore
 from penstock.packaging.manifest import Package
 from penstock.packaging.package_spec import read_packages
-from penstock.packaging.stores import PackageStore, open_store
+from penstock.packaging.stores import DRAFT_PREFIX, DirectoryStore, PackageStore, open_store
 
 Packed = tuple[Path, Package]
 
@@ -151,7 +150,7 @@ def test_an_upload_that_is_not_finished_is_no_artifact_for_anybody(
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)  # a source that never ends keeps the upload in its middle
     code = (
-        "import sys, pathlib; from penstock.packaging.directory_store import DirectoryStore;"
+        "import sys, pathlib; from penstock.packaging.stores import DirectoryStore;"
         "DirectoryStore(pathlib.Path(sys.argv[1])).put('acme.tar.gz', pathlib.Path(sys.argv[2]))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(folder), str(fifo)])

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.artifacts.sources.source import ArtifactSettings
-from penstock.core.jobs.spans import cut
-from penstock.core.jobs.spec import InputObject, Span, TransformInput
+from penstock.core.jobs.spec import InputObject, Span, TransformInput, cut
 from penstock.errors import PenstockError
 from penstock.records.formats.block import RecordBlock
 from penstock.records.objects.objects import list_objects

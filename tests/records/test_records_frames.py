@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from record_files import SETTINGS, blocks_of, error_of, one_object, records_of
 
-from penstock.core.jobs.spans import cut
+from penstock.core.jobs.spec import cut
 from penstock.records.formats import record_io, tf_record
 from penstock.records.formats.crc32c import crc32c
 from penstock.records.formats.forward import Forward

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from record_files import SETTINGS, error_of, one_object
 
-from penstock.core.jobs.spans import cut
-from penstock.core.jobs.spec import InputObject, Span, TransformOutput
+from penstock.core.jobs.spec import InputObject, Span, TransformOutput, cut
 from penstock.errors import CallerError
 from penstock.records.output import assemble, check_writable
 from penstock.records.parts import PartWriter, forget, part_summary

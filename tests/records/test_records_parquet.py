@@ -17,8 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from record_files import SETTINGS, blocks_of, error_of, one_object, records_of
 
-from penstock.core.jobs.spans import cut
-from penstock.core.jobs.spec import DataProcessing, InputObject, TransformInput, TransformOutput
+from penstock.core.jobs.spec import (
+    DataProcessing,
+    InputObject,
+    TransformInput,
+    TransformOutput,
+    cut,
+)
 from penstock.errors import CallerError
 from penstock.records.filters import Processing
 from penstock.records.formats import tables

@@ -13,8 +13,7 @@ from record_files import SETTINGS, blocks_of, error_of, records_of, write
 from tests.artifacts.object_server import ObjectServer
 
 from penstock.artifacts.sources.source import ArtifactSettings
-from penstock.core.jobs.spans import cut
-from penstock.core.jobs.spec import DataProcessing, Span, TransformInput, TransformOutput
+from penstock.core.jobs.spec import DataProcessing, Span, TransformInput, TransformOutput, cut
 from penstock.errors import CallerError
 from penstock.records.filters import Processing
 from penstock.records.objects.objects import list_objects

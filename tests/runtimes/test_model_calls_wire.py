@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from penstock.runtimes.python import triton_backend_utils as utils
-from penstock.runtimes.python.caller import Caller
-from penstock.runtimes.python.calls import (
+from penstock.runtimes.python.caller import (
     CALL,
+    Caller,
     WorkerCall,
     pack_call,
     pack_called,

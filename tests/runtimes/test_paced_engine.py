@@ -8,10 +8,10 @@ import pytest
 
 from penstock.errors import CallerError
 from penstock.runtimes.generation.base import LENGTH, STOP, EngineRequest, Sampling, StepOutput
-from penstock.runtimes.generation.paced import PacedEngine
-from penstock.runtimes.generation.paced_tokens import (
+from penstock.runtimes.generation.paced import (
     VOCABULARY,
     AnswerTokens,
+    PacedEngine,
     PacedPrompts,
     PacedTokenizer,
 )

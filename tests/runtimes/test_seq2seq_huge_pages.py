@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.runtimes.seq2seq import huge_pages
+from penstock.runtimes.seq2seq import model
 
 MIB = 1 << 20
 
@@ -23,7 +23,7 @@ def mapping(start: int, stop: int, *, flags: str = "rw-p", inode: int = 0, name:
 
 def test_a_filled_mapping_is_taken_as_far_as_whole_huge_pages_lie_in_it() -> None:
     lines = mapping(MIB, 9 * MIB, filled=8 * MIB)
-    assert list(huge_pages._worthwhile(lines)) == [(2 * MIB, 8 * MIB)]
+    assert list(model._worthwhile(lines)) == [(2 * MIB, 8 * MIB)]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_filled_mapping_is_taken_as_far_as_whole_huge_pages_lie_in_it() -> Non
     ],
 )
 def test_other_mappings_stay_as_they_are(lines: list[str]) -> None:
-    assert list(huge_pages._worthwhile(lines)) == []
+    assert list(model._worthwhile(lines)) == []
 
 
 def test_a_mapping_that_stays_does_not_hide_the_next() -> None:
@@ -47,10 +47,10 @@ def test_a_mapping_that_stays_does_not_hide_the_next() -> None:
         *mapping(0, 8 * MIB, filled=MIB),
         *mapping(16 * MIB, 24 * MIB, filled=8 * MIB, name="[heap]"),
     ]
-    assert list(huge_pages._worthwhile(lines)) == [(16 * MIB, 24 * MIB)]
+    assert list(model._worthwhile(lines)) == [(16 * MIB, 24 * MIB)]
 
 
 def test_what_is_stored_stays_readable_and_the_same() -> None:
     weights = np.arange(8 * MIB, dtype=np.int32)
-    huge_pages.use_huge_pages()
+    model.use_huge_pages()
     assert (weights == np.arange(8 * MIB, dtype=np.int32)).all()

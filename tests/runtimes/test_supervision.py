@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.runtimes.workers.supervision import RestartPolicy
+from penstock.runtimes.workers.supervised import RestartPolicy
 
 
 def test_waits_double_until_ten_seconds() -> None:

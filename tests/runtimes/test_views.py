@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtimes.confinement.view import Views, fresh_root
+from penstock.runtimes.confinement.walls import Views, fresh_root
 
 
 def artifact(folder: Path) -> Path:

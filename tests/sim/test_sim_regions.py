@@ -16,21 +16,19 @@ from penstock.core.deployment.deployment import (
 from penstock.core.traffic import MANUAL
 from penstock.sim.regions.regions import RegionsTwin
 from penstock.sim.regions.regions_outcome import RegionsOutcome
-from penstock.sim.regions.regions_policy import (
-    Balanced,
-    InTurn,
-    Policy,
-    Pushing,
-    with_copies,
-    with_rate,
-)
 from penstock.sim.regions.regions_scenario import (
     CUT,
     REGION_LOST,
+    Balanced,
     Demand,
+    InTurn,
+    Policy,
+    Pushing,
     RegionFault,
     RegionScenario,
     RegionsScenario,
+    with_copies,
+    with_rate,
 )
 
 #: Steps of 0.1 s whatever they hold, prompts cost nothing, answers have 4 tokens.

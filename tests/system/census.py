@@ -18,7 +18,7 @@ _SCRIPT = Path(__file__).resolve().parent / "scripts" / "census_server.py"
 _KNOWN = (
     "penstock.control.instances.ledger.Activity",
     "penstock.core.models.most_called.MostCalled",
-    "penstock.metrics.series.archive.",
+    "penstock.metrics.series.store.",
     "penstock.metrics.series.series.",
     "penstock.metrics.series.store.",
     "penstock.metrics.utilization.cost.InstanceHeld",

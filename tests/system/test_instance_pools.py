@@ -17,7 +17,7 @@ import pytest
 from tests.system.harness import Server, create, python_model, wait_until
 
 from penstock.artifacts.description.builds import write_builds
-from penstock.core.models.builds import Build
+from penstock.core.models.instruction_sets import Build
 from penstock.runtimes.processor import instruction_set_here
 
 pytestmark = pytest.mark.system

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConn
 from tests.postgres_server import PostgresServer
 from tests.system.harness import Server, create, python_model, wait_until
 
-from penstock.api.leader_proxy import HANDED_ON
+from penstock.api.standby import HANDED_ON
 
 pytestmark = pytest.mark.system
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.system.harness import Server, wait_until
 from tests.system.multi_model import create_multi_model, put
 
-from penstock.core.cost.usage import ModelUsage, usage_from_dict
+from penstock.core.cost.report import ModelUsage, usage_from_dict
 
 pytestmark = pytest.mark.system
 

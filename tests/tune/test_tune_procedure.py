@@ -12,11 +12,11 @@ from penstock.artifacts.description.description import Batching, ModelDescriptio
 from penstock.artifacts.detection.detect import detect
 from penstock.errors import CallerError
 from penstock.tune import report
-from penstock.tune.bodies import body_of
 from penstock.tune.live import copied
+from penstock.tune.load import body_of
 from penstock.tune.measure import MeasuredTimes, check_tunable, measure
 from penstock.tune.procedure import Tuned, TuneSpec, tune
-from penstock.tune.settings import Setting
+from penstock.tune.search import Setting
 
 
 def spec(**changes: object) -> TuneSpec:

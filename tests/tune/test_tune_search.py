@@ -8,12 +8,12 @@ from penstock.tune.procedure import unlike
 from penstock.tune.search import (
     SearchPoint,
     SearchResult,
+    Setting,
     likely_rps,
     pareto,
     simulate,
     sustainable,
 )
-from penstock.tune.settings import Setting
 
 SETTING = Setting(1, 1, 8)
 MODEL = ModelDescription(runtime="onnxruntime")

@@ -7,8 +7,7 @@ from pathlib import Path
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.description import Batching, ModelDescription
 from penstock.core.batching.batcher import BatchSpec
-from penstock.tune.settings import Setting, lane_choices, row_choices, with_delays
-from penstock.tune.written import lines, write
+from penstock.tune.search import Setting, lane_choices, lines, row_choices, with_delays, write
 
 MODEL = ModelDescription(
     runtime="onnxruntime",

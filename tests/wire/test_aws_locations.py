@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.model import ServiceModel
 
-from penstock.wire.aws import query, rest_json, rest_routes
+from penstock.wire.aws import query, rest_json
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest, HttpResponse
 
@@ -298,8 +298,8 @@ def test_labels_of_many_segments_keep_their_slashes() -> None:
 
 
 def test_a_query_without_a_value_has_an_empty_one() -> None:
-    assert rest_routes.parse_query("") == {}
-    assert rest_routes.parse_query("a&b=&c=d=e&a=x+y%26") == {
+    assert rest_json.parse_query("") == {}
+    assert rest_json.parse_query("a&b=&c=d=e&a=x+y%26") == {
         "a": ["", "x y&"],
         "b": [""],
         "c": ["d=e"],

@@ -24,7 +24,7 @@ from penstock.cleanup import ShieldedExitStack, shielded
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.leader.leadership import Leadership
-from penstock.control.lock import StateDirLock
+from penstock.control.state_dir import StateDirLock
 from penstock.control.store.store import Store
 from penstock.errors import NotNowError
 from penstock.gateway.http.shared_port import SharedPort

@@ -15,14 +15,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.artifacts.archive.readers import archive_kind
-from penstock.artifacts.archive.unpack import UnpackLimits, not_an_archive, unpack
+from penstock.artifacts.archive.unpack import UnpackLimits, archive_kind, not_an_archive, unpack
 from penstock.artifacts.cache.cache import ArtifactCache, CacheEntry
 from penstock.artifacts.detection.detect import Detected, detect
 from penstock.artifacts.detection.images import image_hint
 from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.files.listing import Listing, SourceFile
-from penstock.artifacts.models.layouts import is_part_of_names
+from penstock.artifacts.models.names import is_part_of_names
 from penstock.artifacts.sources.fetch import copy_file, directory_digest, look
 from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 from penstock.artifacts.sources.submitted_code import code_uri, joined, together

@@ -12,17 +12,7 @@ from penstock.cli import output
 from penstock.cli.artifacts import compile as compile_command
 from penstock.cli.artifacts import package, tune
 from penstock.cli.cost import cost
-from penstock.cli.endpoints import (
-    apply,
-    delete,
-    deploy,
-    explain,
-    invoke,
-    models,
-    scaling,
-    status,
-    warm,
-)
+from penstock.cli.endpoints import apply, delete, deploy, explain, invoke, models, scaling, status
 from penstock.cli.jobs import jobs, schedule, transform
 from penstock.cli.server import config, keys, logs, orchestrator, serve, traffic, up
 from penstock.errors import CallerError, PenstockError
@@ -69,7 +59,7 @@ app.command("invoke")(invoke.invoke)
 app.command("logs")(logs.logs)
 app.command("delete")(delete.delete)
 app.add_typer(models.app, name="models", help="Models, and target models of endpoints.")
-app.command("warm")(warm.warm)
+app.command("warm")(models.warm)
 app.command("transform")(transform.transform)
 app.add_typer(jobs.app, name="jobs", help="Transform jobs: which there are, how they go on.")
 app.add_typer(schedule.app, name="schedule", help="Transform jobs that begin by themselves.")

@@ -21,7 +21,7 @@ from penstock.compile.causal_lm.causal_lm import TASK, compile_causal_lm
 from penstock.compile.contract import Compiled, Options, Say
 from penstock.compile.encoder.encoder import compile_encoder
 from penstock.compile.graph_file import compile_graph_file
-from penstock.compile.proof.measure import cores
+from penstock.compile.proof.proof import cores
 from penstock.compile.seq2seq.encoder_decoder import compile_encoder_decoder
 from penstock.compile.source.source import HUGGING_FACE, SEQ2SEQ, Source, open_source
 from penstock.compile.staging import check_free, staged

@@ -20,8 +20,7 @@ from penstock.compile.child import child_failure
 from penstock.compile.contract import Options, Say, options_text
 from penstock.compile.report import read_report
 from penstock.compile.staging import check_free, staged
-from penstock.core.models.builds import Build
-from penstock.core.models.instruction_sets import NAMES, can_run, demand, named
+from penstock.core.models.instruction_sets import NAMES, Build, can_run, demand, named
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.processor import LIMITS, instruction_set_here
 

@@ -22,17 +22,16 @@ from penstock.control.access.keys import AccessKeys
 from penstock.control.database.leader_table import Term
 from penstock.control.housekeeping import Housekeeping
 from penstock.control.instances import starts
-from penstock.control.instances.endpoint_log import folder_name
 from penstock.control.instances.hosts import MultiModel, multi_model_of
+from penstock.control.instances.instance_operations import folder_name
 from penstock.control.instances.instance_status import memory_bytes
 from penstock.control.instances.ledger import Activity
 from penstock.control.instances.operation_settings import Elsewhere, OperationSettings
-from penstock.control.lock import StateDirLock
 from penstock.control.ports import CapacityWanted, ModelCounted, RoutePublisher
 from penstock.control.reconcile.hosted import HostedSeen, seen_of
 from penstock.control.reconcile.reconciler import ReconcilerDriver
 from penstock.control.reconcile.views import InstanceView, instance_view
-from penstock.control.state_dir import make_private
+from penstock.control.state_dir import StateDirLock, make_private
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.control.store.target_model_record import TargetModelRecord

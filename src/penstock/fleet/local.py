@@ -30,13 +30,12 @@ from penstock.core.machine.stopped import GUEST_LOOKS_MAX
 from penstock.errors import InternalError, NotNowError, logged
 from penstock.fleet import guest_end, guest_start
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
-from penstock.fleet.log_file import LOG_BYTES_MAX, append, open_log, put_aside
 from penstock.fleet.machine import cpu_s
-from penstock.fleet.output_pipe import OutputPipe
+from penstock.fleet.output_pipe import LOG_BYTES_MAX, OutputPipe, append, open_log, put_aside
 from penstock.fleet.spares import Spares
 from penstock.metrics.item_failures import apart
 from penstock.runtimes.environment import for_instances, with_huge_pages
-from penstock.runtimes.workers.stopped import StoppedWatch
+from penstock.runtimes.workers.supervised import StoppedWatch
 
 #: sun_path holds 108 bytes on Linux, 104 on macOS, with the final zero.
 _SOCKET_PATH_BYTES_MAX: Final = 100

@@ -22,7 +22,7 @@ import uvloop
 
 from penstock import scheduling, signals
 from penstock.errors import PenstockError
-from penstock.fleet.identity import contexts, names
+from penstock.fleet.identity import contexts
 from penstock.instance import session_reaper, spare
 from penstock.instance.memory.limit import LOOK_EVERY_S, MemoryLimit, be_ended_first
 from penstock.instance.memory.use import MemoryUse
@@ -59,7 +59,7 @@ def main() -> int:
         if settings.identity is not None:
             from penstock.artifacts.sources import server_files  # noqa: PLC0415 - not of this machine's
 
-            server_files.tell(contexts.dialling(settings.identity), names.SERVER)
+            server_files.tell(contexts.dialling(settings.identity), contexts.SERVER)
         return int(uvloop.run(_serve(settings)))
     except PenstockError as error:
         print(f"error[{error.code}]: {error.message}", file=sys.stderr)

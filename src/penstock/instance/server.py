@@ -41,15 +41,14 @@ import orjson
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import CallerError, ModelError, PenstockError, logged
-from penstock.fleet.identity import contexts, greeting
+from penstock.fleet.identity import contexts, dial
 from penstock.instance import replies, spare
 from penstock.instance.adapters import Adapters
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
 from penstock.instance.engines.adapters import AdapterCopy
-from penstock.instance.engines.lane_events import LaneEvents
-from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.lane_threads import LaneEvents, LaneThreads
 from penstock.instance.in_flight_counts import InFlightCounts
 from penstock.instance.loading.adapter import LoadedAdapter
 from penstock.instance.loading.call import LoadCall
@@ -112,7 +111,7 @@ class InstanceServer:
         self._server: asyncio.AbstractServer | None = None
         self._parent = os.getppid()
         #: what those who came in over a network hear first
-        self.greeting = greeting.hello(settings.instance_id)
+        self.greeting = dial.hello(settings.instance_id)
         self._gateways: frozenset[int] = frozenset()  #: processes
 
     async def listen(self) -> str:

@@ -18,8 +18,8 @@ from penstock.clock import Clock
 from penstock.core.machine.room import MachineCapacity
 from penstock.errors import PenstockError
 from penstock.fleet.machine import this_machine
-from penstock.metrics.counts.publishing import ALWAYS, Publishing
 from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.counts.window_metrics import ALWAYS, Publishing
 from penstock.metrics.item_failures import apart
 from penstock.metrics.series.snapshot import Snapshot, load
 from penstock.metrics.series.store import MetricStore

@@ -20,8 +20,8 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
-from penstock.core.traffic.answers import NO_REGION_SERVES, HeldForRegion, Refused, Sent
 from penstock.core.traffic.health import SERVING, SLOW_START
+from penstock.core.traffic.spec import NO_REGION_SERVES, HeldForRegion, Refused, Sent
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.deadlines import Deadlines
 from penstock.gateway.dispatch.draining import DrainWatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from penstock.clock import Clock
-from penstock.core.traffic.answers import Refused, Sent
+from penstock.core.traffic.spec import Refused, Sent
 from penstock.gateway.timers import Timers
 from penstock.orchestrator.passage import Passage
 from penstock.orchestrator.table import EndpointTraffic, TrafficTable

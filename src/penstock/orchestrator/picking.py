@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.traffic.answers import NO_REGION_SERVES, HeldForRegion, Refused, Sent
+from penstock.core.traffic.spec import NO_REGION_SERVES, HeldForRegion, Refused, Sent
 from penstock.orchestrator.passage import Passage
 from penstock.orchestrator.table import TrafficTable
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.traffic.answers import NO_REGION_SERVES, Refused
+from penstock.core.traffic.spec import NO_REGION_SERVES, Refused
 from penstock.errors import CallerError, NotNowError, PenstockError
 
 _NO_ROOM = {

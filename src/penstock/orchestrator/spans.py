@@ -12,8 +12,7 @@ from typing import Any, Final
 from penstock.clock import Clock
 from penstock.core.request import trace_context
 from penstock.errors import ModelError
-from penstock.gateway.tracing.span_export import CLIENT, SERVER, SpanExport
-from penstock.gateway.tracing.spans import HELD_S_MIN
+from penstock.gateway.tracing.spans import CLIENT, HELD_S_MIN, SERVER, SpanExport
 from penstock.orchestrator.passage import Passage
 from penstock.orchestrator.tracing import Attempt, TracedPassage
 

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from penstock.clock import Clock
 from penstock.core.traffic.router import TrafficRouter
-from penstock.core.traffic.seen import RegionSeen
-from penstock.core.traffic.spec import TrafficSpec
+from penstock.core.traffic.spec import RegionSeen, TrafficSpec
 from penstock.orchestrator.regions_file import Regions
 
 #: Of the router without a name: what it sends costs a region next to nothing.

@@ -15,13 +15,15 @@ from penstock.artifacts.files.budget import Budget
 from penstock.errors import CallerError
 from penstock.packaging import manifest
 from penstock.packaging.archive import (
+    BYTES_MAX,
+    SECONDS_MAX,
     PackedFile,
+    contents,
     digest_of,
     file_sha256,
     packed_files,
     write_archive,
 )
-from penstock.packaging.contents import BYTES_MAX, SECONDS_MAX, contents
 from penstock.packaging.manifest import Manifest, Package
 from penstock.packaging.package_spec import PackageSpec
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.core.jobs.spans import is_parquet
 from penstock.core.jobs.spec import (
     INPUT,
     LINE,
@@ -16,6 +15,7 @@ from penstock.core.jobs.spec import (
     SINGLE_RECORD,
     TF_RECORD,
     TransformSpec,
+    is_parquet,
 )
 from penstock.errors import CallerError, ModelError
 from penstock.records.formats import record_io, tf_record

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 from penstock.artifacts.files.paths import safe_path, shown
 from penstock.artifacts.sources.source import ArtifactSettings
-from penstock.core.jobs.spans import is_parquet
-from penstock.core.jobs.spec import DataProcessing, InputObject, Span, TransformOutput
+from penstock.core.jobs.spec import DataProcessing, InputObject, Span, TransformOutput, is_parquet
 from penstock.errors import CallerError
 from penstock.records.committed import Parts
 from penstock.records.objects.places import canonical, place_of

@@ -23,8 +23,7 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from penstock.artifacts.files.budget import disk_errors
-from penstock.core.jobs.spans import is_parquet
-from penstock.core.jobs.spec import LINE, Span, TransformOutput
+from penstock.core.jobs.spec import LINE, Span, TransformOutput, is_parquet
 from penstock.durable_files import sync
 from penstock.errors import InternalError
 

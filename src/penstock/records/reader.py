@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.artifacts.sources.source import ArtifactSettings, shown_uri
-from penstock.core.jobs.spans import is_parquet
 from penstock.core.jobs.spec import (
     GZIP,
     LINE,
@@ -16,6 +15,7 @@ from penstock.core.jobs.spec import (
     InputObject,
     Span,
     TransformInput,
+    is_parquet,
 )
 from penstock.errors import PenstockError
 from penstock.records.formats import record_io, tf_record

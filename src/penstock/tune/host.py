@@ -21,7 +21,7 @@ from penstock.errors import ModelError
 from penstock.instance.memory.process_usage import tree_pids
 from penstock.sim.service import ServiceSpec
 from penstock.tune.live import LiveServer
-from penstock.tune.settings import Setting
+from penstock.tune.search import Setting
 
 _ROUNDS = 3
 _ROUND_S = 1.0

@@ -25,8 +25,7 @@ from penstock.artifacts.description.description import ModelDescription
 from penstock.errors import ModelError
 from penstock.sim.outcome import percentile
 from penstock.tune.load import open_loop
-from penstock.tune.search import SearchPoint
-from penstock.tune.settings import Setting
+from penstock.tune.search import SearchPoint, Setting
 
 _START_S_MAX = 120.0
 _STOP_S_MAX = 15.0

@@ -3,6 +3,8 @@
 Latency counts from the moment a request was due, so a server that stalls is charged for the wait
 (Tene's "coordinated omission"), and so is a load generator that is late. Only status lines are
 looked at; answers are checked before a run, once.
+
+A request of a given length for the live verification, made from the model's description.
 """
 
 from __future__ import annotations
@@ -12,8 +14,15 @@ import random
 import time
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import httptools
+import orjson
+
+from penstock.artifacts.description.description import ModelDescription, TensorSpec
+from penstock.runtimes.tokenizer_file import open_tokenizer_file
+from penstock.tune.measure import inputs_of
 
 _CONNECTIONS = 64
 _PATIENCE_S = 5.0
@@ -129,3 +138,29 @@ async def open_loop(
     for connection in connections:
         connection.close()
     return Figures(sent, len(latencies_s), seconds, latencies_s)
+
+
+_WORD = "a "
+
+
+def body_of(
+    model_dir: Path, description: ModelDescription, inputs: tuple[TensorSpec, ...], tokens: int
+) -> bytes:
+    """JSON for one row: a text of about `tokens` tokens, or tensors with free dimensions of it."""
+    if description.tokenizer is not None:
+        text = _text(model_dir, description.tokenizer.file, tokens)
+        paired = description.task == "pair-classification"
+        value: Any = {"text": text[: len(text) // 2], "text_pair": text} if paired else text
+        return orjson.dumps({"inputs": value})
+    tensors = inputs_of(inputs, 1, tokens)
+    rows = {name: array.tolist() for name, array in tensors.items()}
+    return orjson.dumps({"inputs": rows if len(rows) > 1 else next(iter(rows.values()))})
+
+
+def _text(model_dir: Path, tokenizer_file: str, tokens: int) -> str:
+    """Words until the tokenizer makes `tokens` of them, or one token per word at most."""
+    tokenizer = open_tokenizer_file(model_dir, tokenizer_file)
+    words = 1
+    while words < tokens and len(tokenizer.encode(_WORD * (words + 1)).ids) <= tokens:
+        words += 1
+    return (_WORD * words).strip()

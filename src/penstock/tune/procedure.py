@@ -21,16 +21,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.artifacts.description.description import ModelDescription
-from penstock.compile.proof.measure import cores
+from penstock.compile.proof.proof import cores
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
 from penstock.sim.service import ServiceSpec
-from penstock.tune.bodies import body_of
 from penstock.tune.host import HostCost, measure_host
 from penstock.tune.live import LiveServer, serving
+from penstock.tune.load import body_of
 from penstock.tune.measure import MeasuredTimes, check_tunable, measure
-from penstock.tune.search import SearchPoint, SearchResult, likely_rps, simulate, sustainable
-from penstock.tune.settings import Setting, lane_choices, row_choices, with_delays
+from penstock.tune.search import (
+    SearchPoint,
+    SearchResult,
+    Setting,
+    lane_choices,
+    likely_rps,
+    row_choices,
+    simulate,
+    sustainable,
+    with_delays,
+)
 
 _MEASURE_SHARE = 0.3
 _TWIN_SHARE = 0.2

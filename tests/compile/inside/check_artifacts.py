@@ -18,7 +18,7 @@ from served import Served, transformers_answer
 from penstock.compile import serving
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
-from penstock.compile.encoder.encoder_graph import encoder_graph
+from penstock.compile.encoder.encoder import encoder_graph
 from penstock.compile.encoder.encoder_plan import plan_encoder
 from penstock.compile.graphs.lowering import lower_exported
 from penstock.compile.serving import compile_for_serving, needs_compiling

@@ -16,8 +16,7 @@ import torch
 
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
-from penstock.compile.proof.proof_samples import BYTES_MAX, FILE, read_samples
-from penstock.compile.proof.samples import TEXTS
+from penstock.compile.proof.samples import BYTES_MAX, FILE, TEXTS, read_samples
 from penstock.errors import CallerError
 from penstock.runtimes.processor import instruction_set_here
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch_artifacts import context, export, in_program, tampered
 
-from penstock.artifacts.detection.detect_pt2_rules import check_program
+from penstock.artifacts.detection.detect_pt2 import check_program
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.loader import load_tensor_runtime
 

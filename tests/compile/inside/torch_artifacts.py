@@ -18,7 +18,7 @@ from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.description import Batching, Tokenizer
 from penstock.artifacts.detection.detect import detect
 from penstock.compile.contract import Options
-from penstock.compile.encoder.encoder_graph import encoder_graph
+from penstock.compile.encoder.encoder import encoder_graph
 from penstock.compile.encoder.encoder_plan import plan_encoder
 from penstock.compile.graphs.lowering import lower_exported
 from penstock.compile.targets import TARGETS

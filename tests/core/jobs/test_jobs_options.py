@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.jobs.options import TransformOptions, options_of
+from penstock.core.jobs.container import TransformOptions, options_of
 from penstock.errors import CallerError
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.jobs.stuck import Stuck
+from penstock.core.jobs.progress import Stuck
 
 
 def test_pauses_double_up_to_half_a_minute() -> None:

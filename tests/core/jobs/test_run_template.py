@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.control.zones import zone_of
-from penstock.core.jobs.run_template import check, job_of
+from penstock.core.jobs.schedules import check, job_of
 from penstock.errors import CallerError
 
 UTC_ZONE, BERLIN = zone_of("UTC"), zone_of("Europe/Berlin")

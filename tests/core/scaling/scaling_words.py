@@ -8,8 +8,8 @@ from penstock.core.alarms.spec import ALARM, AlarmFired, AlarmSpec
 from penstock.core.scaling.actions import Action, SetCapacity
 from penstock.core.scaling.machine import TargetScaler
 from penstock.core.scaling.observed import LoadObserved
-from penstock.core.scaling.resource import VARIANT
 from penstock.core.scaling.spec import (
+    VARIANT,
     Policy,
     ScalableTargetSpec,
     ScalingSpec,

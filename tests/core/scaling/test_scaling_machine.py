@@ -16,7 +16,7 @@ from tests.core.scaling.scaling_words import (
 
 from penstock.core.scaling.actions import SetCapacity, SettleActivity, TellNotScaled
 from penstock.core.scaling.activity import NotScaled
-from penstock.core.scaling.cooldown import Scaled
+from penstock.core.scaling.choose import Scaled
 from penstock.core.scaling.spec import Suspended
 
 OUT_CAUSE = "monitor alarm track-AlarmHigh in state ALARM triggered policy track"

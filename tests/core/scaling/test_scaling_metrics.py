@@ -6,15 +6,15 @@ import pytest
 
 from penstock.core.alarms.spec import MetricQuery, MetricStat
 from penstock.core.scaling.metrics import PREDEFINED, query_of, tracking_alarms
-from penstock.core.scaling.resource import (
+from penstock.core.scaling.spec import (
     COMPONENT,
     VARIANT,
+    AlarmPeriods,
     ComponentId,
     VariantId,
     parse,
     words_of,
 )
-from penstock.core.scaling.spec import AlarmPeriods
 
 ALL = VariantId("chat", "all")
 

@@ -11,7 +11,7 @@ POST   /admin/schedules/{name}/run-now  beside the schedule; refused while a run
 
 Members of the body: `expression` (cron(...), rate(...) or at(...)), `time_zone` (UTC), `missed`
 (skip, run-once or run-all), `overlap`, `paused`, `starts` and `ends` (seconds since the epoch), and
-`job`: members of CreateTransformJob, with placeholders (`core/jobs/run_template.py`).
+`job`: members of CreateTransformJob, with placeholders (`core/jobs/schedules.py`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.api.autoscaling import paging
+from penstock.api.autoscaling import parts
 from penstock.api.autoscaling.context import AutoscalingContext, check_filters
 from penstock.control.scaling import calls
 from penstock.control.scaling.records import ActivityRecord
@@ -19,8 +19,8 @@ async def describe_scaling_activities(
 ) -> dict[str, Any]:
     """The newest first; those that changed nothing only where they are asked for."""
     check_filters(params)
-    size = paging.size_of(params, _PAGE)
-    place = paging.place_of(params)
+    size = parts.size_of(params, _PAGE)
+    place = parts.place_of(params)
     if place is not None and not (place.isascii() and place.isdigit() and len(place) < 19):
         raise AwsError("InvalidNextTokenException", "The NextToken is invalid.")
     found = await context.database.call(
@@ -33,7 +33,7 @@ async def describe_scaling_activities(
     )
     answer: dict[str, Any] = {"ScalingActivities": [_described(one) for one in found[:size]]}
     if len(found) > size:
-        answer["NextToken"] = paging.token_of(params, str(found[size - 1].number))
+        answer["NextToken"] = parts.token_of(params, str(found[size - 1].number))
     return answer
 
 

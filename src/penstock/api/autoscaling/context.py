@@ -9,7 +9,7 @@ from typing import Any, Final
 from penstock.clock import Clock
 from penstock.control.scaling.writing import Resources
 from penstock.control.store.store_thread import StoreThread
-from penstock.core.scaling import resource
+from penstock.core.scaling import spec as resource
 from penstock.core.scaling.spec import AlarmPeriods
 from penstock.wire.aws.errors import AwsError
 

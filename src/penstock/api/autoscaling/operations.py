@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from penstock.api.autoscaling import activities, policies, schedules, tags, targets
+from penstock.api.autoscaling import activities, policies, schedules, targets
 from penstock.api.aws import Operation
 
 OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
@@ -19,8 +19,8 @@ OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
         "PutScheduledAction": schedules.put_scheduled_action,
         "DescribeScheduledActions": schedules.describe_scheduled_actions,
         "DeleteScheduledAction": schedules.delete_scheduled_action,
-        "TagResource": tags.tag_resource,
-        "UntagResource": tags.untag_resource,
-        "ListTagsForResource": tags.list_tags_for_resource,
+        "TagResource": targets.tag_resource,
+        "UntagResource": targets.untag_resource,
+        "ListTagsForResource": targets.list_tags_for_resource,
     }
 )

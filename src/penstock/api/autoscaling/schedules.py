@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from penstock.api.autoscaling import paging
+from penstock.api.autoscaling import parts
 from penstock.api.autoscaling.context import (
     AutoscalingContext,
     check_filters,
@@ -106,7 +106,7 @@ async def describe_scheduled_actions(
         for one in await context.database.call(calls.schedules)
         if passes(params, one.resource_id, one.dimension) and (not names or one.name in names)
     ]
-    found, rest = paging.page(params, sorted(records, key=_key), _key, _PAGE)
+    found, rest = parts.page(params, sorted(records, key=_key), _key, _PAGE)
     return {"ScheduledActions": [_described(one) for one in found]} | rest
 
 

@@ -1,10 +1,13 @@
-"""RegisterScalableTarget, DescribeScalableTargets, DeregisterScalableTarget."""
+"""RegisterScalableTarget, DescribeScalableTargets, DeregisterScalableTarget.
+
+TagResource, UntagResource, ListTagsForResource: of scalable targets, by ARN.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.api.autoscaling import paging
+from penstock.api.autoscaling import parts
 from penstock.api.autoscaling.context import (
     AutoscalingContext,
     check_filters,
@@ -21,7 +24,8 @@ from penstock.control.scaling.records import (
     TargetRecord,
 )
 from penstock.control.store.records import TooManyTags
-from penstock.core.scaling.resource import VARIANT
+from penstock.control.store.store import Store
+from penstock.core.scaling.spec import VARIANT
 from penstock.wire.aws.errors import AwsError
 
 CAPACITY_MAX: Final = 100_000  #: nobody has as many; a shape without a bound has integers
@@ -93,7 +97,7 @@ async def describe_scalable_targets(
         for one in await context.database.call(calls.targets)
         if passes(params, one.spec.resource_id, one.spec.dimension)
     ]
-    found, rest = paging.page(params, records, lambda one: one.key, _PAGE)
+    found, rest = parts.page(params, records, lambda one: one.key, _PAGE)
     return {"ScalableTargets": [_described(one) for one in found]} | rest
 
 
@@ -138,3 +142,41 @@ def _described(record: TargetRecord) -> dict[str, Any]:
         },
         "ScalableTargetARN": record.arn,
     }
+
+
+async def tag_resource(context: AutoscalingContext, params: dict[str, Any]) -> dict[str, Any]:
+    arn = await _known(context, params)
+    try:
+        await context.database.call(Store.add_tags, arn, params["Tags"])
+    except TooManyTags as error:
+        raise AwsError(
+            "TooManyTagsException", error.message, members={"ResourceName": arn}
+        ) from error
+    context.changed()
+    return {}
+
+
+async def untag_resource(context: AutoscalingContext, params: dict[str, Any]) -> dict[str, Any]:
+    arn = await _known(context, params)
+    await context.database.call(Store.delete_tags, arn, params["TagKeys"])
+    context.changed()
+    return {}
+
+
+async def list_tags_for_resource(
+    context: AutoscalingContext, params: dict[str, Any]
+) -> dict[str, Any]:
+    arn = await _known(context, params)
+    return {"Tags": await context.database.call(Store.list_tags, arn)}
+
+
+async def _known(context: AutoscalingContext, params: dict[str, Any]) -> str:
+    """The ARN of a target. Raises ResourceNotFoundException."""
+    arn: str = params["ResourceARN"]
+    if not await context.database.call(calls.known_arn, arn):
+        raise AwsError(
+            "ResourceNotFoundException",
+            f"The specified resource doesn't exist: {arn}",
+            members={"ResourceName": arn},
+        )
+    return arn

@@ -14,10 +14,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.api.cloudwatch.context import CloudWatchContext
-from penstock.api.cloudwatch.large import SMALL_CHARS_MAX, SMALL_MAX, beside, turn
-from penstock.api.cloudwatch.paging import decode_token, encode_token
-from penstock.api.cloudwatch.queries import MetricRead, Query, parse_queries
-from penstock.api.cloudwatch.rules import period_fault, seconds, validation_error
+from penstock.api.cloudwatch.queries import (
+    SMALL_CHARS_MAX,
+    SMALL_MAX,
+    MetricRead,
+    Query,
+    beside,
+    parse_queries,
+    turn,
+)
+from penstock.api.cloudwatch.rules import (
+    decode_token,
+    encode_token,
+    period_fault,
+    seconds,
+    validation_error,
+)
 from penstock.errors import CallerError
 from penstock.metrics.math.estimate import Size, work_of
 from penstock.metrics.math.evaluate import Evaluator, Formula, too_large
@@ -34,7 +46,7 @@ from penstock.metrics.math.search import parse_search
 from penstock.metrics.math.time_series import TimeSeries
 from penstock.metrics.series.reading import read_statistic
 from penstock.metrics.series.series import MetricName
-from penstock.metrics.series.statistic_names import SIMPLE, parse_statistic
+from penstock.metrics.series.statistics import SIMPLE, parse_statistic
 
 DATAPOINTS_MAX: Final = 100_800
 SEARCHES_MAX: Final = 5

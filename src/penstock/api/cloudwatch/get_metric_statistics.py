@@ -15,8 +15,7 @@ from penstock.api.cloudwatch.rules import (
 from penstock.errors import CallerError
 from penstock.metrics.series.reading import read_units
 from penstock.metrics.series.series import MetricName
-from penstock.metrics.series.statistic_names import SIMPLE, Compute, parse_statistic
-from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.statistics import SIMPLE, Compute, StatisticSet, parse_statistic
 
 DATAPOINTS_MAX: Final = 1440
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import Any, Final
 
 from penstock.api.cloudwatch.context import CloudWatchContext
-from penstock.api.cloudwatch.paging import decode_token, encode_token
+from penstock.api.cloudwatch.rules import decode_token, encode_token
 from penstock.metrics.series.series import DAY_S, HOUR_S, MetricName
 
 PAGE_METRICS_MAX: Final = 500

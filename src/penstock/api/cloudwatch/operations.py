@@ -13,8 +13,11 @@ from penstock.api.cloudwatch.alarms.change import (
     delete_alarms,
     disable_alarm_actions,
     enable_alarm_actions,
+    list_tags_for_resource,
     put_composite_alarm,
     set_alarm_state,
+    tag_resource,
+    untag_resource,
 )
 from penstock.api.cloudwatch.alarms.describe import (
     describe_alarm_history,
@@ -22,11 +25,6 @@ from penstock.api.cloudwatch.alarms.describe import (
     describe_alarms_for_metric,
 )
 from penstock.api.cloudwatch.alarms.put_metric_alarm import put_metric_alarm
-from penstock.api.cloudwatch.alarms.tags import (
-    list_tags_for_resource,
-    tag_resource,
-    untag_resource,
-)
 from penstock.api.cloudwatch.context import CloudWatchContext
 from penstock.api.cloudwatch.get_metric_data import get_metric_data
 from penstock.api.cloudwatch.get_metric_statistics import get_metric_statistics

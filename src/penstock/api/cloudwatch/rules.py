@@ -2,13 +2,19 @@
 
 Types, required members, lengths and enums were checked against the service model before an
 operation is called; here are the rules that the model can't say.
+
+NextToken: where the last page ended, tied to the request that it belongs to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import hashlib
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final
+
+import orjson
 
 from penstock.wire.aws.errors import AwsError
 
@@ -77,3 +83,36 @@ def dimensions_of(rows: Iterable[dict[str, Any]] | None, at: str) -> tuple[tuple
                 f"The value {name} for parameter {at}.member.{number}.Name must not begin with ':'."
             )
     return tuple(sorted(pairs))
+
+
+def encode_token(params: dict[str, Any], place: list[Any]) -> str:
+    """A token that continues the request `params` at `place`."""
+    return base64.urlsafe_b64encode(orjson.dumps([_digest(params), place])).decode()
+
+
+def decode_token(
+    params: dict[str, Any], *, code: str, fits: Callable[[Any], bool]
+) -> list[Any] | None:
+    """The place to go on from; None on the first page.
+
+    A token is not a secret: `fits` says whether what it holds is a place at all.
+
+    Raises:
+        AwsError: `code`: not a token of ours, or of another request.
+    """
+    token = params.get("NextToken")
+    if not token:
+        return None
+    try:
+        digest, place = orjson.loads(base64.urlsafe_b64decode(token.encode("ascii")))
+    except (ValueError, TypeError):
+        digest, place = "", None
+    if digest != _digest(params) or not fits(place):
+        raise AwsError(code, "The NextToken is invalid, or belongs to another request.")
+    return list(place)
+
+
+def _digest(params: dict[str, Any]) -> str:
+    same = {name: value for name, value in params.items() if name != "NextToken"}
+    data = orjson.dumps(same, option=orjson.OPT_SORT_KEYS, default=str)
+    return hashlib.blake2b(data, digest_size=9).hexdigest()

@@ -32,8 +32,7 @@ from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock
 from penstock.config import ServerConfig
-from penstock.control.alarms.driver import AlarmsDriver
-from penstock.control.alarms.explain import explained
+from penstock.control.alarms.driver import AlarmsDriver, explained
 from penstock.control.database.leader_table import Term
 from penstock.control.instances.operation_settings import Elsewhere
 from penstock.control.metric_history import MetricHistory

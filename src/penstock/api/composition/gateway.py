@@ -26,8 +26,7 @@ from penstock import scheduling, signals
 from penstock.api.access import KeyAuthenticator
 from penstock.api.app import build_refusal
 from penstock.api.aws import AwsFrontDoor
-from penstock.api.composition.far import OP, FarModels
-from penstock.api.composition.front import Front
+from penstock.api.composition.front import OP, FarModels, Front
 from penstock.api.telemetry import Telemetry
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import SystemClock
@@ -38,13 +37,12 @@ from penstock.core.routing.sessions import LOST
 from penstock.errors import CallerError, PenstockError
 from penstock.fleet.identity import contexts
 from penstock.gateway.channel.channel import Channel, open_channel
-from penstock.gateway.channel.messages import Json
-from penstock.gateway.channel.routes_json import routes_from
+from penstock.gateway.channel.messages import Json, routes_from
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.link import FrameLink
 from penstock.gateway.dispatch.shared_sessions import SessionBook
-from penstock.gateway.http import descriptors
+from penstock.gateway.http import listener
 from penstock.gateway.http.proxy import ProxyApp
 from penstock.gateway.timers import LoopTimers
 from penstock.metrics.counts.registry import MetricRegistry
@@ -337,7 +335,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    descriptors.raise_limit()
+    listener.raise_limit()
     scheduling.wait_for_messages()
     uvloop.run(_serve(int(sys.argv[1])))
 

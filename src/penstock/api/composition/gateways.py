@@ -11,13 +11,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.api.composition import far
+from penstock.api.composition import front
 from penstock.api.composition.control_side import ControlSide
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock
 from penstock.config import ServerConfig
-from penstock.control.gateways.group import GatewayGroup
-from penstock.control.gateways.waiting import WaitingSums
+from penstock.control.gateways.group import GatewayGroup, WaitingSums
 from penstock.errors import CallerError
 from penstock.gateway.channel.messages import Json
 from penstock.gateway.dispatch.dispatcher import Dispatcher
@@ -117,8 +116,8 @@ class Gateways:
         if op == "find-session":
             found = self._dispatcher.sessions.find(fields["endpoint"], fields["session"])
             return {"found": found}
-        if op == far.OP:
-            return await far.answer(self._control.models, self._control.targets, fields)
+        if op == front.OP:
+            return await front.answer(self._control.models, self._control.targets, fields)
         raise CallerError("unknown-operation", f"there is no {op!r}")
 
     def _session(self, name: str, *, endpoint: str, session: str, copy: int | None) -> None:

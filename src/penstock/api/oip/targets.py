@@ -4,19 +4,57 @@ Their names are `endpoint:target`. Whether one is ready the gateway knows from i
 loaded, and a call to one that is not loads it. What one takes and gives only its hosts know, since
 it was loaded there; that is asked of them and kept for a moment (`_KEPT_S`), which is shorter than
 hosts take to notice that an artifact was replaced. Asking loads nothing.
+
+Answers that are asked for again and again, made once for all who ask at the same time.
+
+Each is kept for a moment: what strangers ask often must not be asked of hosts and buckets as often.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from penstock.api.model_names import ModelName
-from penstock.api.oip.kept_answers import KeptAnswers
-from penstock.control.target_model_rows import Row
-from penstock.control.target_models import TargetModelPage, TargetModels
+from penstock.clock import Clock
+from penstock.control.target_models import Row, TargetModelPage, TargetModels
 from penstock.errors import CallerError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
+
+Answer = TypeVar("Answer")
+
+
+class KeptAnswers(Generic[Answer]):
+    """At most `count_max`, each for `seconds`; the oldest go first. Errors are not kept."""
+
+    def __init__(self, clock: Clock, *, seconds: float, count_max: int) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._count_max = count_max
+        self._held: dict[Any, tuple[float, asyncio.Task[Answer]]] = {}  #: key -> (asked at, answer)
+
+    async def get(self, key: Any, make: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+        """Raises what `make` raises."""
+        now = self._clock.monotonic()
+        asked_at, task = self._held.get(key, (0.0, None))
+        fresh = task is not None and (
+            not task.done()
+            or (now < asked_at + self._seconds and not task.cancelled() and not task.exception())
+        )
+        if task is None or not fresh:
+            self._held.pop(key, None)
+            if len(self._held) >= self._count_max:
+                del self._held[next(iter(self._held))]
+            task = asyncio.get_running_loop().create_task(make())
+            self._held[key] = now, task
+        # One who goes away must not take the answer from the others.
+        return await asyncio.shield(task)
+
+    def forget(self, key: Any) -> None:
+        """What is kept is not true any more."""
+        self._held.pop(key, None)
+
 
 _KEPT_S: Final = 2.0
 _KEPT_MAX: Final = 1024

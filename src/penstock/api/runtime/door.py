@@ -15,7 +15,7 @@ from penstock.api.answering import CallResponder, header_value, kept
 from penstock.api.runtime import request
 from penstock.api.runtime.asynchronous import AsyncDoor
 from penstock.api.runtime.errors import RuntimeErrors
-from penstock.api.runtime.sessions import FindSession, SessionHeaders
+from penstock.api.runtime.request import FindSession, SessionHeaders
 from penstock.api.runtime.stream import EventStreamResponder
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher

@@ -9,7 +9,7 @@ from penstock.api.sagemaker.async_inference import check_async_inference
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
 from penstock.api.sagemaker.deployments import check_config
 from penstock.api.sagemaker.instance_pools import model_names
-from penstock.api.sagemaker.listing import list_query, page_of
+from penstock.api.sagemaker.names import list_query, page_of
 from penstock.control.store.records import AlreadyExists, NotFound
 from penstock.control.store.store import Store
 

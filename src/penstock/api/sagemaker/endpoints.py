@@ -15,8 +15,8 @@ from penstock.api.sagemaker.async_inference import async_config
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
 from penstock.api.sagemaker.deployments import deployment, metrics_config
 from penstock.api.sagemaker.instance_pools import model_names, pool_summaries
-from penstock.api.sagemaker.listing import list_query, page_of
 from penstock.api.sagemaker.managed_scaling import managed_instance_scaling
+from penstock.api.sagemaker.names import list_query, page_of
 from penstock.api.sagemaker.routing_config import routing_config
 from penstock.control.store.records import (
     AlreadyExists,

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.api.sagemaker import names, security_members
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
 from penstock.api.sagemaker.deployments import model_source
-from penstock.api.sagemaker.listing import list_query, page_of
+from penstock.api.sagemaker.names import list_query, page_of
 from penstock.control.store.records import AlreadyExists, NotFound
 from penstock.control.store.store import Store
 

@@ -1,7 +1,14 @@
-"""Names, ARNs and the error texts that clients search for (waiters and SDKs match them)."""
+"""Names, ARNs and the error texts that clients search for (waiters and SDKs match them).
+
+The parameters that all List operations share, as a query of the store.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.control.store.records import ListQuery
 from penstock.wire.aws.errors import AwsError
 
 #: Resource type in ARNs -> the words of AWS's error texts.
@@ -42,3 +49,24 @@ def parse_arn(text: str) -> tuple[str, str]:
     if parts[:3] != ["arn", "aws", "sagemaker"] or kind not in WORDS or not slash or not name:
         raise invalid(f"Invalid ARN: {text[:256]!r} is not the ARN of a model or an endpoint.")
     return kind, name
+
+
+def list_query(params: Mapping[str, Any]) -> ListQuery:
+    """SageMaker's defaults: newest first, ten a page."""
+    return ListQuery(
+        name_contains=params.get("NameContains", ""),
+        created_before=params.get("CreationTimeBefore"),
+        created_after=params.get("CreationTimeAfter"),
+        modified_before=params.get("LastModifiedTimeBefore"),
+        modified_after=params.get("LastModifiedTimeAfter"),
+        status_equals=params.get("StatusEquals", ""),
+        sort_by=params.get("SortBy", "CreationTime"),
+        sort_order=params.get("SortOrder", "Descending"),
+        max_results=params.get("MaxResults", 10),
+        next_token=params.get("NextToken", ""),
+    )
+
+
+def page_of(member: str, rows: list[dict[str, Any]], next_token: str) -> dict[str, Any]:
+    """A List result; NextToken only where there is a next page."""
+    return {member: rows} | ({"NextToken": next_token} if next_token else {})

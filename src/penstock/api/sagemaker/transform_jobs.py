@@ -3,21 +3,141 @@
 What can be known before any work is said by Create, as a ValidationException: a model or an input
 that is not there, an output that can't be written, a filter that is none. AWS accepts some of these
 and ends the job as Failed. There is no DeleteTransformJob, and no name is used twice.
+
+A CreateTransformJob request as a `TransformSpec`, the form that the job is carried out in.
+
+The model is copied into it: deleting it afterwards changes nothing for the job. What is not carried
+out is refused here, with what to do instead.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
 
-from penstock.api.sagemaker import names
+from penstock.api.sagemaker import names, security_members
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
-from penstock.api.sagemaker.listing import list_query, page_of
-from penstock.api.sagemaker.transform_specs import spec_of
+from penstock.api.sagemaker.deployments import model_source
+from penstock.api.sagemaker.names import invalid, list_query, page_of
 from penstock.control.store.records import AlreadyExists, NotFound
 from penstock.control.store.store import Store
+from penstock.core.deployment.deployment import ModelSource
+from penstock.core.jobs.container import PAYLOAD_MB_MAX, TransformOptions, options_of
+from penstock.core.jobs.spec import (
+    MANIFEST_FILE,
+    MIB,
+    MULTI_RECORD,
+    NONE,
+    S3_PREFIX,
+    DataProcessing,
+    TransformInput,
+    TransformOutput,
+    TransformSpec,
+)
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.records import JobNotRunning, JobRecord
 from penstock.wire.aws.errors import AwsError
+
+_PAYLOAD_MB_DEFAULT: Final = 6
+_INVOCATION_TIMEOUT_S: Final = 600.0
+_INVOCATION_RETRIES: Final = 3
+
+#: Members that a container decides where a job does not, and what they are here.
+_OF_CONTAINER: Final = (("BatchStrategy", "strategy"), ("MaxPayloadInMB", "payload_bytes_max"))
+
+Json = Mapping[str, Any]
+
+
+def spec_of(params: Json, model: Json, *, owner: str) -> TransformSpec:
+    """`model`: the request that made it. Raises ValidationException, and CallerError
+    (`transform-option`)."""
+    security_members.check("CreateTransformJob", params)
+    options, environment = options_of(params.get("Environment") or {})
+    resources, client = params["TransformResources"], params.get("ModelClientConfig") or {}
+    if not str(resources["InstanceType"]).startswith("ml."):
+        raise invalid(f"InstanceType {resources['InstanceType']!r} is unknown.")
+    payload_mb = params.get("MaxPayloadInMB", _PAYLOAD_MB_DEFAULT)
+    concurrency = params.get("MaxConcurrentTransforms", 0)
+    _check_payload(payload_mb, concurrency)
+    return TransformSpec(
+        job=params["TransformJobName"],
+        model=_model(model, environment),
+        instance_type=resources["InstanceType"],
+        instance_count=resources["InstanceCount"],
+        input=_input(params["TransformInput"], options),
+        output=_output(params["TransformOutput"]),
+        processing=_processing(params.get("DataProcessing") or {}),
+        strategy=params.get("BatchStrategy", MULTI_RECORD),
+        payload_bytes_max=payload_mb * MIB,
+        unset=tuple(field for member, field in _OF_CONTAINER if member not in params),
+        concurrency_max=concurrency,
+        invocation_timeout_s=float(
+            client.get("InvocationsTimeoutInSeconds", _INVOCATION_TIMEOUT_S)
+        ),
+        invocation_retries_max=client.get("InvocationsMaxRetries", _INVOCATION_RETRIES),
+        refused_max=options.refused_max,
+        priority=options.priority,
+        cores_max=options.cores_max,
+        owner=owner,
+    )
+
+
+def _check_payload(payload_mb: int, concurrency: int) -> None:
+    if payload_mb > PAYLOAD_MB_MAX:
+        raise invalid(f"MaxPayloadInMB {payload_mb} must be at most {PAYLOAD_MB_MAX}.")
+    if payload_mb * concurrency > PAYLOAD_MB_MAX:
+        raise invalid(
+            f"MaxConcurrentTransforms ({concurrency}) times MaxPayloadInMB ({payload_mb}) must be"
+            f" at most {PAYLOAD_MB_MAX}."
+        )
+
+
+def _model(model: Json, environment: Mapping[str, str]) -> ModelSource:
+    """With the job's Environment over the model's own."""
+    source = model_source(model)
+    if source.multi_model:
+        raise invalid(
+            f"Model {source.model_name!r} has a container with Mode MultiModel: a transform job"
+            " names no target model. Create a model of the one that is meant."
+        )
+    merged = dict(source.environment) | dict(environment)
+    return replace(source, environment=tuple(sorted(merged.items())))
+
+
+def _input(given: Json, options: TransformOptions) -> TransformInput:
+    source = given["DataSource"]["S3DataSource"]
+    if source["S3DataType"] not in (S3_PREFIX, MANIFEST_FILE):
+        raise invalid(
+            f"S3DataType {source['S3DataType']!r} is not supported: use {S3_PREFIX} or"
+            f" {MANIFEST_FILE}."
+        )
+    return TransformInput(
+        uri=source["S3Uri"],
+        data_type=source["S3DataType"],
+        content_type=given.get("ContentType", ""),
+        compression=given.get("CompressionType", NONE),
+        split=given.get("SplitType", NONE),
+        columns=options.columns,
+    )
+
+
+def _output(given: Json) -> TransformOutput:
+    uri = given["S3OutputPath"]
+    if uri.startswith("https://"):
+        raise invalid("S3OutputPath must be an s3:// prefix or a file:// folder.")
+    return TransformOutput(
+        uri=uri, accept=given.get("Accept", ""), assemble=given.get("AssembleWith", NONE)
+    )
+
+
+def _processing(given: Json) -> DataProcessing:
+    return DataProcessing(
+        input_filter=given.get("InputFilter") or "$",
+        output_filter=given.get("OutputFilter") or "$",
+        join=given.get("JoinSource", NONE),
+    )
+
 
 KIND = "transform-job"
 PROGRESS = "PenstockProgress"

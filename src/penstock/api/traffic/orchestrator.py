@@ -1,4 +1,7 @@
-"""`penstock orchestrator` put together: a gateway whose targets are regions."""
+"""`penstock orchestrator` put together: a gateway whose targets are regions.
+
+The access keys of an orchestrator: those of its own state directory, followed while it runs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from penstock.api.access import KeyAuthenticator, check_binding
@@ -14,24 +18,28 @@ from penstock.api.oip.http import PREFIX as OIP_PREFIX
 from penstock.api.openai.request import PREFIX as OPENAI_PREFIX
 from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
 from penstock.api.telemetry import Telemetry
-from penstock.api.traffic.app import build_traffic_app
+from penstock.api.traffic.app import TrafficPage, build_traffic_app
 from penstock.api.traffic.doors import (
     INTEREST,
     OipTrafficDoor,
     OpenAiTrafficDoor,
     RuntimeTrafficDoor,
 )
-from penstock.api.traffic.keys import FollowedKeys
-from penstock.api.traffic.metrics import TrafficPage
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
+from penstock.control.access.key_ring import KeyRing
+from penstock.control.access.keys import AccessKeys
+from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.request.host_gate import gate_for
+from penstock.errors import PenstockError
 from penstock.gateway.http.asgi import AsgiDoor
 from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.http.server import LAST_BYTES_S, tls_context
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
+from penstock.metrics import item_failures
 from penstock.orchestrator.forwarder import Forwarder
 from penstock.orchestrator.moving import EVERY_S as MOVE_EVERY_S
 from penstock.orchestrator.moving import MovingShares
@@ -43,6 +51,57 @@ from penstock.orchestrator.spans import TrafficSpans
 from penstock.orchestrator.stories import Stories
 from penstock.orchestrator.table import TrafficTable
 from penstock.orchestrator.tracing import TracingForwarder
+
+#: Keys made or deleted by `penstock keys` count within this time, as at a server.
+REFRESH_S: Final = 2.0
+
+
+class FollowedKeys:
+    """One ring that is read again and again."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        state_dir, url = config.state_dir, config.control.database
+        self._state_dir = state_dir
+        self._database = StoreThread(lambda: Store(state_dir, url))
+        self._ring = KeyRing()
+
+    async def open(self) -> KeyRing:
+        """The ring, the same object for ever. Raises what the store raises, and its `fault`."""
+        await self._database.open()
+        await self._refresh()
+        if self._ring.fault is not None:
+            raise self._ring.fault
+        if not len(self._ring):
+            log.warning("nobody can come in yet: make a key with 'penstock keys create'")
+        return self._ring
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def follow(self) -> None:
+        """Until it is cancelled."""
+        told = ""
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            try:
+                await self._refresh()
+                fault = self._ring.fault
+            except PenstockError as error:
+                fault = error
+            except Exception as error:
+                item_failures.note("keys", "reading them again", error)
+                fault = None
+            if fault is not None and fault.code != told:
+                log.warning("keys could not be read: %s: %s", fault.code, fault.message)
+            told = fault.code if fault is not None else ""
+
+    async def _refresh(self) -> None:
+        self._ring.take(await self._database.call(_read_ring, self._state_dir))
+
+
+def _read_ring(store: Store, state_dir: Path) -> KeyRing:
+    return AccessKeys(store, state_dir).ring()
+
 
 log = logging.getLogger(__name__)
 

@@ -6,24 +6,294 @@ become hard links of the unpacked file, so no symbolic link ever exists on disk 
 redirected by one. Set-user bits and write permission are dropped; the execute bit is kept.
 
 The formats are parsed by `tarfile` and `zipfile` in `readers.py`; the rules are here.
+
+Reads tar, tar.gz and zip as a stream of members, with nothing decided about them.
+
+`tarfile` and `zipfile` do the parsing. Around them stand the guards that they lack: no single read
+of a header may be huge, a tar file must have its end mark, a gzip stream its checksum, and every
+way in which a broken archive makes them fail becomes one `CallerError`. Members come in archive
+order and each must be read before the next is asked for.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import os
 import posixpath
 import shutil
-from collections.abc import Iterator
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
-from penstock.artifacts.archive.readers import ArchiveMember, archive_kind, tar_members, zip_members
 from penstock.artifacts.files.budget import Budget, disk_errors
 from penstock.artifacts.files.listing import CHUNK_BYTES
 from penstock.artifacts.files.paths import is_clutter, safe_path, shown
 from penstock.errors import CallerError
+
+#: Largest single read that a parser may ask for: an extended header or a zip directory. At 46 bytes
+#: and more per entry, 4 MiB of zip directory are under 100,000 members.
+HEADER_BYTES_MAX = 4 * 1024 * 1024
+#: All headers of a tar file together, names and padding among them: no file's content, so that the
+#: byte counts of the consumer never see them. 20,000 members with names of 1 KiB have 50 MiB.
+HEADERS_BYTES_MAX = 64 * 1024 * 1024
+#: Keys of pax's global headers, which tarfile copies for each member.
+GLOBAL_KEYS_MAX = 100
+LINK_BYTES_MAX = 4096
+_BLOCK = 512
+
+Kind = Literal["file", "folder", "symlink", "hardlink", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveMember:
+    """One entry of an archive, its name as written there."""
+
+    name: str
+    kind: Kind
+    read: Callable[[int], bytes] = lambda size: b""  #: at most `size` bytes; b"" at the end
+    link: str = ""  #: what a link names
+    executable: bool = False
+
+
+def archive_kind(path: Path) -> Literal["tar", "tar.gz", "zip", ""]:
+    """Tells by the first bytes, never by the name; "" is none of these."""
+    with open(path, "rb") as file:
+        head = file.read(_BLOCK)
+    if head.startswith(b"\x1f\x8b"):
+        return "tar.gz"
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return "zip"
+    if head[257:262] == b"ustar" or _is_old_tar(head):
+        return "tar"
+    return ""
+
+
+def _is_old_tar(head: bytes) -> bool:
+    """A tar header of the seventh edition has no magic, but it has a checksum."""
+    if len(head) < _BLOCK or not head[0]:
+        return False
+    try:
+        checksum = int(head[148:156].strip(b" \0"), 8)
+    except ValueError:
+        return False
+    return checksum == sum(head) - sum(head[148:156]) + 8 * 0x20
+
+
+def tar_members(file: BinaryIO, *, gzipped: bool, what: str) -> Iterator[ArchiveMember]:
+    """The members of a tar stream; raises `CallerError` where it is broken or cut short."""
+    with _parser_errors(what):
+        stream = _Forward(gzip.GzipFile(fileobj=file, mode="rb") if gzipped else file, what)
+        with tarfile.open(fileobj=stream, mode="r:", errorlevel=2) as archive:
+            while (info := archive.next()) is not None:
+                if len(archive.pax_headers) > GLOBAL_KEYS_MAX:
+                    raise _unreadable(what, f"more than {GLOBAL_KEYS_MAX} global headers")
+                yield _tar_member(archive, info, stream, what)
+                # tarfile keeps every header for lookups that nobody makes here.
+                archive.members.clear()  # type: ignore[attr-defined]
+        if stream.last_block.strip(b"\0") or len(stream.last_block) < _BLOCK:
+            raise _truncated(what, "it has no end mark, or garbage in a header's place")
+        stream.drain()  # gzip's checksum stands at the end of the stream
+
+
+def _tar_member(
+    archive: tarfile.TarFile, info: tarfile.TarInfo, stream: _Forward, what: str
+) -> ArchiveMember:
+    if info.isdir():
+        return ArchiveMember(info.name, "folder")
+    if info.issym():
+        return ArchiveMember(info.name, "symlink", link=info.linkname)
+    if info.islnk():
+        return ArchiveMember(info.name, "hardlink", link=info.linkname)
+    # A sparse file claims a size without having the bytes.
+    if (
+        not info.isreg()
+        or info.issparse()
+        or (content := archive.extractfile(info)) is None  # there is one for each of this kind
+    ):
+        return ArchiveMember(info.name, "other")
+    executable = bool(info.mode & stat.S_IXUSR)
+
+    def read(size: int) -> bytes:
+        data = content.read(size)
+        stream.content_bytes += len(data)
+        return data
+
+    return ArchiveMember(info.name, "file", read=_guarded(read, what), executable=executable)
+
+
+def _guarded(read: Callable[[int], bytes], what: str) -> Callable[[int], bytes]:
+    """Content is read by the consumer, outside the generator and its error handling."""
+
+    def guarded_read(size: int) -> bytes:
+        with _parser_errors(what):
+            return read(size)
+
+    return guarded_read
+
+
+class _Forward(io.RawIOBase):
+    """What tarfile reads from: forward only, in bounded steps, remembering the last block.
+
+    A gzip stream would be unpacked again from its start for a single step back.
+    """
+
+    def __init__(self, source: BinaryIO | gzip.GzipFile, what: str) -> None:
+        super().__init__()
+        self._source = source
+        self._what = what
+        self._position = 0
+        self.content_bytes = 0  #: of what was read; the rest are headers
+        self.last_block = b""
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence != io.SEEK_SET:
+            raise tarfile.ReadError("unexpected seek")
+        if offset < self._position:
+            raise tarfile.ReadError("a member points back into the archive")
+        while self._position < offset:
+            if not self._pull(min(offset - self._position, HEADER_BYTES_MAX)):
+                break
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or size < 0 or size > HEADER_BYTES_MAX:
+            raise _unreadable(self._what, f"a header of {size} bytes")
+        data = self._pull(size)
+        if self._position - self.content_bytes > HEADERS_BYTES_MAX + HEADER_BYTES_MAX:
+            raise _unreadable(self._what, f"more than {HEADERS_BYTES_MAX} bytes of headers")
+        if size == _BLOCK:
+            self.last_block = data
+        return data
+
+    def drain(self) -> None:
+        """Reads what follows the end mark: padding, of which no more than a header's bound."""
+        left = HEADER_BYTES_MAX
+        while left > 0:
+            data = self._pull(min(left, 1 << 16))
+            if not data:
+                return
+            left -= len(data)
+        raise _unreadable(self._what, "data after the end of the archive")
+
+    def _pull(self, size: int) -> bytes:
+        parts = []
+        left = size
+        while left:
+            data = self._source.read(left)
+            if not data:
+                break
+            parts.append(data)
+            left -= len(data)
+        data = b"".join(parts)
+        self._position += len(data)
+        return data
+
+
+def zip_members(file: BinaryIO, *, what: str) -> Iterator[ArchiveMember]:
+    """The members of a zip file; raises `CallerError` where it is broken or cut short."""
+    with _parser_errors(what), zipfile.ZipFile(_BoundedReads(file, what)) as archive:
+        for info in archive.infolist():
+            if info.flag_bits & 0x1:
+                raise _unreadable(what, f"the member {info.filename!r} is encrypted")
+            # The other methods unpack with memory of the archive's choice.
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise _unreadable(what, f"the member {info.filename!r} is not stored or deflated")
+            mode = info.external_attr >> 16
+            if info.is_dir():
+                yield ArchiveMember(info.filename, "folder")
+                continue
+            if mode and not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or not stat.S_IFMT(mode)):
+                yield ArchiveMember(info.filename, "other")
+                continue
+            with archive.open(info) as content:
+                if stat.S_ISLNK(mode):
+                    link = content.read(LINK_BYTES_MAX).decode()
+                    yield ArchiveMember(info.filename, "symlink", link=link)
+                else:
+                    yield ArchiveMember(
+                        info.filename,
+                        "file",
+                        read=_guarded(content.read, what),
+                        executable=bool(mode & stat.S_IXUSR),
+                    )
+
+
+class _BoundedReads(io.RawIOBase):
+    """A seekable file of which no single read may be huge: zipfile takes its directory in one."""
+
+    def __init__(self, source: BinaryIO, what: str) -> None:
+        super().__init__()
+        self._source = source
+        self._what = what
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._source.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._source.tell()
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or size < 0:
+            size = HEADER_BYTES_MAX
+        if size > HEADER_BYTES_MAX:
+            raise _unreadable(self._what, f"a directory of {size} bytes")
+        return self._source.read(size)
+
+
+@contextmanager
+def _parser_errors(what: str) -> Iterator[None]:
+    """Every way in which the parsers fail on bad bytes, as one error; anything else is our bug."""
+    try:
+        yield
+    except EOFError as error:
+        raise _truncated(what, str(error) or "it ends early") from error
+    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile) as error:
+        text = str(error)
+        # A zip file is known by its first bytes here, so only its end can be missing.
+        if any(sign in text for sign in ("unexpected end", "truncated", "CRC", "not a zip file")):
+            raise _truncated(what, text) from error
+        raise _unreadable(what, text) from error
+    except (
+        zlib.error,
+        struct.error,
+        UnicodeError,
+        ValueError,
+        OverflowError,
+        IndexError,
+        KeyError,
+        NotImplementedError,
+        RecursionError,
+    ) as error:
+        raise _unreadable(what, f"{type(error).__name__}: {error}") from error
+
+
+def _truncated(what: str, cause: str) -> CallerError:
+    return CallerError(
+        "archive-truncated",
+        f"{what}: the archive is cut short or damaged: {cause[:200]}",
+        hint="Upload it again and compare its size and checksum with the original.",
+    )
+
+
+def _unreadable(what: str, cause: str) -> CallerError:
+    return CallerError(
+        "archive-unreadable",
+        f"{what}: the archive can't be read: {cause[:200]}",
+        hint="Pack it as .tar.gz (tar -czf model.tar.gz -C my_model .), .tar or .zip.",
+    )
+
 
 #: Below this size no ratio is suspicious: a few megabytes of zeros harm nobody.
 RATIO_FREE_BYTES = 64 * 1024 * 1024

@@ -20,8 +20,7 @@ from penstock.artifacts.description.yaml_keys import Keys
 from penstock.artifacts.description.yaml_tree import FILE_BYTES_MAX, read_tree
 from penstock.artifacts.files.budget import too_large
 from penstock.artifacts.files.paths import safe_path
-from penstock.core.models.builds import Build, BuildChoice, choose
-from penstock.core.models.instruction_sets import NAMES
+from penstock.core.models.instruction_sets import NAMES, Build, BuildChoice, choose
 from penstock.errors import CallerError
 
 FILE_NAME = "builds.yaml"

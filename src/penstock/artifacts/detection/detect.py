@@ -4,18 +4,30 @@ A builds.yaml says which folders may be meant. The first layout that fits decide
 code/inference.py, a Triton repository, OpenVINO IR, ONNX, a program of torch.export. Nothing is
 guessed beyond that: an artifact that fits none of them is refused with what was found and what is
 understood. Files are looked at, never executed or unpickled.
+
+The models that lie in a pipeline's artifact: folders that `model` steps of pipeline.yaml name.
+
+Only finds and describes them. Whatever else is wrong with the file is told by whoever reads it
+whole (`runtimes.pipeline.file`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.builds import chosen_build, read_builds
-from penstock.artifacts.description.description import RUNTIMES, Batching, ModelDescription
+from penstock.artifacts.description.description import (
+    RUNTIMES,
+    Batching,
+    ModelDescription,
+    ModelInside,
+)
+from penstock.artifacts.description.yaml_tree import read_tree
 from penstock.artifacts.detection.detect_pt2 import check_pt2
 from penstock.artifacts.detection.generation_layout import RUNTIMES as GENERATION_RUNTIMES
 from penstock.artifacts.detection.generation_layout import completed as completed_generation
@@ -29,11 +41,62 @@ from penstock.artifacts.detection.images import (
     not_mapped,
 )
 from penstock.artifacts.detection.layout_errors import layout_unknown
-from penstock.artifacts.detection.pipeline_models import models_of
 from penstock.artifacts.files.model_files import check_whole, find_model_file, inside
-from penstock.artifacts.triton import triton_models, triton_repository
+from penstock.artifacts.files.paths import safe_path, shown
+from penstock.artifacts.triton import triton_models
 from penstock.core.models.instruction_sets import demand
 from penstock.errors import CallerError
+
+
+def models_of(
+    root: Path, file: str, describe: Callable[[Path], tuple[ModelDescription, Path]]
+) -> tuple[ModelInside, ...]:
+    """`describe` is given a model's folder, and returns the one that its paths are relative to.
+
+    The name of such a model is its folder's path. Raises CallerError for one that is not there, or
+    wrong, or calls others itself.
+    """
+    found: dict[str, ModelInside] = {}
+    for folder in _folders(read_tree((root / file).read_bytes(), file)):
+        if folder in found:
+            continue
+        path = root / safe_path(folder, where=f"{file}: model.folder")
+        if not path.is_dir() or not path.resolve().is_relative_to(root.resolve()):
+            raise CallerError(
+                "artifact-incomplete",
+                f"{file}: model.folder is {shown(folder)}, and the artifact has no such folder",
+                hint="Name a folder that holds a model, relative to the artifact's root.",
+            )
+        try:
+            description, place = describe(path)
+        except CallerError as error:
+            raise CallerError(
+                error.code, f"model {shown(folder)}: {error.message}", hint=error.hint
+            ) from None
+        if description.runtime == "pipeline" or description.models:
+            raise CallerError(
+                "pipeline-invalid",
+                f"{file}: the model {shown(folder)} calls other models itself",
+                hint="Name those models in steps of this pipeline.",
+            )
+        relative = place.relative_to(root).as_posix()
+        found[folder] = ModelInside(name=folder, folder=relative, description=description)
+    return tuple(found.values())
+
+
+def _folders(tree: Any) -> list[str]:
+    steps = tree.get("steps") if isinstance(tree, dict) else None
+    models = [
+        step["model"]
+        for step in (steps if isinstance(steps, list) else [])
+        if isinstance(step, dict) and isinstance(step.get("model"), dict)
+    ]
+    return [
+        str(model["folder"])
+        for model in models
+        if isinstance(model.get("folder"), str) and model["folder"]
+    ]
+
 
 CODE = "code/inference.py"
 #: An ONNX file that declares its batch dimension may be joined up to here; nothing waits for it.
@@ -145,7 +208,7 @@ def _describe(
     code = _code_file(root, environment)
     if code and hint.kind != "triton":
         return _user_code(code, environment), root
-    folder = triton_repository.find_model_folder(root, environment)
+    folder = triton_models.find_model_folder(root, environment)
     if folder is not None:
         return triton_models.describe_entry(root, folder, runtime=wanted), folder
     file = find_model_file(root, _SUFFIXES.get(wanted, ()))

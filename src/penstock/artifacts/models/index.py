@@ -13,8 +13,13 @@ from typing import Any
 
 from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.files.listing import Listing
-from penstock.artifacts.models.layouts import is_model_file, is_model_folder, models_of
-from penstock.artifacts.models.names import checked, is_left_out
+from penstock.artifacts.models.names import (
+    checked,
+    is_left_out,
+    is_model_file,
+    is_model_folder,
+    models_of,
+)
 from penstock.artifacts.sources.object_store import listing_of, objects_below
 from penstock.core.request.storage_failures import errno_passes
 from penstock.errors import CallerError, NotNowError, PenstockError

@@ -4,10 +4,17 @@ A name is the path below the prefix, all of it, suffix included: the archive `a.
 folder `a` are two models with two names, and so are `A.tar.gz` and `a.tar.gz`. Nothing is repaired
 and nothing decoded: a name means what it says, or it is refused. AWS allows 1 to 1024 printable
 characters that do not begin with a space.
+
+Which files and folders below a prefix are models, told by names alone. Pure.
+
+An index is a view: a name that it leaves out is loaded all the same when it is called. A folder
+that looks like a model is one, whatever lies below it; any other is a part of names, as `team` is
+in `team/a/model.tar.gz`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import unquote
 
@@ -70,3 +77,78 @@ def _invalid(name: str, cause: str) -> CallerError:
         "customer-17.tar.gz or team/a/model.tar.gz.",
         param="TargetModel",
     )
+
+
+_ARCHIVES: Final = (".tar.gz", ".tgz", ".tar", ".zip")
+_MODEL_FILES: Final = (".onnx", ".pt2")
+#: A folder that has one of these is a model even where archives lie beside them.
+_MARKERS: Final = frozenset({"model.yaml", "pipeline.yaml", "config.pbtxt", "config.json"})
+_WEIGHTS: Final = (*_MODEL_FILES, ".xml", ".safetensors", ".gguf")
+
+
+def is_model_file(name: str) -> bool:
+    """Whether a file that is in no model folder is a model by itself."""
+    return name.lower().endswith(_ARCHIVES + _MODEL_FILES)
+
+
+def is_model_folder(files: Collection[str], folders: Collection[str]) -> bool:
+    """Whether a folder with these entries is one model, rather than a part of models' names."""
+    if not _MARKERS.isdisjoint(files):
+        return True
+    if any(name.lower().endswith(_ARCHIVES) for name in files):
+        return False
+    # `code` is SageMaker's folder of user code.
+    return "code" in folders or any(name.lower().endswith(_WEIGHTS) for name in files)
+
+
+def is_part_of_names(paths: Collection[str]) -> bool:
+    """Whether a folder with these files below it is no model, but where archives lie that are some.
+
+    Of what holds anything else that may be a model only its content can tell.
+    """
+    files = [path for path in paths if "/" not in path]
+    folders = {path.partition("/")[0] for path in paths if "/" in path}
+    if is_model_folder(files, folders):
+        return False
+    found = models_of(paths)
+    return bool(found) and all(is_model_file(name) for name in found)
+
+
+def models_of(paths: Iterable[str]) -> dict[str, list[str]]:
+    """The models among the paths of files below a prefix: name -> paths of its files.
+
+    Where a file has the very name of a folder, which only buckets allow, the name means the file.
+    """
+    paths = [path for path in paths if path]
+    tree: dict[str, tuple[set[str], set[str]]] = {"": (set(), set())}
+    for path in paths:
+        if not is_left_out(path):
+            _plant(path, tree)
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        folder = next((each for each in _parents(path) if is_model_folder(*_in(tree, each))), "")
+        above, _, name = folder.rpartition("/")
+        if folder and name not in _in(tree, above)[0]:
+            found.setdefault(folder, []).append(path)
+        elif not folder and is_model_file(path) and not is_left_out(path):
+            found[path] = [path]
+    return found
+
+
+def _plant(path: str, tree: dict[str, tuple[set[str], set[str]]]) -> None:
+    *folders, name = path.split("/")
+    at = ""
+    for folder in folders:
+        tree[at][1].add(folder)
+        at = f"{at}/{folder}" if at else folder
+        tree.setdefault(at, (set(), set()))
+    tree[at][0].add(name)
+
+
+def _in(tree: Mapping[str, tuple[set[str], set[str]]], folder: str) -> tuple[set[str], set[str]]:
+    return tree.get(folder) or (set(), set())
+
+
+def _parents(path: str) -> Iterator[str]:
+    """The folders that a path is in, the topmost first."""
+    return (path[:at] for at, char in enumerate(path) if char == "/")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from penstock.artifacts.description.description import Batching, EnsembleStep, TensorSpec, WarmUp
 from penstock.artifacts.triton import pbtxt
 from penstock.artifacts.triton.ensemble import read_steps
-from penstock.artifacts.triton.pbtxt_fields import Fields
+from penstock.artifacts.triton.pbtxt import Fields
 from penstock.artifacts.triton.warm_up import warm_ups
 from penstock.errors import CallerError
 

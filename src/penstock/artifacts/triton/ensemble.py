@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.artifacts.description.description import EnsembleStep, TensorSpec
-from penstock.artifacts.triton.pbtxt_fields import Fields
+from penstock.artifacts.triton.pbtxt import Fields
 from penstock.errors import CallerError
 
 STEPS_MAX = 100

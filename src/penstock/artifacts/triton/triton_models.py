@@ -3,19 +3,209 @@
 An ensemble needs the models of its steps; a Python model may call any model of its repository
 (Triton's business logic scripting). Which of them are loaded follows from the files alone: a Python
 model that never speaks of an `InferenceRequest` calls nobody.
+
+A Triton model repository on disk: which model, which version, which file.
+
+The folder rules are Triton's: a model's folder holds config.pbtxt and version folders whose names
+are numbers without leading zeros. One model of an artifact answers requests; the others are there
+for it, if it is an ensemble or calls them from Python (`triton_models`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.artifacts.description.description import ModelDescription, ModelInside
+from penstock.artifacts.files.model_files import check_whole, inside
 from penstock.artifacts.files.paths import shown
+from penstock.artifacts.triton.config import BACKENDS, ENSEMBLE, TritonConfig, parse_config
 from penstock.artifacts.triton.ensemble import ModelTensors, check_steps
-from penstock.artifacts.triton.triton_repository import CONFIG, describe
 from penstock.errors import CallerError
+
+CONFIG = "config.pbtxt"
+DEFAULT_MODEL = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
+_TEXT_BYTES_MAX = 1024 * 1024
+_VERSION = re.compile(r"[1-9][0-9]{0,17}\Z")
+
+
+def find_model_folder(root: Path, environment: Mapping[str, str]) -> Path | None:
+    """The folder of the model to serve; None if `root` is no Triton repository.
+
+    Of several it is the one that the environment names, or the only ensemble that is no other
+    ensemble's step. Raises `CallerError` (`triton-model-ambiguous`, `triton-model-missing`).
+    """
+    if (root / CONFIG).is_file():
+        return root
+    folders = {path.parent.name: path.parent for path in sorted(root.glob(f"*/{CONFIG}"))}
+    if not folders:
+        return None
+    names = ", ".join(shown(name) for name in list(folders)[:20])
+    wanted = environment.get(DEFAULT_MODEL, "")
+    if wanted:
+        if wanted not in folders:
+            raise CallerError(
+                "triton-model-missing",
+                f"{DEFAULT_MODEL} is {wanted!r}; the repository holds {names}",
+                hint="Set it to one of these.",
+            )
+        return folders[wanted]
+    if len(folders) > 1:
+        entry = _outermost_ensemble(folders)
+        if entry:
+            return folders[entry]
+        raise CallerError(
+            "triton-model-ambiguous",
+            f"the repository holds several models: {names}",
+            hint=f"Choose one with {DEFAULT_MODEL} in the model's Environment, or add an ensemble "
+            "that calls them.",
+        )
+    return next(iter(folders.values()))
+
+
+def _outermost_ensemble(folders: Mapping[str, Path]) -> str:
+    """The ensemble that the others are there for; "" if there is none, or more than one.
+
+    Looks at every configuration, and leaves errors in them to whoever needs the model.
+    """
+    steps: dict[str, set[str]] = {}
+    for name, folder in folders.items():
+        with suppress(CallerError):
+            config = read_config(folder)
+            if config.backend == ENSEMBLE:
+                steps[name] = {step.model for step in config.steps}
+    inner = set[str]().union(*steps.values())
+    outermost = sorted(set(steps) - inner)
+    return outermost[0] if len(outermost) == 1 else ""
+
+
+def read_config(folder: Path) -> TritonConfig:
+    """Of the model in `folder`; errors name the file by folder. Raises CallerError."""
+    return parse_config(_read_text(folder / CONFIG), where=f"{shown(folder.name)}/{CONFIG}")
+
+
+def describe(folder: Path, *, runtime: str = "") -> ModelDescription:
+    """The description of one model, alone; its paths are relative to `folder`.
+
+    `runtime` may choose openvino for an ONNX file. Raises `CallerError` for a wrong or unsupported
+    configuration and for missing or broken files.
+    """
+    config = parse_config(_read_text(folder / CONFIG))
+    if config.backend == ENSEMBLE:
+        return _ensemble(folder, config)
+    version = _version(folder, config)
+    backend, file = _backend_and_file(folder, version, config)
+    chosen = BACKENDS[backend][0]
+    if runtime == "openvino" and chosen == "onnxruntime":
+        chosen = "openvino"
+    inside(folder, file, key=f"{CONFIG}, version {version}")
+    check_whole(folder, file)
+    tensors = (*config.inputs, *config.outputs)
+    if chosen == "openvino" and any(tensor.dtype == "BYTES" for tensor in tensors):
+        raise CallerError(
+            "triton-config-unsupported",
+            f"{CONFIG}: TYPE_STRING tensors are not served by openvino",
+            hint="Use the backend onnxruntime with an ONNX file.",
+        )
+    is_python = chosen == "python"
+    return ModelDescription(
+        runtime=chosen,
+        task="payload" if is_python else "tensor",
+        name=config.name or folder.name,
+        file=file,
+        version=version,
+        inputs=config.inputs,
+        outputs=config.outputs,
+        labels=_labels(folder, config.label_file),
+        batching=config.batching,
+        lanes=config.lanes,
+        triton_python=is_python,
+        parameters=config.parameters,
+        warmup=config.warmup,
+    )
+
+
+def _ensemble(folder: Path, config: TritonConfig) -> ModelDescription:
+    """It has no file; its version folder is empty, and may have got lost in an archive."""
+    versions = [int(path.name) for path in folder.iterdir() if _VERSION.match(path.name)]
+    return ModelDescription(
+        runtime="pipeline",
+        task="tensor",
+        name=config.name or folder.name,
+        version=str(max(versions, default=1)),
+        inputs=config.inputs,
+        outputs=config.outputs,
+        labels=_labels(folder, config.label_file),
+        batching=config.batching,
+        parameters=config.parameters,
+        ensemble=config.steps,
+    )
+
+
+def _version(folder: Path, config: TritonConfig) -> str:
+    versions = {
+        int(path.name) for path in folder.iterdir() if path.is_dir() and _VERSION.match(path.name)
+    }
+    allowed = config.versions.specific
+    served = versions & set(allowed) if allowed else versions
+    if not served:
+        wanted = f"versions {', '.join(map(str, allowed))}" if allowed else "a version folder"
+        found = ", ".join(map(str, sorted(versions))) or "none"
+        raise CallerError(
+            "artifact-incomplete",
+            f"{CONFIG} asks for {wanted}; the model's folder has {found}",
+            hint="Put the model file into a folder named by its version, such as 1/model.onnx.",
+        )
+    return str(max(served))
+
+
+def _backend_and_file(folder: Path, version: str, config: TritonConfig) -> tuple[str, str]:
+    if config.backend:
+        name = config.file or BACKENDS[config.backend][1]
+        return config.backend, _in_own_folder(folder, f"{version}/{name}")
+    known = {"onnxruntime": ".onnx", "openvino": ".xml", "python": ".py"}
+    for backend, suffix in known.items():
+        name = config.file or BACKENDS[backend][1]
+        if name.endswith(suffix) and (folder / version / name).exists():
+            return backend, _in_own_folder(folder, f"{version}/{name}")
+    raise CallerError(
+        "artifact-incomplete",
+        f"{CONFIG} names no backend, and version {version} holds no model.onnx, model.xml or "
+        "model.py",
+        hint="Name the backend and, if the file is called otherwise, default_model_filename.",
+    )
+
+
+def _in_own_folder(folder: Path, file: str) -> str:
+    """ONNX with external weights lies in a folder that bears the file's name."""
+    if (folder / file).is_dir():
+        return f"{file}/{file.rsplit('/', 1)[-1]}"
+    return file
+
+
+def _labels(folder: Path, name: str) -> tuple[str, ...]:
+    if not name:
+        return ()
+    text = _read_text(inside(folder, name, key=f"{CONFIG}, label_filename"))
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _read_text(path: Path) -> str:
+    size = path.stat().st_size
+    try:
+        if size > _TEXT_BYTES_MAX:
+            raise ValueError(f"larger than {_TEXT_BYTES_MAX} bytes")
+        return path.read_bytes().decode()
+    except ValueError as error:
+        raise CallerError(
+            "triton-config-invalid",
+            f"{path.name}: not a text file: {error}",
+            hint="It must be UTF-8 text of reasonable size.",
+        ) from error
+
 
 #: What code that calls another model names, by whichever way it gets at it.
 _CALLS = b"InferenceRequest"

@@ -13,7 +13,7 @@ from typing import Final
 from penstock.artifacts.description.description import WarmUp, WarmUpTensor
 from penstock.artifacts.description.warm_up_yaml import ELEMENTS_MAX, REQUESTS_MAX, TIMES_MAX
 from penstock.artifacts.files.paths import safe_path
-from penstock.artifacts.triton.pbtxt_fields import Fields
+from penstock.artifacts.triton.pbtxt import Fields
 
 _FOLDER: Final = "warmup"
 _ROWS_MAX: Final = 65_536

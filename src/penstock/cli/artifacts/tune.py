@@ -20,7 +20,7 @@ from penstock.errors import CallerError
 if TYPE_CHECKING:
     from penstock.artifacts.detection.detect import Detected
     from penstock.tune.procedure import Tuned
-    from penstock.tune.settings import Setting
+    from penstock.tune.search import Setting
 
 _DEFAULT_TYPE = "ml.local.small"
 
@@ -66,10 +66,10 @@ def tune(
         raise CallerError("p99-invalid", f"--p99-ms {p99_ms:g}", hint="Give more than 0 ms.")
     if any(length < 1 for length in tokens or ()):
         raise CallerError("tokens-invalid", "--tokens takes lengths of at least 1")
-    from penstock.tune import picture, procedure, report  # noqa: PLC0415 - NumPy, runtimes
+    from penstock.tune import procedure, report  # noqa: PLC0415 - NumPy, runtimes
 
     if png is not None:
-        picture.check_drawable(png)  # now, and not after minutes of measuring
+        report.check_drawable(png)  # now, and not after minutes of measuring
     with _found(target, url, key) as (detected, its_type):
         spec = procedure.TuneSpec(
             p99_s=p99_ms / 1e3,
@@ -86,7 +86,7 @@ def tune(
         else:
             _print(tuned)
         if png is not None:
-            picture.write_png(tuned, png)
+            report.write_png(tuned, png)
             note(f"wrote {png}")
         if tuned.chosen is None:
             raise CallerError(
@@ -102,15 +102,15 @@ def _keep(
     chosen: Setting, target: str, detected: Detected, *, write: bool | None, quiet: bool
 ) -> None:
     """Into model.yaml, or on the screen where it is not ours to write or was not asked for."""
-    from penstock.tune import written  # noqa: PLC0415 - as above
+    from penstock.tune import search  # noqa: PLC0415 - as above
 
     if write is None:
         write = not detected.digest
     if write:
         folder = _folder(target, detected)
-        note(f"wrote {written.write(folder, detected.description, chosen)}")
+        note(f"wrote {search.write(folder, detected.description, chosen)}")
     if not quiet:
-        print(f"\nin model.yaml:\n\n{written.lines(chosen)}")
+        print(f"\nin model.yaml:\n\n{search.lines(chosen)}")
 
 
 def _print(tuned: Tuned) -> None:

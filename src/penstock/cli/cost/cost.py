@@ -11,13 +11,18 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import job_rows, options
+from penstock.cli import options, transform_follow
 from penstock.cli.client import Client
-from penstock.cli.cost_words import figure, money, saved
-from penstock.cli.output import note, print_json, print_table
+from penstock.cli.output import figure, money, note, print_json, print_table, saved
 from penstock.core.cost.compared import Alternative, TypeOffer, of_usage
-from penstock.core.cost.report import TENANT_ENDS, CostLine, CostReport, report, tenants_by
-from penstock.core.cost.usage import usage_from_dict
+from penstock.core.cost.report import (
+    TENANT_ENDS,
+    CostLine,
+    CostReport,
+    report,
+    tenants_by,
+    usage_from_dict,
+)
 from penstock.durable_files import check_output, output
 from penstock.errors import CallerError
 
@@ -64,8 +69,8 @@ def cost(
         _print(found, others, top)
         if jobs:
             print()
-            rows = [job_rows.cost_row(each) for each in jobs[:top]]
-            print_table("transform jobs, the latest first", job_rows.COST_COLUMNS, rows)
+            rows = [transform_follow.cost_row(each) for each in jobs[:top]]
+            print_table("transform jobs, the latest first", transform_follow.COST_COLUMNS, rows)
 
 
 def as_dict(found: CostReport, others: list[Alternative]) -> dict[str, Any]:
@@ -93,7 +98,7 @@ def _asked(client: Client) -> dict[str, Any]:
 def _jobs(given: Any) -> list[dict[str, Any]]:
     """Of transform jobs, where the usage names any."""
     try:
-        return job_rows.costs(given.get("jobs", ()))
+        return transform_follow.costs(given.get("jobs", ()))
     except (KeyError, TypeError, AttributeError) as error:
         raise CallerError("usage-invalid", f"jobs: {type(error).__name__}: {error}") from None
 

@@ -7,8 +7,8 @@ from html import escape
 from itertools import accumulate
 from typing import Any, Final
 
-from penstock.cli.cost_words import figure, money, saved
-from penstock.cli.job_rows import COST_COLUMNS, cost_row
+from penstock.cli.output import figure, money, saved
+from penstock.cli.transform_follow import COST_COLUMNS, cost_row
 from penstock.core.cost.compared import Alternative
 from penstock.core.cost.report import CostLine, CostReport
 

@@ -1,5 +1,8 @@
 """`penstock models list`: the models that there are. `penstock models ENDPOINT`: the target models
-of a multi-model endpoint, and what is to be done with them."""
+of a multi-model endpoint, and what is to be done with them.
+
+`penstock warm ENDPOINT`: loads target models ahead of their calls.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from penstock.cli import options
 from penstock.cli.client import Client
 from penstock.cli.endpoints import model_lookup
 from penstock.cli.output import note, print_json, print_table, seconds
+from penstock.errors import ModelError, PenstockError
 
 #: A load may download first; the server knows when it is over.
 CHANGE_S_MAX: Final = 3700.0
@@ -134,3 +138,55 @@ def _row(one: dict[str, Any]) -> list[object]:
         "yes" if one["pinned"] else None,
         error["message"] if error else one["why"],
     ]
+
+
+#: Beyond what any memory holds.
+_MODELS_MAX: Final = 100_000
+
+
+def warm(
+    endpoint: Annotated[str, typer.Argument(help="Name of a multi-model endpoint.")],
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(help="Target models; left out: all that fit, the most called first."),
+    ] = None,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Load target models and wait until they are loaded.
+
+    Named ones are loaded whatever has to go for them; without names nobody is evicted.
+    """
+    client = Client(url, key=key, timeout_s=CHANGE_S_MAX)
+    named = list(dict.fromkeys(models or ()))
+    wanted = named or _by_calls(list_models(client, endpoint, _MODELS_MAX)[0])
+    loaded: list[str] = []
+    refused: dict[str, dict[str, Any]] = {}
+    full = False
+    for at, model in enumerate(wanted):
+        try:
+            told = change(client, endpoint, model, "load", "" if named else "?if_room=true")
+        except PenstockError as error:
+            refused[model] = error.to_dict()
+            note(f"{model}: {error.code}: {error.message}")
+            continue
+        full = any(host["state"] == "no-room" for host in told["hosts"])
+        if full:
+            note(f"no room for {model} and {len(wanted) - at - 1} more")
+            break
+        loaded.append(model)
+        note(f"{model} is loaded")
+    if json_:
+        print_json({"endpoint": endpoint, "loaded": loaded, "refused": refused, "full": full})
+    if refused:
+        raise ModelError(
+            "not-warm",
+            f"{len(refused)} of {len(wanted)} target models of {endpoint} could not be loaded",
+            hint=f"See 'penstock explain model {endpoint} MODEL'.",
+        )
+
+
+def _by_calls(rows: list[dict[str, Any]]) -> list[str]:
+    rows = sorted(rows, key=lambda one: (-one["calls"], one["model"]))
+    return [one["model"] for one in rows if one["artifact_bytes"] is not None]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import job_rows, options
+from penstock.cli import options, transform_follow
 from penstock.cli.client import Client, SageMaker, if_there
 from penstock.cli.endpoints.deploy import describe
 from penstock.cli.output import print_json, print_table
@@ -25,7 +25,7 @@ def status(
     copies = client.admin("/copies")["copies"]
     costs = client.admin("/costs")["costs"]
     components = list_components(client, name)
-    jobs = [] if name else job_rows.going(client.admin("/jobs")["jobs"])
+    jobs = [] if name else transform_follow.going(client.admin("/jobs")["jobs"])
     if name:
         copies = [copy for copy in copies if copy["endpoint"] == name]
         costs = [cost for cost in costs if cost["endpoint"] == name]
@@ -77,8 +77,8 @@ def status(
         print()
         print_table(
             "transform jobs",
-            job_rows.STATUS_COLUMNS,
-            [row for job in jobs for row in job_rows.status_rows(job)],
+            transform_follow.STATUS_COLUMNS,
+            [row for job in jobs for row in transform_follow.status_rows(job)],
         )
 
 

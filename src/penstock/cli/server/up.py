@@ -14,11 +14,11 @@ import typer
 from penstock import scheduling, signals
 from penstock.cleanup import shielded
 from penstock.cli import options, settings
-from penstock.cli.endpoints import next_steps
+from penstock.cli.endpoints import deploy as next_steps
 from penstock.cli.endpoints.deploy import artifact_uri, create_or_update, wait_in_service
 from penstock.cli.output import note
 from penstock.errors import CallerError, PenstockError
-from penstock.gateway.http import descriptors
+from penstock.gateway.http import listener
 
 if TYPE_CHECKING:
     from penstock.api.platform import Addresses, Platform
@@ -79,7 +79,7 @@ def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: 
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    descriptors.raise_limit()
+    listener.raise_limit()
     scheduling.wait_for_messages()
     with signals.given_back_on_error():
         uvloop.run(_serve(config, deployments, instance_type))

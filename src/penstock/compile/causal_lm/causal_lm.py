@@ -3,26 +3,170 @@
 Weights are read by transformers, the graph is built by `causal_lm_graph`, and the result is run
 beside the source, token for token. What fails that comparison is not written. Weights of `cpu-int8`
 are INT8 with a scale for each output; arithmetic stays in the processor's fastest floating format.
+
+A compiled language model beside its source: the source's answers, token for token.
+
+The source continues prompts greedily; then both are fed prompt and answer (teacher forcing) and
+compared at every step of the answer, as `token_parity` does. The graph runs by itself here: that
+paged attention computes the same is the engine's tests' business.
 """
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from penstock.artifacts.description.description import EngineOptions, ModelDescription
+from penstock.compile import contract
 from penstock.compile.causal_lm.causal_lm_graph import causal_lm, sizes_of
-from penstock.compile.causal_lm.causal_lm_parity import compare
 from penstock.compile.contract import Compiled, Options, Say
 from penstock.compile.libraries import need
 from penstock.compile.seq2seq.seq2seq_graph import Builder
+from penstock.compile.seq2seq.seq2seq_parity import (
+    CEILINGS,
+    MEASURE,
+    compare_steps,
+    to_format,
+    tolerance_asked,
+    tolerance_for,
+)
 from penstock.compile.source.source import Source, read_json
 from penstock.compile.source.text_lines import text_lines
 from penstock.compile.source.tokenizer_files import write_tokenizer
 from penstock.compile.source.transformers_model import load_model, weights_of
 from penstock.compile.targets import CompileTarget, cpu_has_bf16
 from penstock.errors import CallerError
+from penstock.runtimes.openvino import arithmetic
+
+_TOKENS_NEW = 24
+
+
+@dataclass(frozen=True, slots=True)
+class TokensCompared:
+    record: contract.Parity
+    notes: list[str]
+
+
+def compare(
+    model: Any,
+    graph: Path,
+    prompts: list[list[int]] | None,
+    *,
+    kind: str,
+    precision: str,
+    loss_max: float | None,
+) -> TokensCompared:
+    """Leaves `model` in the artifact's number format: a copy of large weights would cost memory.
+
+    Args:
+        model: the source in PyTorch.
+        graph: openvino_model.xml.
+        prompts: token ids; None makes random ones.
+        kind: format of the weights, f32, bf16 or int8.
+        precision: what the graph computes in.
+        loss_max: what a caller allows, instead of what the format costs the source.
+    """
+    prompts = prompts or _random_prompts(model)
+    answers = [_continued(model, prompt) for prompt in prompts]
+    fed = [prompt + answer[:-1] for prompt, answer in zip(prompts, answers, strict=True)]
+    starts = [len(prompt) - 1 for prompt in prompts]
+    reference = _source_logits(model, fed, starts)
+    ours = _graph_logits(graph, fed, starts, precision)
+    ceiling, notes = CEILINGS[kind], []
+    tolerance = ceiling
+    if kind != "f32":
+        to_format(model, kind)
+        if kind == "int8" and precision == "bf16":
+            model.to(need("torch").bfloat16)
+        rounded = compare_steps(reference, _source_logits(model, fed, starts), margin=0.0)
+        tolerance = tolerance_for(rounded, ceiling)
+        notes.append(
+            f"in {kind.upper()} the source itself differs by {rounded.difference_mean:.2g} spreads "
+            f"on average and writes {rounded.agreement:.1%} of its tokens"
+        )
+    if loss_max is not None:
+        tolerance = tolerance_asked(loss_max, ceiling)
+    forced = compare_steps(reference, ours, margin=tolerance.difference_max / 2)
+    record = contract.Parity(
+        unit="loss of a token, in spreads",
+        samples=forced.steps,
+        difference_max=forced.loss_max,
+        difference_mean=forced.difference_mean,
+        agreement=forced.agreement_decided,
+        tolerance=tolerance,
+        measure=MEASURE,
+    )
+    return TokensCompared(record, notes)
+
+
+def _random_prompts(model: Any) -> list[list[int]]:
+    """Tokens in an order that no text has: nothing is likely, which is a hard test."""
+    random = np.random.default_rng(0)
+    positions = int(getattr(model.config, "max_position_embeddings", 0) or 2048)
+    lengths = (1, 3, 9, 17, 40, 70)
+    vocabulary = int(model.config.vocab_size)
+    return [
+        random.integers(0, vocabulary, min(length, max(1, positions // 2))).tolist()
+        for length in lengths
+    ]
+
+
+def _continued(model: Any, prompt: list[int]) -> list[int]:
+    """What greedy `generate` of transformers writes behind the prompt."""
+    torch = need("torch")
+    ids = torch.tensor([prompt])
+    with torch.inference_mode():
+        made = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=_TOKENS_NEW,
+            min_new_tokens=_TOKENS_NEW, num_beams=1, do_sample=False,
+        )  # fmt: skip
+    return list(made[0, len(prompt) :].tolist())
+
+
+def _source_logits(model: Any, fed: list[list[int]], starts: list[int]) -> list[np.ndarray]:
+    """Logits [steps, vocabulary] of each answer's tokens, as the source computes them."""
+    torch = need("torch")
+    with torch.inference_mode():
+        return [
+            model(input_ids=torch.tensor([tokens])).logits[0, start:].float().numpy()
+            for tokens, start in zip(fed, starts, strict=True)
+        ]
+
+
+def _graph_logits(
+    graph: Path, fed: list[list[int]], starts: list[int], precision: str
+) -> list[np.ndarray]:
+    """The same by the artifact: the prompt at once, then a token a step through the cache."""
+    openvino = need("openvino")
+    compiled = openvino.Core().compile_model(
+        graph, "CPU", {**arithmetic(precision), "KV_CACHE_PRECISION": "f32"}
+    )
+    found = []
+    for tokens, start in zip(fed, starts, strict=True):
+        request = compiled.create_infer_request()
+        steps = [_step(request, tokens[: start + 1], 0)]
+        steps += [_step(request, [tokens[at]], at) for at in range(start + 1, len(tokens))]
+        found.append(np.array(steps))
+    return found
+
+
+def _step(request: Any, tokens: list[int], past: int) -> np.ndarray:
+    total = past + len(tokens)
+    logits = request.infer(
+        {
+            "input_ids": np.array([tokens], dtype=np.int64),
+            "attention_mask": np.ones((1, total), dtype=np.int64),
+            "position_ids": np.arange(past, total, dtype=np.int64)[None],
+            "beam_idx": np.zeros(1, dtype=np.int32),
+        }
+    )["logits"]
+    last: np.ndarray = np.array(logits[0, -1], dtype=np.float32)
+    return last
+
 
 TASK = "text-generation"
 _FORMATS = {"cpu-fp32": "f32", "cpu-bf16": "bf16", "cpu-int8": "int8"}

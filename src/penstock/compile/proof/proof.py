@@ -1,10 +1,21 @@
-"""The half of every compile that is the same for all graphs: lower, compare, measure, describe."""
+"""The half of every compile that is the same for all graphs: lower, compare, measure, describe.
+
+The artifact as it was written, run by what will serve it: for parity and for timing.
+
+Times of one batch before and after compiling, on the same inputs, alternating.
+
+Figures of one machine at one moment: what counts is their ratio, and, for a service level, how time
+grows with rows and tokens.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -12,13 +23,119 @@ from penstock.artifacts.description.description import ModelDescription, TensorS
 from penstock.compile.contract import Compiled, Options, Say, Timing
 from penstock.compile.graphs.graph import Arrays, SourceGraph
 from penstock.compile.graphs.lowering import lower
-from penstock.compile.proof.artifact import Artifact, open_artifact
-from penstock.compile.proof.measure import cores, measured, shapes_for
 from penstock.compile.proof.parity import compare
-from penstock.compile.proof.proof_samples import write_samples
-from penstock.compile.proof.samples import Samples
+from penstock.compile.proof.samples import Samples, write_samples
 from penstock.compile.targets import CompileTarget
-from penstock.errors import CallerError
+from penstock.errors import CallerError, ModelError, PenstockError
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.loader import load_tensor_runtime
+
+#: Rows and tokens of a lone short query, of small and large batches of them, and of long texts.
+SHAPES = ((1, 16), (8, 16), (32, 16), (1, 128), (8, 128))
+_RUNS_MIN = 3
+_RUNS_MAX = 200
+
+Run = Callable[[Arrays], object]
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def measured(
+    before: Run,
+    after: Run,
+    batches: Sequence[tuple[int, int, Arrays]],
+    *,
+    seconds: float,
+) -> tuple[Timing, ...]:
+    """One Timing for each (rows, tokens, inputs); each side gets about `seconds`."""
+    found = []
+    for rows, tokens, inputs in batches:
+        times: tuple[list[float], list[float]] = ([], [])
+        sides = (before, after)
+        for run in sides:
+            run(inputs)  # kernels of this shape are made, and caches filled
+        for run, taken in zip(sides, times, strict=True):
+            _sample(run, inputs, seconds / 2, taken)
+        for run, taken in zip(sides, times, strict=True):
+            _sample(run, inputs, seconds / 2, taken)
+        found.append(
+            Timing(
+                rows=rows,
+                tokens=tokens,
+                before_s=float(np.median(times[0])),
+                after_s=float(np.median(times[1])),
+                after_s_p99=float(np.quantile(times[1], 0.99)),
+            )
+        )
+    return tuple(found)
+
+
+def shapes_for(rows_max: int, tokens_max: int) -> tuple[tuple[int, int], ...]:
+    """The shapes that the model can take."""
+    fitting = [shape for shape in SHAPES if shape[0] <= rows_max and shape[1] <= tokens_max]
+    return tuple(fitting) or ((1, tokens_max),)
+
+
+def _sample(run: Run, inputs: Arrays, seconds: float, taken: list[float]) -> None:
+    until = time.perf_counter() + seconds
+    for count in range(_RUNS_MAX):
+        start = time.perf_counter()
+        if count >= _RUNS_MIN and start > until:
+            return
+        run(inputs)
+        taken.append(time.perf_counter() - start)
+
+
+class Artifact(Protocol):
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        """The answer to one batch, by output name."""
+
+    def close(self) -> None:
+        """Frees the model."""
+
+
+def open_artifact(root: Path, description: ModelDescription, *, threads: int) -> Artifact:
+    """Raises CallerError (`artifact-unusable`)."""
+    return _Served(root, description, threads)
+
+
+class _Served:
+    """Through the instance's own runtime, with one lane."""
+
+    def __init__(self, root: Path, description: ModelDescription, threads: int) -> None:
+        context = LoadContext(
+            model_dir=root,
+            description=description,
+            endpoint_name="compile",
+            variant_name="compile",
+            cores=threads,
+            memory_bytes_max=0,
+        )
+        try:
+            self._runtime = load_tensor_runtime(context)
+        except PenstockError as error:
+            raise _unusable(error.message) from None
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        try:
+            return self._runtime.run(0, inputs)
+        except ModelError as error:
+            raise _unusable(error.message) from None
+
+    def close(self) -> None:
+        self._runtime.close()
+
+
+def _unusable(cause: str) -> CallerError:
+    return CallerError(
+        "artifact-unusable",
+        f"the compiled model can't be run: {cause[:400]}",
+        hint="The source uses something that this target does not have; try another target.",
+    )
+
 
 #: Rows and tokens -> inputs of that shape, where the model takes texts.
 Filled = Callable[[int, int], Arrays]

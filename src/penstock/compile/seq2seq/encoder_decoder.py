@@ -11,7 +11,7 @@ from penstock.artifacts.description.description import ModelDescription
 from penstock.compile.contract import Compiled, Options, Say, Timing
 from penstock.compile.graphs.graph import Arrays
 from penstock.compile.libraries import need
-from penstock.compile.proof.measure import cores, measured
+from penstock.compile.proof.proof import cores, measured
 from penstock.compile.seq2seq import seq2seq, torch_seq2seq
 from penstock.compile.seq2seq.seq2seq_parity import generate, parity_record
 from penstock.compile.source.source import Source

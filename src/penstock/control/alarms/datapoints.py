@@ -17,8 +17,7 @@ from penstock.metrics.math.expression import calls_in, parse_expression
 from penstock.metrics.math.time_series import TimeSeries
 from penstock.metrics.series.reading import read_statistic
 from penstock.metrics.series.series import MetricName
-from penstock.metrics.series.statistic_names import Compute, parse_statistic
-from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.statistics import Compute, StatisticSet, parse_statistic
 from penstock.metrics.series.store import MetricStore
 
 _Found = dict[int, tuple[float, float]]  # period start -> value, samples

@@ -7,6 +7,8 @@ write; one that only reads does not, so that it works on a full or read-only dis
 On PostgreSQL, which several servers may share, a transaction that writes holds the epoch of its
 server's term (`control/database/leader_table.py`), and one that reads sees one state from beginning
 to end.
+
+What goes wrong in a database, in words that a person can act on.
 """
 
 from __future__ import annotations
@@ -19,12 +21,97 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from penstock.control.database import migrate
-from penstock.control.database.errors import not_writable, worded
 from penstock.control.database.leader_table import Term, require
 from penstock.control.database.postgres import PostgresDatabase
 from penstock.control.state_dir import make_state_dir
+from penstock.errors import CallerError, InternalError, NotNowError, PenstockError
+
+#: Words of SQLite's and PostgreSQL's messages when nothing can be written.
+_NOT_WRITABLE: Final = (
+    "disk is full",
+    "disk i/o error",
+    "readonly database",
+    "unable to open database file",
+    "no space left",
+    "disk quota exceeded",
+    "input/output error",
+    "read-only file system",
+    "stale file handle",
+    "could not extend file",
+    "read-only transaction",
+    "during recovery",  # a replica that was not promoted
+)
+_DAMAGED: Final = ("malformed", "not a database")
+#: PostgreSQL's messages when another transaction, or the server itself, is in the way for a while.
+_BUSY: Final = ("locked", "lock timeout", "statement timeout", "deadlock detected")
+#: Its codes for an end that was not ours: shut down, evicted, starting, too many connections.
+_GONE: Final = ("57P01", "57P02", "57P03", "57P05", "25P03", "53300")
+
+#: Codes of errors that are the database's, not those of whoever asks it for something.
+FAULTS: Final = frozenset(
+    {"database-unreachable", "database-error", "state-busy", "state-damaged", "state-not-writable"}
+)
+
+
+@contextlib.contextmanager
+def worded(state_dir: Path | None) -> Iterator[None]:
+    """Turns the database's exceptions into errors of ours.
+
+    `state_dir`: of a SQLite database; None for one that is reached over a network.
+    """
+    try:
+        yield
+    except PenstockError:
+        raise
+    except DBAPIError as error:
+        raise error_of(error, state_dir) from error
+
+
+def error_of(error: DBAPIError, state_dir: Path | None) -> PenstockError:
+    text = str(error.orig)
+    lower = text.lower()
+    if any(words in lower for words in _NOT_WRITABLE):
+        return not_writable(state_dir, text)
+    if any(words in lower for words in _DAMAGED):
+        return CallerError(
+            "state-damaged",
+            f"the database in {state_dir} is damaged: {text}",
+            hint="Restore it from a backup, or move it away to begin anew.",
+        )
+    if any(words in lower for words in _BUSY):
+        return NotNowError(
+            "state-busy",
+            "the database is in use by another process",
+            hint="Try again; end other programs that keep it open.",
+            retry_after_s=1.0,
+        )
+    gone = getattr(error.orig, "sqlstate", None) in _GONE
+    if state_dir is None and (isinstance(error, OperationalError) or gone):
+        return unreachable((text.strip().splitlines() or ["the connection has ended"])[0])
+    return InternalError("database-error", text)
+
+
+def unreachable(why: str) -> NotNowError:
+    return NotNowError(
+        "database-unreachable",
+        f"the database can't be reached: {why}",
+        hint="Check that PostgreSQL runs and that the URL is right.",
+        retry_after_s=1.0,
+    )
+
+
+def not_writable(state_dir: Path | None, why: str) -> NotNowError:
+    where = f"state directory {state_dir}" if state_dir is not None else "database"
+    return NotNowError(
+        "state-not-writable",
+        f"the {where} can't be written: {why}",
+        hint="Free disk space, or correct the permissions.",
+        retry_after_s=5.0,
+    )
+
 
 _BUSY_TIMEOUT_MS: Final = 10_000
 _ONLY_READS: Final = "penstock_only_reads"
@@ -43,7 +130,7 @@ class DatabaseConnection:
         """Opens (and creates, private to the user) the database and its tables.
 
         `term`: what a server of a PostgreSQL database writes under. Without one nothing is fenced:
-        that is for SQLite, where `control/lock.py` keeps a second server out, and for tools whose
+        that is for SQLite, where `control/state_dir.py` keeps a second server out, and for tools whose
         writes disturb no server's.
 
         Raises:

@@ -2,13 +2,30 @@
 
 Names are kept as given and compared without case: `key` columns hold the lower-case form. Times
 are seconds since the epoch. Requests and deployments are JSON text that only this package reads.
+
+The tables of batch transform jobs: what was asked for, what is read, and what is done of it.
+
+A row of `transform_spans` is written once the output of that span is committed, so the rows say at
+any moment what need not be done again. Objects, spans and crashes of a job go when it ends; its
+totals stay.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 
 #: Raised by every change of a table, with a file in `control/migrations/versions/` that brings a
 #: database of the version before to it. A newer database is refused.
@@ -222,4 +239,56 @@ metric_series = Table(
     Column("digest", String(64), primary_key=True),  #: SHA-256 of what names the series
     Column("written_at", Double, nullable=False),
     Column("body", LargeBinary, nullable=False),  #: as `metrics/series/snapshot.py` writes it
+)
+
+
+transform_jobs = named(
+    "transform_jobs",
+    Column("status", String(32), nullable=False),
+    Column("failure_reason", Text, nullable=False),
+    Column("owner", String(128), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("spec", Text, nullable=False),  #: JSON of a TransformSpec
+    Column("span_bytes", BigInteger, nullable=False),  #: 0: its objects are not listed yet
+    Column("started", Double),
+    Column("ended", Double),
+    Column("totals", Text, nullable=False),  #: JSON of JobTotals
+)
+
+#: The objects as they were when the job began.
+transform_objects = Table(
+    "transform_objects",
+    metadata,
+    Column("job_key", String(128), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("object_key", Text, nullable=False),
+    Column("uri", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("stamp", Text, nullable=False),
+    Column("assembled", Integer, nullable=False),  #: 1: its output is in its place
+    Column("failure", Text, nullable=False),  #: why it gets none; empty: it may
+)
+
+#: The spans whose output is committed.
+transform_spans = Table(
+    "transform_spans",
+    metadata,
+    Column("job_key", String(128), primary_key=True),
+    Column("object", Integer, primary_key=True, autoincrement=False),
+    Column("span", Integer, primary_key=True, autoincrement=False),
+    Column("records", BigInteger, nullable=False),
+    Column("refused", BigInteger, nullable=False),
+    Column("bytes_in", BigInteger, nullable=False),
+    Column("bytes_out", BigInteger, nullable=False),
+    Column("run_s", Double, nullable=False),
+)
+
+#: Spans over which instances ended, and what is known of the records that may have done it.
+transform_crashes = Table(
+    "transform_crashes",
+    metadata,
+    Column("job_key", String(128), primary_key=True),
+    Column("object", Integer, primary_key=True, autoincrement=False),
+    Column("span", Integer, primary_key=True, autoincrement=False),
+    Column("crash_case", Text, nullable=False),  #: JSON of a CrashCase
 )

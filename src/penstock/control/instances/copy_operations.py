@@ -2,6 +2,8 @@
 
 None of them decides anything: what came of them is in the ledger, and reconciliation looks again.
 A copy that has its instance to itself takes it along when it fails; any other fails alone.
+
+What an instance is told of a copy that it is to prepare, then to load.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from penstock.control.instances.hosts import ANSWER_S
 from penstock.control.instances.instance_client import Json
 from penstock.control.instances.instance_status import InstanceStatus
 from penstock.control.instances.ledger import EndpointLedger
-from penstock.control.instances.load_request import load_request
 from penstock.control.instances.operation_settings import OperationSettings
 from penstock.control.instances.room import Room
 from penstock.control.instances.under_way import OperationsUnderWay
@@ -40,6 +41,38 @@ from penstock.core.endpoint.ready_times import ReadyTimes, TimeToReady
 from penstock.core.machine.room import NO_ROOM, RoomDecision
 from penstock.core.models.memory_need import MemoryNeed
 from penstock.errors import ModelError, NotNowError, PenstockError
+
+
+def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
+    """A copy that has its instance to itself may use all of it, any other the cores and the
+    accelerators that it asked for. Of memory both are told what the instance has, or the most that
+    a copy of the component may take."""
+    component, need, kind = copy.component, copy.component.need, entry.kind
+    environment = dict(component.model.environment)
+    whole, share_bytes = need.whole_instance, kind.share_bytes or kind.memory_bytes
+    return {
+        "op": "load",
+        "copy": copy.copy,
+        "base_copy": copy.base_copy,
+        "endpoint": endpoint,
+        "variant": copy.variant,
+        "source": ArtifactSource(
+            uri=component.model.uri,
+            compressed=component.model.compressed,
+            image=component.model.image,
+            environment=environment,
+        ).to_dict(),
+        "environment": environment,
+        "network_isolated": component.model.network_isolated,
+        "cores": kind.cores if whole or not need.cores else need.cores,
+        "memory_bytes_max": min(share_bytes, need.memory_bytes_max or share_bytes),
+        "accelerators": kind.accelerators if whole else need.accelerators,
+        "multi_model": {"keeps_models": component.model.keeps_models}
+        if component.model.multi_model
+        else None,
+        "download_timeout_s": component.download_timeout_s,
+        "startup_timeout_s": component.startup_timeout_s,
+    }
 
 
 class NoRoom(NotNowError):

@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.control.housekeeping import Housekeeping, InUse
-from penstock.control.instances import endpoint_log
+from penstock.control.instances import instance_operations
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.ledger import Activity, EndpointLedger
 from penstock.control.instances.operation_settings import OperationSettings
@@ -371,7 +371,7 @@ class ReconcilerDriver:
         name, wall = ledger.desired.endpoint, self._clock.wall()
         if action.failure_reason:
             words = f"{action.component} {action.status}: {action.failure_reason}"
-            await asyncio.to_thread(endpoint_log.tell, self._log_dir, name, words, wall=wall)
+            await asyncio.to_thread(instance_operations.tell, self._log_dir, name, words, wall=wall)
         record = await self._database.call(Store.set_component, name, action, now=wall)
         self._wish(key, record.desired())
 
@@ -379,7 +379,7 @@ class ReconcilerDriver:
         if action.failure_reason:  # first: whoever reads the reason may look for more
             name, wall = ledger.desired.endpoint, self._clock.wall()
             words = f"{action.status}: {action.failure_reason}"
-            await asyncio.to_thread(endpoint_log.tell, self._log_dir, name, words, wall=wall)
+            await asyncio.to_thread(instance_operations.tell, self._log_dir, name, words, wall=wall)
         record = await self._database.call(
             Store.set_status,
             ledger.desired.endpoint,

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.control.alarms import rows as alarm_rows
 from penstock.control.alarms.records import AlarmRecord
-from penstock.control.scaling import activity_rows, rows
+from penstock.control.scaling import rows
 from penstock.control.scaling.records import (
     ActivityRecord,
     BoundsCross,
@@ -202,7 +202,7 @@ def activities(
 ) -> list[ActivityRecord]:
     """The newest first; of all dimensions where none is named."""
     with store.read() as db:
-        return activity_rows.listed(
+        return rows.listed(
             db,
             resource_id=resource_id,
             dimension=dimension,

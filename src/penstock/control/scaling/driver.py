@@ -14,15 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.clock import Clock
-from penstock.control.scaling import activity_rows, loading, writing
-from penstock.control.scaling.load import LoadSource
-from penstock.control.scaling.loading import TargetLoaded
+from penstock.control.scaling import loading, rows, writing
+from penstock.control.scaling.loading import LoadSource, TargetLoaded
 from penstock.control.scaling.resources import CapacitySeen
 from penstock.control.scaling.writing import Resources, Written
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms.spec import AlarmFired
-from penstock.core.scaling import resource
+from penstock.core.scaling import spec as resource
 from penstock.core.scaling.actions import (
     Action,
     RunSchedule,
@@ -33,7 +32,7 @@ from penstock.core.scaling.actions import (
 )
 from penstock.core.scaling.machine import TargetScaler
 from penstock.core.scaling.observed import LoadObserved
-from penstock.core.scaling.resource import ComponentId, VariantId
+from penstock.core.scaling.spec import ComponentId, VariantId
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.metrics import item_failures
 from penstock.metrics.item_failures import apart
@@ -315,7 +314,7 @@ class ScalingDriver:
 
 def _prune(store: Store, now: float) -> None:
     with store.begin() as db:
-        activity_rows.prune(db, now=now)
+        rows.prune(db, now=now)
 
 
 def _is_wanted(target: _Target, wanted: Mapping[tuple[str, str, str], None]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from penstock.control.scaling import activity_rows, rows
+from penstock.control.scaling import rows
 from penstock.control.scaling.loading import LOOP
 from penstock.control.scaling.records import ActivityRecord, TargetRecord
 from penstock.control.scaling.resources import CapacitySeen
@@ -48,7 +48,7 @@ def endpoint_story(
             if found is None or found.endpoint.lower() != endpoint.lower():
                 continue
             named = record.spec.resource_id, record.spec.dimension
-            written = activity_rows.listed(
+            written = rows.listed(
                 db, resource_id=named[0], dimension=named[1], not_scaled=True, limit=ROWS_MAX
             )
             stories.append(

@@ -1,23 +1,28 @@
-"""All targets with what the machine of each has to know, read in one transaction."""
+"""All targets with what the machine of each has to know, read in one transaction.
+
+What is seen of a target's load: from the gateway's counts and the control plane's view.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from sqlalchemy import Connection
 
-from penstock.control.scaling import activity_rows, rows
+from penstock.control.scaling import rows
 from penstock.control.scaling.records import ScheduledActionRecord, TargetRecord
 from penstock.control.scaling.resources import CapacitySeen
 from penstock.control.scaling.writing import Resources, seen
 from penstock.control.store import rows as resource_rows
 from penstock.control.store.store import Store
 from penstock.control.zones import zone_of
-from penstock.core.scaling.cooldown import Scaled
-from penstock.core.scaling.schedule import ScheduledAction
-from penstock.core.scaling.spec import ScalingSpec
+from penstock.core.scaling.choose import Scaled
+from penstock.core.scaling.spec import ComponentId, ScalingSpec, ScheduledAction, VariantId
 from penstock.core.timetable.timetable import Timetable, parse
+from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.counts.totals import VariantTotals
 from penstock.metrics.item_failures import apart, readable
 
 LOOP: Final = "scaling"  #: in the count of failures
@@ -76,7 +81,7 @@ def _loaded(
 ) -> TargetLoaded:
     tags = resource_rows.tags_of(db, record.arn)
     fast = fast or tags.get(FAST_TAG, "").lower() == "true"
-    last, open_activity = activity_rows.last_change(db, record.key)
+    last, open_activity = rows.last_change(db, record.key)
     return TargetLoaded(
         record=record,
         spec=ScalingSpec(
@@ -100,3 +105,76 @@ def _schedules(records: list[ScheduledActionRecord]) -> list[tuple[ScheduledActi
         with apart(LOOP, f"{record.resource_id} {record.name}"):
             found.append((action_of(record), record.due))
     return found
+
+
+Counts = Callable[[str], Mapping[str, int]]
+#: (endpoint, variant, component) -> what the last starts of a copy took, in s; None: none was seen
+StartS = Callable[[str, str, str], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSeen:
+    """One look at a resource."""
+
+    ready: int = 0  #: instances or copies that answer
+    in_flight: int = 0  #: requests, queued and held ones included
+    arrivals: int = 0  #: since the server's start
+    errors: int = 0  #: of them, not the caller's
+    time_to_ready_s: float | None = None  #: as the last starts took; None: none was measured
+
+
+class LoadSource(Protocol):
+    """Whoever counts requests and copies."""
+
+    def look(self, resource: VariantId | ComponentId, seen: CapacitySeen) -> LoadSeen:
+        """`seen` has the names as they were given when the resource was made."""
+
+
+class VariantLoad:
+    """The load of variants."""
+
+    def __init__(self, registry: MetricRegistry, ready_counts: Counts, start_s: StartS) -> None:
+        """`ready_counts`: endpoint -> variant -> instances that serve."""
+        self._registry = registry
+        self._ready_counts = ready_counts
+        self._start_s = start_s
+
+    def look(self, resource: VariantId | ComponentId, seen: CapacitySeen) -> LoadSeen:
+        name = seen.endpoint, seen.variant
+        return _seen(
+            self._registry.in_flight(*name),
+            self._registry.totals.get(name),
+            ready=self._ready_counts(seen.endpoint).get(seen.variant, 0),
+            time_to_ready_s=self._start_s(*name, ""),
+        )
+
+
+class ComponentLoad:
+    """The load of inference components."""
+
+    def __init__(self, registry: MetricRegistry, copy_counts: Counts, start_s: StartS) -> None:
+        """`copy_counts`: endpoint -> component -> copies that are ready."""
+        self._registry = registry
+        self._copy_counts = copy_counts
+        self._start_s = start_s
+
+    def look(self, resource: VariantId | ComponentId, seen: CapacitySeen) -> LoadSeen:
+        name = seen.endpoint, seen.variant
+        return _seen(
+            self._registry.in_flight(*name, seen.component),
+            self._registry.components.get(name, {}).get(seen.component),
+            ready=self._copy_counts(seen.endpoint).get(seen.component, 0),
+            time_to_ready_s=self._start_s(*name, seen.component),
+        )
+
+
+def _seen(
+    in_flight: int, totals: VariantTotals | None, *, ready: int, time_to_ready_s: float | None
+) -> LoadSeen:
+    return LoadSeen(
+        ready=ready,
+        in_flight=in_flight,
+        arrivals=in_flight + (totals.arrivals if totals is not None else 0),
+        errors=totals.failures if totals is not None else 0,
+        time_to_ready_s=time_to_ready_s,
+    )

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, update
 
 from penstock.control.database import schema
 from penstock.control.store import components, rows
-from penstock.control.store.deployment_json import encode_deployment
 from penstock.control.store.records import COMPONENT, ENDPOINT, EndpointRecord
+from penstock.control.store.rows import encode_deployment
 from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import IN_SERVICE, UPDATING
-from penstock.core.scaling.resource import ComponentId, VariantId
+from penstock.core.scaling.spec import ComponentId, VariantId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,15 @@
-"""Targets, policies and scheduled actions as rows: functions of an open transaction."""
+"""Targets, policies and scheduled actions as rows: functions of an open transaction.
+
+Policies of the core as JSON text, as a row holds them.
+
+Scaling activities as rows: written with what they tell of, kept for six weeks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
@@ -13,6 +18,8 @@ from penstock.control.alarms import rows as alarm_rows
 from penstock.control.alarms.records import AlarmQuery
 from penstock.control.database import schema
 from penstock.control.scaling.records import (
+    ActivityRecord,
+    ChangeRecord,
     NoSuchPolicy,
     NoSuchScheduledAction,
     NoSuchTarget,
@@ -21,10 +28,36 @@ from penstock.control.scaling.records import (
     TargetRecord,
     target_key,
 )
-from penstock.control.scaling.spec_json import decode_policy, encode_policy
 from penstock.control.store.rows import to_json
-from penstock.core.scaling.spec import CHANGE, Policy, ScalableTargetSpec, StepPolicy, Suspended
+from penstock.core.scaling.activity import IN_PROGRESS, OVERRIDDEN, SUCCESSFUL, NotScaled
+from penstock.core.scaling.choose import Scaled
+from penstock.core.scaling.spec import (
+    CHANGE,
+    STEP_SCALING,
+    Policy,
+    ScalableTargetSpec,
+    StepAdjustment,
+    StepPolicy,
+    Suspended,
+    TrackingPolicy,
+)
 from penstock.metrics import item_failures
+from penstock.metrics.item_failures import readable
+
+
+def encode_policy(policy: Policy) -> str:
+    return orjson.dumps(asdict(policy)).decode()
+
+
+def decode_policy(kind: str, text: str) -> Policy:
+    """The inverse of `encode_policy`. Members that an older version did not write take their
+    defaults."""
+    fields = orjson.loads(text)
+    if kind == STEP_SCALING:
+        steps = tuple(StepAdjustment(**one) for one in fields.pop("steps"))
+        return StepPolicy(steps=steps, **fields)
+    return TrackingPolicy(**fields)
+
 
 _targets = schema.scalable_targets
 _policies = schema.scaling_policies
@@ -232,3 +265,128 @@ def remove_schedule(db: Connection, key: str, name: str) -> None:
     done = db.execute(delete(_schedules).where(columns.target_key == key, columns.name == name))
     if not done.rowcount:
         raise NoSuchScheduledAction(name)
+
+
+#: As long as Application Auto Scaling tells of them.
+KEPT_S: Final = 42 * 86_400.0
+
+_table = schema.scaling_activities
+
+
+def add(db: Connection, record: ActivityRecord) -> None:
+    db.execute(
+        insert(_table).values(
+            id=record.id,
+            target_key=target_key(record.resource_id, record.dimension),
+            resource_id=record.resource_id,
+            dimension=record.dimension,
+            description=record.description,
+            cause=record.cause,
+            started=record.started,
+            ended=record.ended,
+            status=record.status,
+            message=record.message,
+            details=record.details,
+            not_scaled=_text(record.not_scaled),
+            change=_text(record.change),
+        )
+    )
+
+
+def settle(db: Connection, activity_id: str, status: str, message: str, *, now: float) -> None:
+    """The end of an activity that is under way; one that has ended stays what it is."""
+    db.execute(
+        update(_table)
+        .where(_table.c.id == activity_id, _table.c.status == IN_PROGRESS)
+        .values(status=status, message=message, ended=now)
+    )
+
+
+def override(db: Connection, key: str, message: str, *, now: float) -> None:
+    """Another one begins: what is under way will not be reached."""
+    db.execute(
+        update(_table)
+        .where(_table.c.target_key == key, _table.c.status == IN_PROGRESS)
+        .values(status=OVERRIDDEN, message=message, ended=now)
+    )
+
+
+def last_change(db: Connection, key: str) -> tuple[Scaled | None, str]:
+    """The last change of a target that counts for cooldowns, and its id while it is under way."""
+    found = (
+        db.execute(
+            select(_table)
+            .where(
+                _table.c.target_key == key,
+                _table.c.change != "",
+                _table.c.status.in_((IN_PROGRESS, SUCCESSFUL)),
+            )
+            .order_by(_table.c.number.desc())
+            .limit(1)
+        )
+        .mappings()
+        .all()
+    )
+    record = next(iter(readable("scaling-rows", found, _record, lambda row: row["id"])), None)
+    if record is None or record.change is None:
+        return None, ""
+    change = record.change
+    was = change.base if change.to > change.was else change.was
+    scaled = Scaled(was=was, to=change.to, ended=record.ended, cooldown_s=change.cooldown_s)
+    return scaled, record.id if record.status == IN_PROGRESS else ""
+
+
+def listed(
+    db: Connection,
+    *,
+    resource_id: str = "",
+    dimension: str = "",
+    not_scaled: bool = False,
+    before: int | None = None,
+    limit: int,
+) -> list[ActivityRecord]:
+    """The newest first. `before`: a number, the list goes on behind it."""
+    columns = _table.c
+    wanted = select(_table).order_by(columns.number.desc()).limit(limit)
+    if resource_id and dimension:
+        wanted = wanted.where(columns.target_key == target_key(resource_id, dimension))
+    elif resource_id:
+        wanted = wanted.where(columns.resource_id == resource_id)
+    elif dimension:
+        wanted = wanted.where(columns.dimension == dimension)
+    if not not_scaled:
+        wanted = wanted.where(columns.not_scaled == "")
+    if before is not None:
+        wanted = wanted.where(columns.number < before)
+    found = db.execute(wanted).mappings()
+    return readable("scaling-rows", found, _record, lambda row: row["id"])
+
+
+def prune(db: Connection, *, now: float) -> None:
+    """Drops what is too old. What is under way is not."""
+    db.execute(
+        delete(_table).where(_table.c.started < now - KEPT_S, _table.c.status != IN_PROGRESS)
+    )
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else to_json(asdict(value))
+
+
+def _record(row: RowMapping) -> ActivityRecord:
+    not_scaled, change = row["not_scaled"], row["change"]
+    return ActivityRecord(
+        id=row["id"],
+        resource_id=row["resource_id"],
+        dimension=row["dimension"],
+        description=row["description"],
+        cause=row["cause"],
+        started=row["started"],
+        ended=row["ended"],
+        status=row["status"],
+        message=row["message"],
+        details=row["details"],
+        not_scaled=NotScaled(**orjson.loads(not_scaled)) if not_scaled else None,
+        change=ChangeRecord(**orjson.loads(change)) if change else None,
+        number=row["number"],
+    )

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from penstock.control.scaling import activity_rows, rows
+from penstock.control.scaling import rows
 from penstock.control.scaling.records import (
     ActivityRecord,
     ChangeRecord,
@@ -19,7 +19,8 @@ from penstock.control.scaling.records import (
 )
 from penstock.control.scaling.resources import CapacitySeen, ScalableResource
 from penstock.control.store.store import Store
-from penstock.core.scaling import activity, resource
+from penstock.core.scaling import activity
+from penstock.core.scaling import spec as resource
 from penstock.core.scaling.actions import RunSchedule, ScalingDecision, SetCapacity, TellNotScaled
 
 #: Rules of counting, by dimension; those of components are added where there are any.
@@ -89,8 +90,8 @@ def change(
         return NOTHING
     endpoint = resources[spec.dimension].put(db, named, asked.to, now)
     replaced = activity.overridden(spec.dimension, asked.was, asked.to)
-    activity_rows.override(db, target.key, replaced, now=now)
-    activity_rows.add(
+    rows.override(db, target.key, replaced, now=now)
+    rows.add(
         db,
         ActivityRecord(
             id=activity_id,
@@ -118,7 +119,7 @@ def change(
 
 def settle(store: Store, activity_id: str, status: str, message: str, *, now: float) -> None:
     with store.begin() as db:
-        activity_rows.settle(db, activity_id, status, message, now=now)
+        rows.settle(db, activity_id, status, message, now=now)
 
 
 def tell_not_scaled(
@@ -127,7 +128,7 @@ def tell_not_scaled(
     """An activity that changed nothing, with the reason why."""
     resource_id, dimension = key
     with store.begin() as db:
-        activity_rows.add(
+        rows.add(
             db,
             ActivityRecord(
                 id=activity_id,
@@ -167,7 +168,7 @@ def run_schedule(
         if moves:
             rows.move_bounds(db, target.key, ran.capacity_min, ran.capacity_max)
         bounds = (ran.capacity_min, ran.capacity_max)
-        activity_rows.add(
+        rows.add(
             db,
             ActivityRecord(
                 id=ids[0],

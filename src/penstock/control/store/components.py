@@ -15,7 +15,6 @@ from sqlalchemy import Connection, RowMapping, delete, select, update
 
 from penstock.control.database import schema
 from penstock.control.store import paging, rows
-from penstock.control.store.deployment_json import decode_revision, encode_revision
 from penstock.control.store.records import (
     COMPONENT,
     ENDPOINT,
@@ -30,6 +29,7 @@ from penstock.control.store.records import (
     Page,
     UnknownVariant,
 )
+from penstock.control.store.rows import decode_revision, encode_revision
 from penstock.core.deployment.component_spec import ComponentRevision
 from penstock.core.deployment.endpoint_state import (
     CREATING,

@@ -1,23 +1,21 @@
 """Steps inside the store's transactions: each takes a connection and does one thing to the tables.
 
 Only `store.py` calls these; they begin and end no transaction themselves.
+
+`DeploymentSpec` and `ComponentRevision` as JSON text, the snapshots that rows hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, Final
 
 import orjson
 from sqlalchemy import Connection, RowMapping, and_, delete, insert, select, update
 
-from penstock.control.database import schema, transform_tables
-from penstock.control.store.deployment_json import (
-    decode_deployment,
-    decode_revision,
-    encode_deployment,
-)
+from penstock.control.database import schema
 from penstock.control.store.records import (
     COMPONENT,
     ENDPOINT,
@@ -34,11 +32,68 @@ from penstock.control.store.records import (
     TooManyTags,
     UnreadableRecord,
 )
-from penstock.core.deployment.component_spec import ComponentDesired
-from penstock.core.deployment.deployment import DeploymentSpec
+from penstock.core.deployment.component_spec import ComponentDesired, ComponentRevision
+from penstock.core.deployment.deployment import (
+    AsyncSpec,
+    DeploymentSpec,
+    ManagedScaling,
+    ModelSource,
+    PoolSpec,
+    VariantSpec,
+)
 from penstock.core.deployment.endpoint_state import DELETING, IN_SERVICE
+from penstock.core.deployment.wish import CopyNeed
 from penstock.core.request.grants import Grant
 from penstock.metrics.item_failures import UNREADABLE, readable
+
+
+def encode_deployment(deployment: DeploymentSpec) -> str:
+    return orjson.dumps(asdict(deployment)).decode()
+
+
+def decode_deployment(text: str) -> DeploymentSpec:
+    """The inverse of `encode_deployment`. Members that an older version did not write take their
+    defaults."""
+    fields = orjson.loads(text)
+    variants = []
+    for variant in fields.pop("variants"):
+        source, managed = variant.pop("model"), variant.pop("managed", None)
+        pools = variant.pop("pools", ())
+        variants.append(
+            VariantSpec(
+                model=None if source is None else _source(source),
+                managed=None if managed is None else ManagedScaling(**managed),
+                pools=tuple(_pool(one) for one in pools),
+                **variant,
+            )
+        )
+    asynchronous = fields.pop("asynchronous", None)
+    return DeploymentSpec(
+        variants=tuple(variants),
+        asynchronous=None if asynchronous is None else AsyncSpec(**asynchronous),
+        **fields,
+    )
+
+
+def encode_revision(revision: ComponentRevision) -> str:
+    return orjson.dumps(asdict(revision)).decode()
+
+
+def decode_revision(text: str) -> ComponentRevision:
+    fields = orjson.loads(text)
+    model, need = _source(fields.pop("model")), CopyNeed(**fields.pop("need"))
+    return ComponentRevision(model=model, need=need, **fields)
+
+
+def _pool(fields: dict[str, Any]) -> PoolSpec:
+    model = fields.pop("model")
+    return PoolSpec(model=None if model is None else _source(model), **fields)
+
+
+def _source(fields: dict[str, Any]) -> ModelSource:
+    environment = tuple((key, value) for key, value in fields.pop("environment"))
+    return ModelSource(environment=environment, **fields)
+
 
 TAG_COUNT_MAX: Final = 50  #: SageMaker's limit per resource
 
@@ -47,7 +102,7 @@ TABLES: Final = {
     ENDPOINT_CONFIG: schema.endpoint_configs,
     ENDPOINT: schema.endpoints,
     COMPONENT: schema.inference_components,
-    TRANSFORM_JOB: transform_tables.transform_jobs,
+    TRANSFORM_JOB: schema.transform_jobs,
 }
 
 

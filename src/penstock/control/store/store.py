@@ -20,7 +20,6 @@ from penstock.control.database import schema
 from penstock.control.database.connection import DatabaseConnection
 from penstock.control.database.leader_table import Term
 from penstock.control.store import components, paging, rows, target_model_notes
-from penstock.control.store.deployment_json import encode_deployment
 from penstock.control.store.records import (
     ENDPOINT,
     ENDPOINT_CONFIG,
@@ -34,6 +33,7 @@ from penstock.control.store.records import (
     ResourceRecord,
     UnknownVariant,
 )
+from penstock.control.store.rows import encode_deployment
 from penstock.control.store.target_model_notes import CrashRecord
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import CREATING, DELETING, UPDATING, SetComponent

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, ParamSpec, TypeVar
 
-from penstock.control.database.errors import FAULTS, unreachable
+from penstock.control.database.connection import FAULTS, unreachable
 from penstock.control.store.store import Store
 from penstock.errors import NotNowError, PenstockError
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.cost.usage import HOUR_S, InstanceUsage
+from penstock.core.cost.report import HOUR_S, InstanceUsage
 from penstock.errors import CallerError
 
 ONE_EACH: Final = "one endpoint each"

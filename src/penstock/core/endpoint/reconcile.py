@@ -35,19 +35,26 @@ its routes name no copy; if the target fails, the old generation is started as f
 Invariants: a copy that requests were routed to is drained before it is stopped (unless it died),
 and only after routes without it were published; the only routed generation is never stopped for
 one that is not published.
+
+Which failure ends a rollout, or a new count: one that trying again can't help, or the last of
+several in one slot.
+
+Once a generation serves, no failure is final: what dies is replaced for ever.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.deployment.attempts import ReconcileSpec, earliest
+from penstock.core.deployment.attempts import ReconcileSpec, earliest, is_final
 from penstock.core.deployment.component_spec import ComponentDesired
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import (
     DELETING,
     FAILED,
     IN_SERVICE,
+    READY,
+    RUNNING,
     UPDATING,
     Action,
     EndpointDesired,
@@ -56,11 +63,62 @@ from penstock.core.deployment.endpoint_state import (
     ForgetComponent,
     SetComponent,
     SetStatus,
+    SlotFailure,
 )
 from penstock.core.deployment.wish import raised
-from penstock.core.endpoint import capacity, endings, final_failures, generation, routes
+from penstock.core.endpoint import capacity, endings, generation, routes
 from penstock.core.endpoint import component_life as life
 from penstock.core.endpoint.generation import GenerationObserved
+
+
+def of_rollout(
+    target: DeploymentSpec, observed: EndpointObserved, spec: ReconcileSpec
+) -> SlotFailure | None:
+    """The failure that ends the rollout of a generation, the earliest if there are several."""
+    fatal = [
+        failure
+        for failure in observed.failures
+        if failure.generation == target.generation and is_final(failure, spec)
+    ]
+    return min(fatal, key=lambda f: (f.at, f.variant, f.component, f.ordinal), default=None)
+
+
+def of_count(
+    active: DeploymentSpec,
+    previous: DeploymentSpec,
+    observed: EndpointObserved,
+    spec: ReconcileSpec,
+) -> SlotFailure | None:
+    """The failure that keeps a variant from its new, higher counts.
+
+    The ledger starts every count anew with a new wish, so these failures belong to it.
+    """
+    serving = _serving_slots(active.generation, observed)
+    higher = raised(active, previous)
+    for failure in observed.failures:
+        if (
+            failure.generation == active.generation
+            and (failure.variant, failure.component) in higher
+            and (failure.variant, failure.component, failure.ordinal) not in serving
+            and is_final(failure, spec)
+        ):
+            return failure
+    return None
+
+
+def _serving_slots(generation: int, observed: EndpointObserved) -> set[tuple[str, str, int]]:
+    """Slots of copies (by component) and of instances that serve again."""
+    ready = [
+        copy for copy in observed.copies if copy.generation == generation and copy.phase == READY
+    ]
+    on = {copy.instance_id for copy in ready}
+    serving = {(copy.variant, copy.component, copy.ordinal) for copy in ready}
+    return serving | {
+        (one.variant, "", one.ordinal)
+        for one in observed.instances
+        if one.generation == generation and one.phase == RUNNING and one.instance_id in on
+    }
+
 
 #: SageMaker bounds FailureReason.
 _FAILURE_REASON_CHARS_MAX = 1024
@@ -126,7 +184,7 @@ class _ReconcileTurn:
 
     def roll_out(self, target: DeploymentSpec, active: DeploymentSpec | None) -> None:
         """A first or a new generation on its way up."""
-        failure = final_failures.of_rollout(target, self._observed, self._spec)
+        failure = of_rollout(target, self._observed, self._spec)
         if failure is not None:
             self.actions.append(
                 SetStatus(
@@ -160,7 +218,7 @@ class _ReconcileTurn:
         """A generation that serves, perhaps on its way to new weights and counts."""
         changing = self._wish.status == UPDATING
         failure = (
-            final_failures.of_count(active, previous, self._observed, self._spec)
+            of_count(active, previous, self._observed, self._spec)
             if changing and previous is not None
             else None
         )

@@ -1,9 +1,17 @@
-"""What the machine of asynchronous requests is given, and what it says: plain values."""
+"""What the machine of asynchronous requests is given, and what it says: plain values.
+
+When a notification that could not be delivered is sent again, and when it is given up.
+
+Twice as long each time from a second to twenty minutes, for a day: who receives them may be down
+for a night. Delivery is at least once; a message keeps its id, by which it is known again.
+
+How many request bodies of a job one instance is asked at once.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +98,47 @@ class FetchOverdue:
 
 
 Action = Send | Write | FailRequest | Fetch | FetchOverdue | Wake
+
+
+FIRST_S: Final = 1.0
+MOST_S: Final = 1200.0
+GIVE_UP_AFTER_S: Final = 86_400.0
+
+
+class Retry(NamedTuple):
+    """What becomes of one that was not delivered."""
+
+    at: float | None  #: wall s; None: it is given up
+    reason: str  #: not-delivered | given-up
+
+
+def decide(*, made: float, tries: int, now: float) -> Retry:
+    """
+    Args:
+        made: wall s of the outcome that it tells of.
+        tries: those that came to nothing, with this one.
+    """
+    wait_s = min(FIRST_S * 2.0 ** min(tries - 1, 32), MOST_S)
+    if now + wait_s > made + GIVE_UP_AFTER_S:
+        return Retry(None, "given-up")
+    return Retry(now + wait_s, "not-delivered")
+
+
+#: Beyond that a body more only waits, and holds its memory meanwhile.
+AT_ONCE_MAX = 1024
+
+
+def bodies_at_once(
+    asked: int, *, foreign: bool, lanes: int, rows_max: int, queue_rows_max: int
+) -> int:
+    """
+    Args:
+        asked: MaxConcurrentTransforms of the job, or what its container says; 0 = unset.
+        foreign: a container of which no more is known: AWS's rule then is 1.
+        lanes: requests, or batches of them, that the copy computes at once.
+        rows_max: requests that it joins in one batch.
+        queue_rows_max: requests that it lets wait, 1 at least.
+    """
+    # Ours never computes more at once than its lanes hold; as many again wait for the next turn.
+    own = 1 if foreign else 2 * lanes * max(1, rows_max)
+    return min(asked or own, queue_rows_max, AT_ONCE_MAX)

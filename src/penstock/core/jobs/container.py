@@ -5,6 +5,15 @@ SageMaker asks a container at /execution-parameters, which few answer:
     {"MaxConcurrentTransforms": 8, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 6}
 
 A value that makes no sense is as none: the job's own default holds then.
+
+What a transform job may ask for that SageMaker has no member for: entries of its Environment.
+
+They begin with `PENSTOCK_TRANSFORM_` and are taken out of it: the model never sees them.
+
+    REFUSED_RECORDS   fail (none may be refused; the default) | skip (any number) | skip:N
+    PRIORITY          -100 to 100; of two waiting jobs the higher goes first (0)
+    CORES_MAX         that its instances take together; 0: what is idle
+    COLUMNS           of Parquet or JSON Lines: names, a comma between them
 """
 
 from __future__ import annotations
@@ -14,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.core.jobs.spec import MIB, MULTI_RECORD, SINGLE_RECORD, TransformSpec
+from penstock.errors import CallerError
 
 #: SageMaker's: of one request in MB, and of all that are sent at once.
 PAYLOAD_MB_MAX: Final = 100
@@ -63,3 +73,80 @@ def completed(spec: TransformSpec, says: ContainerSays) -> TransformSpec:
 
 def _count(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
+
+
+PREFIX: Final = "PENSTOCK_TRANSFORM_"
+PRIORITY_MAX: Final = 100
+
+_REFUSED: Final = PREFIX + "REFUSED_RECORDS"
+_PRIORITY: Final = PREFIX + "PRIORITY"
+_CORES: Final = PREFIX + "CORES_MAX"
+_COLUMNS: Final = PREFIX + "COLUMNS"
+NAMES: Final = (_REFUSED, _PRIORITY, _CORES, _COLUMNS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformOptions:
+    """Those of one job."""
+
+    refused_max: int | None = 0  #: records; None = all
+    priority: int = 0
+    cores_max: int = 0
+    columns: tuple[str, ...] = ()
+
+
+def options_of(environment: Mapping[str, str]) -> tuple[TransformOptions, dict[str, str]]:
+    """The options, and what is left for the model.
+
+    Raises:
+        CallerError: `transform-option`, for one that is not known or has a value that is none.
+    """
+    given = {name: text for name, text in environment.items() if name.startswith(PREFIX)}
+    for name, text in given.items():
+        if name not in NAMES:
+            raise _wrong(name, text, f"use one of {', '.join(NAMES)}")
+    columns = tuple(one.strip() for one in given.get(_COLUMNS, "").split(",") if one.strip())
+    if _COLUMNS in given and (not columns or len(set(columns)) < len(columns)):
+        raise _wrong(_COLUMNS, given[_COLUMNS], "use names of columns, each once, as in a,b")
+    options = TransformOptions(
+        refused_max=_refused_max(given.get(_REFUSED, "fail")),
+        priority=_priority(given.get(_PRIORITY, "0")),
+        cores_max=_cores_max(given.get(_CORES, "0")),
+        columns=columns,
+    )
+    return options, {name: text for name, text in environment.items() if name not in given}
+
+
+def _refused_max(text: str) -> int | None:
+    word, _, number = text.partition(":")
+    if text == "fail":
+        return 0
+    if text == "skip":
+        return None
+    if word == "skip" and number.isascii() and number.isdigit() and len(number) <= 15:
+        return int(number)
+    raise _wrong(_REFUSED, text, "use fail, skip, or skip:N with a number of records")
+
+
+def _priority(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 3):
+        raise _wrong(_PRIORITY, text, f"use a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
+    priority = int(text)
+    if abs(priority) > PRIORITY_MAX:
+        raise _wrong(_PRIORITY, text, f"use a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
+    return priority
+
+
+def _cores_max(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 4):
+        raise _wrong(_CORES, text, "use a number of cores, 0 for what is idle")
+    return int(text)
+
+
+def _wrong(name: str, text: str, instead: str) -> CallerError:
+    return CallerError(
+        "transform-option",
+        f"{name} in Environment is {text[:64]!r}",
+        hint=f"{instead[0].upper()}{instead[1:]}.",
+    )

@@ -54,9 +54,9 @@ from penstock.core.jobs.job_actions import (
     RunSpan,
     StopSpans,
 )
+from penstock.core.jobs.progress import Stuck
 from penstock.core.jobs.shares import SpanQueues
 from penstock.core.jobs.spec import InputObject, Span, SpanDone
-from penstock.core.jobs.stuck import Stuck
 
 AGAIN: Final = "again"
 APART: Final = "suspects-apart"

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from penstock.core.jobs.spans import SPAN_BYTES
-from penstock.core.jobs.spec import Span
+from penstock.core.jobs.spec import SPAN_BYTES, Span
 
 FIRST: Final = "next-in-share"
 STOLEN: Final = "stolen"

@@ -7,11 +7,25 @@ x86 multiplies 8-bit numbers in one of two ways. With VNNI four products are add
 Without, two products are added in 16 bits first, and where both are large the sum is cut off
 (saturates): an answer is then wrong by as much as its weights are large. Weights of 7 bits keep
 every pair within 16 bits (255 x 63 x 2 < 32768).
+
+Which of an artifact's compiled builds a processor takes.
+
+One artifact may hold a model several times, compiled for different processors. A build says which
+instruction set it needs; a processor takes the build that needs most of what it has, for that is
+what the build was made to use. Builds that need the same are taken in the order in which they are
+listed.
+
+Whether an artifact's answers are known to be its source's on this processor.
+
+A compile proves it on one instruction set. On another one the same artifact runs other code, so the
+proof does not carry over by itself: a few samples that the artifact brings along are asked again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 _X86 = ("x86_64", "amd64", "i686")
 _AVX2 = frozenset({"sse4_1", "avx", "avx2"})
@@ -120,3 +134,91 @@ def can_run(needs: str, here: str) -> bool:
 def demand(needs: str) -> int:
     """Larger where code needs more."""
     return NAMES.index(needs) + 1 if needs in NAMES else int(bool(needs))
+
+
+BEST = "needs-most-of-what-is-here"
+ONLY = "only-build-that-runs-here"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """One compiled form of a model."""
+
+    folder: str  #: below the artifact's root, an artifact by itself
+    needs: str = ""  #: instruction set, by oneDNN's name; "" = any processor
+    target: str = ""  #: what it was compiled for; for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildChoice:
+    build: Build
+    reason: str
+    instruction_set: str  #: that is in force here
+    passed_over: tuple[str, ...] = ()  #: folders of builds that can't run here
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "folder": self.build.folder,
+            "needs": self.build.needs,
+            "target": self.build.target,
+            "reason": self.reason,
+            "instruction_set": self.instruction_set,
+            "passed_over": list(self.passed_over),
+        }
+
+
+def choose(builds: Sequence[Build], here: str) -> BuildChoice | None:
+    """`here`: name of this processor's instruction set. None: no build runs on it."""
+    able = [one for one in builds if can_run(one.needs, here)]
+    if not able:
+        return None
+    return BuildChoice(
+        build=max(able, key=lambda one: demand(one.needs)),  # the first of those alike
+        reason=BEST if len(able) > 1 else ONLY,
+        instruction_set=here,
+        passed_over=tuple(one.folder for one in builds if one not in able),
+    )
+
+
+HERE = "proved-here"  #: compiled under this very instruction set
+CHECKED = "checked-here"  #: proved elsewhere; its samples are answered right here too
+ELSEWHERE = "proved-elsewhere"  #: and it brings nothing along that could be asked
+NOT_PROVED = "not-proved"  #: proved elsewhere, and its samples are answered otherwise here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What may be said of an artifact on this machine."""
+
+    state: str  #: one of the four above
+    proved_on: str  #: the compile's instruction set; "" = its report does not say
+    instruction_set: str  #: that is in force here
+    detail: str = ""  #: what lies outside of the tolerance, or why nothing could be asked
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "proved_on": self.proved_on,
+            "instruction_set": self.instruction_set,
+            "detail": self.detail,
+        }
+
+
+def needs_check(proved_on: str, here: str) -> bool:
+    return proved_on != here
+
+
+def proof(
+    proved_on: str, here: str, failures: tuple[str, ...] | None, *, unasked: str = ""
+) -> Proof:
+    """`failures`: of the samples on this processor, () where none is; None: nothing was asked, for
+    the reason `unasked`."""
+    if not needs_check(proved_on, here):
+        state, detail = HERE, ""
+    elif failures is None:
+        state, detail = ELSEWHERE, unasked
+    elif failures:
+        state, detail = NOT_PROVED, "; ".join(failures)
+    else:
+        state, detail = CHECKED, ""
+    return Proof(state=state, proved_on=proved_on, instruction_set=here, detail=detail)

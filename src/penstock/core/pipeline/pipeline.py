@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.core.pipeline.actions import (
+from penstock.core.pipeline.spec import (
     Action,
     Done,
     Emit,
@@ -31,10 +31,12 @@ from penstock.core.pipeline.actions import (
     Feed,
     FeedEnd,
     FellBack,
+    PipelineEvent,
+    PipelineSpec,
+    PipelineStepSpec,
     Start,
     Stop,
 )
-from penstock.core.pipeline.spec import PipelineEvent, PipelineSpec, PipelineStepSpec
 
 
 class _Line:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.scaling.resource import words_of
+from penstock.core.scaling.spec import words_of
 
 PENDING: Final = "Pending"
 IN_PROGRESS: Final = "InProgress"

@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.core.alarms.spec import AlarmFired
-from penstock.core.scaling import activity, bounds, cooldown, evidence, fast, step, tracking
+from penstock.core.scaling import activity, bounds, fast, step, tracking
+from penstock.core.scaling import choose as cooldown
 from penstock.core.scaling.actions import (
     Action,
     RunSchedule,
@@ -26,12 +27,10 @@ from penstock.core.scaling.actions import (
     SettleActivity,
     TellNotScaled,
 )
-from penstock.core.scaling.choose import PERIODS_KEPT, PolicyRequest, choose
-from penstock.core.scaling.cooldown import Scaled
+from penstock.core.scaling.choose import PERIODS_KEPT, PolicyRequest, Scaled, choose
 from penstock.core.scaling.observed import LoadObserved, LoadWindow
-from penstock.core.scaling.schedule import ScheduledAction
 from penstock.core.scaling.settling import OUT_OF_REACH, end_of
-from penstock.core.scaling.spec import Policy, ScalingSpec, StepPolicy
+from penstock.core.scaling.spec import Policy, ScalingSpec, ScheduledAction, StepPolicy
 from penstock.core.scaling.story import ScalingStory
 
 #: After a count was out of reach: the machine is full, and will not be empty the next second.
@@ -252,7 +251,7 @@ class TargetScaler:
         since = observed.at - self._looked_at_s.get(arn, 0.0)
         return (
             waits
-            or evidence.against_scale_in(self._window, since=since, now=observed.at)
+            or cooldown.against_scale_in(self._window, since=since, now=observed.at)
             or self._against_any(observed)
         )
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.alarms.spec import BREACHING, MISSING, AlarmSpec, MetricQuery, MetricStat
-from penstock.core.scaling.resource import ComponentId, VariantId
-from penstock.core.scaling.spec import AlarmPeriods
+from penstock.core.scaling.spec import AlarmPeriods, ComponentId, VariantId
 
 _NAMESPACE: Final = "AWS/SageMaker"
 

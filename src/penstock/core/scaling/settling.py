@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from penstock.core.scaling import activity
-from penstock.core.scaling.cooldown import Scaled
+from penstock.core.scaling.choose import Scaled
 from penstock.core.scaling.observed import LoadObserved
 
 #: The machine has no room for the count: it is not asked for again at once.

@@ -1,9 +1,17 @@
-"""Scalable targets and their policies. The words are Application Auto Scaling's."""
+"""Scalable targets and their policies. The words are Application Auto Scaling's.
+
+Resource ids and dimensions of scalable targets, and how activities call their capacity.
+
+Scheduled actions: what is to become of a target's bounds, and when.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Final
+
+from penstock.core.timetable.timetable import Timetable
 
 STEP_SCALING: Final = "StepScaling"
 TARGET_TRACKING: Final = "TargetTrackingScaling"
@@ -125,3 +133,55 @@ def _capped(policy: Policy, most_s: float) -> Policy:
         scale_out_cooldown_s=min(policy.scale_out_cooldown_s, most_s),
         scale_in_cooldown_s=min(policy.scale_in_cooldown_s, most_s),
     )
+
+
+VARIANT: Final = "sagemaker:variant:DesiredInstanceCount"
+COMPONENT: Final = "sagemaker:inference-component:DesiredCopyCount"
+DIMENSIONS: Final = (VARIANT, COMPONENT)
+
+_NAME: Final = "[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}"
+_VARIANT_ID: Final = re.compile(f"endpoint/({_NAME})/variant/({_NAME})", re.ASCII)
+_COMPONENT_ID: Final = re.compile(f"inference-component/({_NAME})", re.ASCII)
+
+#: What an activity calls the count.
+_WORDS: Final = {VARIANT: "desired instance count", COMPONENT: "desired copy count"}
+
+
+@dataclass(frozen=True, slots=True)
+class VariantId:
+    endpoint: str
+    variant: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentId:
+    component: str
+
+
+def parse(resource_id: str, dimension: str) -> VariantId | ComponentId | None:
+    """What a target names; None for what is not served, and where the two don't fit."""
+    if dimension == VARIANT and (found := _VARIANT_ID.fullmatch(resource_id)):
+        return VariantId(found[1], found[2])
+    if dimension == COMPONENT and (found := _COMPONENT_ID.fullmatch(resource_id)):
+        return ComponentId(found[1])
+    return None
+
+
+def words_of(dimension: str) -> str:
+    """As in "Setting desired instance count to 3."."""
+    return _WORDS.get(dimension, "desired capacity")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledAction:
+    """One scheduled action of a target. Its timetable begins at its StartTime, else when it was
+    made, and ends at its EndTime."""
+
+    name: str
+    timetable: Timetable
+    capacity_min: int | None = None  #: None: stays
+    capacity_max: int | None = None
+
+    def next_due(self, *, after: float) -> float | None:
+        """The first time after that moment at which it is due; None: never again."""
+        return self.timetable.next_due(after=after)

@@ -6,15 +6,17 @@ request. `router.py` chooses a region and keeps what no region has room for (`he
 moves the shares.
 """
 
-from penstock.core.traffic.answers import HeldForRegion, Refused, Sent
 from penstock.core.traffic.router import TrafficRouter
-from penstock.core.traffic.seen import RegionSeen
 from penstock.core.traffic.spec import (
     AUTOMATIC,
     MANUAL,
     MODES,
     HealthSpec,
+    HeldForRegion,
+    Refused,
+    RegionSeen,
     RegionSpec,
+    Sent,
     TrafficSpec,
 )
 

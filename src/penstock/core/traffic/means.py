@@ -15,8 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from penstock.core.traffic.seen import RegionSeen
-from penstock.core.traffic.spec import RegionSpec, TrafficSpec
+from penstock.core.traffic.spec import RegionSeen, RegionSpec, TrafficSpec
 
 #: Time constants of means, s: of slots, of the demand, and of what the demand may have become.
 _SLOTS_S: Final = 4.0

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from penstock.core.traffic.means import Means, RegionMeasured, measure
-from penstock.core.traffic.seen import RegionSeen
-from penstock.core.traffic.spec import AUTOMATIC, RegionSpec, TrafficSpec
+from penstock.core.traffic.spec import AUTOMATIC, RegionSeen, RegionSpec, TrafficSpec
 
 #: Of a region's power, before a dearer one is used: above it queues grow quickly (a queue with
 #: 80 % load is four services long, one with 90 % nine).

@@ -9,8 +9,7 @@ from typing import Any
 from penstock.core.routing.copies import CopyState
 from penstock.core.routing.prefixes import TOKEN_BYTES
 from penstock.core.traffic.health import RegionHealth
-from penstock.core.traffic.seen import RegionSeen
-from penstock.core.traffic.spec import HealthSpec, RegionSpec
+from penstock.core.traffic.spec import HealthSpec, RegionSeen, RegionSpec
 
 #: How far a region may be ahead of its ratio, or behind it, in requests: room for prefixes that
 #: stay together, and no debt that would be paid back in one burst.

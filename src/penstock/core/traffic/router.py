@@ -38,12 +38,18 @@ from typing import Any
 from penstock.core.routing.copies import NoRoute
 from penstock.core.routing.prefixes import PrefixIndex, is_alive
 from penstock.core.routing.sessions import Sessions
-from penstock.core.traffic.answers import NO_REGION_SERVES, HeldForRegion, Refused, Sent
 from penstock.core.traffic.health import ANSWERS_STILL
 from penstock.core.traffic.held import HeldQueue, HeldRequest, RegionRequest
 from penstock.core.traffic.regions import CREDIT_MAX, RegionState
-from penstock.core.traffic.seen import RegionSeen
-from penstock.core.traffic.spec import AUTOMATIC, TrafficSpec
+from penstock.core.traffic.spec import (
+    AUTOMATIC,
+    NO_REGION_SERVES,
+    HeldForRegion,
+    Refused,
+    RegionSeen,
+    Sent,
+    TrafficSpec,
+)
 
 #: Of a prompt: 4 KiB are about a thousand tokens, the longest system prompts in use.
 PREFIX_BYTES_MAX = 4096

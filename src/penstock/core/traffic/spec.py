@@ -1,11 +1,16 @@
-"""What is wanted of the traffic of one endpoint between regions."""
+"""What is wanted of the traffic of one endpoint between regions.
+
+What a region tells of itself.
+
+What comes of a request: it is sent to a region, held here, or refused.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.errors import CallerError
 
@@ -182,3 +187,52 @@ def _wrong(endpoint: str, what: str, hint: str = "") -> CallerError:
         hint=hint
         or "Look at the regions, their ratios and bounds, and what the endpoint is pinned to.",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionSeen:
+    """One endpoint in one region, at one moment.
+
+    `said_at` is on the listener's clock, never on the region's: requests sent until then are
+    counted in what is told, later ones are not. That is the moment at which the news came, less
+    the time that a message takes there and back.
+    """
+
+    name: str
+    room: int  #: slots that are free now: a request would begin at once
+    said_at: float  #: s
+    waiting: int = 0  #: requests in the region's own queues
+    in_flight: int = 0  #: requests, those that wait included
+    p50_s: float = 0.0  #: of the time to the first byte, over the last seconds; 0: no answers
+    p99_s: float = 0.0
+    error_share: float = 0.0  #: of its answers, 0 to 1: failures that are not the caller's
+    capacity_rps: float = 0.0  #: answers a second with all slots busy; 0: not known
+    cache_tokens: int = 0  #: of prompts that its engines keep; 0: not known
+
+
+#: why a request is held, and of one that waited for nothing else, why it is refused
+NO_REGION_SERVES: Final = "no-region-serves"
+
+
+class Sent(NamedTuple):
+    """A slot of the region is reserved: send the request, and `release` it exactly once."""
+
+    region: str
+    #: session | session-moved | home | spill | prefix-match | ratio | only-region | last-resort
+    reason: str
+
+
+class HeldForRegion(NamedTuple):
+    """No region has room now. Keep the request until `released` names the ticket, or withdraw."""
+
+    ticket: int
+    reason: str  #: no-room | session-region-full | no-region-serves | others-wait
+
+
+class Refused(NamedTuple):
+    """Nothing was reserved."""
+
+    #: no-region-allowed | no-region-serves | held-too-many | held-too-long; where nothing is ever
+    #: held, why not Sent
+    reason: str
+    retry_after_s: float | None  #: None: the same request cannot pass later

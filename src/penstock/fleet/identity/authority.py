@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from penstock.errors import CallerError, NotNowError
-from penstock.fleet.identity import names
+from penstock.fleet.identity import contexts
 from penstock.fleet.identity.pem import Identity, unreadable
 
 #: Of a server that nobody restarts; nobody can take a certificate back, so no longer than that.
@@ -72,7 +72,7 @@ class Authority:
     def server_identity(self, *, now: float) -> Identity:
         """A new one, also written to `server.pem` for the other processes of this server."""
         key, request = key_and_request("penstock server")
-        identity = self.identity(key, request, names.SERVER, now=now)
+        identity = self.identity(key, request, contexts.SERVER, now=now)
         text = identity.key + identity.certificate + identity.authority
         _write_private(self._folder / "server.pem", text.encode())
         return identity

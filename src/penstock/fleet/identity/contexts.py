@@ -2,19 +2,42 @@
 
 OpenSSL's bindings read keys from files only. Ours is given to them in an anonymous file in memory,
 which nobody else can open and which is gone when it is closed.
+
+What certificates call the server and its instances: the names that both ends check.
+
+An instance's id may be longer than a label of DNS and holds what no DNS name may, so its
+certificate has a digest of it where TLS looks, and the id itself where people do.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import ssl
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from penstock.fleet.identity import names
 from penstock.fleet.identity.pem import Identity, server_identity_of
+
+#: The gateways and the control plane of the deployment. Names below `.internal` are nobody's.
+SERVER: Final = "server.penstock.internal"
+_INSTANCES: Final = ".instance.penstock.internal"
+
+
+def of_instance(instance_id: str) -> str:
+    """The DNS name in the certificate of an instance."""
+    return hashlib.sha256(instance_id.encode()).hexdigest()[:40] + _INSTANCES
+
+
+def is_instance(name: str) -> bool:
+    return name.endswith(_INSTANCES)
+
+
+def in_certificate(certificate: Mapping[str, Any]) -> list[str]:
+    """The DNS names of a peer's certificate, as `ssl` tells of one that it has verified."""
+    return [str(name) for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"]
 
 
 def dialling(identity: Identity) -> ssl.SSLContext:
@@ -37,12 +60,12 @@ def listening(identity: Identity) -> ssl.SSLContext:
 
 def comes_from_server(certificate: Mapping[str, Any] | None) -> bool:
     """Whether a verified certificate is the server's, and not that of an instance, say."""
-    return certificate is not None and names.SERVER in names.in_certificate(certificate)
+    return certificate is not None and SERVER in in_certificate(certificate)
 
 
 def comes_from_instance(certificate: Mapping[str, Any] | None) -> bool:
     return certificate is not None and any(
-        names.is_instance(name) for name in names.in_certificate(certificate)
+        is_instance(name) for name in in_certificate(certificate)
     )
 
 

@@ -2,6 +2,13 @@
 
 Over TLS a protocol is given its transport only when the instance has shown its own certificate,
 accepted ours and said which version it is: until then nothing of ours is sent.
+
+The first word of an instance to whoever connects to it over a network: which version it is.
+
+It comes once the instance has seen who connects and lets it in. In TLS 1.3 the end that connects
+has finished its handshake before the other has judged its certificate, so only this word says that
+both ends want each other, and nothing is sent before it came. Over a Unix socket there is none: its
+two ends are of one machine and one installation.
 """
 
 from __future__ import annotations
@@ -11,9 +18,52 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+import orjson
+
+from penstock import __version__
 from penstock.errors import InternalError, NotNowError, PenstockError
-from penstock.fleet.identity import greeting, names
+from penstock.fleet.identity import contexts
 from penstock.wire import frames
+
+EVENT: Final = "hello"
+
+
+def hello(instance_id: str) -> bytes:
+    """The frame."""
+    told = {
+        "event": EVENT,
+        "instance_id": instance_id,
+        "version": __version__,
+        "wire": frames.LAYOUT,
+    }
+    return frames.encode(frames.EVENT, 0, orjson.dumps(told))
+
+
+def check(frame: frames.Frame, instance_id: str) -> None:
+    """Raises NotNowError: `instance-version`, or `instance-untrusted` for another first word."""
+    try:
+        told = orjson.loads(frame.payload) if frame.kind == frames.EVENT else {}
+        spoken = told.get("event") == EVENT and told.get("instance_id") == instance_id
+    except (orjson.JSONDecodeError, AttributeError):
+        spoken = False
+    if not spoken:
+        raise NotNowError(
+            "instance-untrusted",
+            f"what answers for instance {instance_id} does not greet as an instance does",
+        )
+    check_version(str(told.get("version")), str(told.get("wire")), f"instance {instance_id}")
+
+
+def check_version(version: str, wire: str, who: str) -> None:
+    """Raises NotNowError `instance-version` for anything but this very version."""
+    if (version, wire) != (__version__, frames.LAYOUT):
+        raise NotNowError(
+            "instance-version",
+            f"{who} runs Penstock {version[:40]} (frames {wire[:40]}), this server {__version__}"
+            f" (frames {frames.LAYOUT})",
+            hint="Install the server's version of Penstock on every node, then restart them.",
+        )
+
 
 #: Both round trips of TLS and the greeting; a machine that is very busy takes its time.
 GREETING_S_MAX: Final = 10.0
@@ -61,7 +111,7 @@ async def _dial_tls(
             host,
             port,
             ssl=context,
-            server_hostname=names.of_instance(instance_id),
+            server_hostname=contexts.of_instance(instance_id),
             ssl_handshake_timeout=GREETING_S_MAX,
         )
     except ssl.SSLError as error:
@@ -104,7 +154,7 @@ class _Greeted(asyncio.Protocol):
             return
         try:
             [frame] = frames.FrameDecoder(frames.FROM_INSTANCE).feed(self.rest[:stop])
-            greeting.check(frame, self._instance_id)
+            check(frame, self._instance_id)
         except PenstockError as error:
             self._fail(error)
             return

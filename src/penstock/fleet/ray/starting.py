@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.errors import CallerError, NotNowError, from_dict
-from penstock.fleet.identity import names
+from penstock.fleet.identity import contexts
 from penstock.fleet.identity.authority import Authority
-from penstock.fleet.identity.greeting import check_version
+from penstock.fleet.identity.dial import check_version
 from penstock.fleet.ray.cluster import CALL_FAILED, Cluster, last_line, node_lost
 from penstock.fleet.ray.held import HeldActor
 from penstock.fleet.ray.watching import last_log
@@ -80,7 +80,7 @@ class Starting:
 
     async def _wanted(self, held: HeldActor, request: str) -> dict[str, Any]:
         spec = held.spec
-        name = names.of_instance(spec.instance_id)
+        name = contexts.of_instance(spec.instance_id)
         return {
             "certificate": self._authority.sign(request, name, now=self._wall()),
             "authority": self._authority.certificate,

@@ -6,6 +6,8 @@ JSON (u32), the JSON object, and bytes that belong to it (metrics, mostly none).
     TELL     {"op": ...}; nobody answers
     ASK      {"op": ...}; answered by ANSWER with the same id
     ANSWER   {"ok": {...}} or {"error": {...}}
+
+Routes as JSON, and back.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any, Final
 
 import orjson
 
+from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.wire import frames
 
 Json = dict[str, Any]
@@ -55,3 +58,14 @@ def decode(payload: bytes) -> tuple[Json, bytes]:
     if not isinstance(fields, dict):
         raise frames.FrameError("a message is no JSON object")
     return fields, payload[end:]
+
+
+def routes_from(fields: Json) -> EndpointRoutes:
+    """What `orjson` made of `EndpointRoutes`. Raises TypeError or KeyError for anything else."""
+    variants = tuple(_variant(one) for one in fields["variants"])
+    return EndpointRoutes(**(fields | {"variants": variants}))
+
+
+def _variant(fields: dict[str, Any]) -> VariantRoutes:
+    copies = tuple(CopyRoute(**one) for one in fields["copies"])
+    return VariantRoutes(**(fields | {"copies": copies}))

@@ -48,14 +48,13 @@ from penstock.gateway.dispatch.invocation import (
     component_of,
 )
 from penstock.gateway.dispatch.link import FrameLink, Link, LinkEvents
-from penstock.gateway.dispatch.newcomers import OTHERS_WAIT, Newcomers, ReadyIn
 from penstock.gateway.dispatch.outliers import OutlierWatch
 from penstock.gateway.dispatch.rebalancing import Rebalancing
 from penstock.gateway.dispatch.recording import NoRecorder, Recorders, record_failure
 from penstock.gateway.dispatch.retries import Retries
 from penstock.gateway.dispatch.sessions import GatewaySessions
 from penstock.gateway.dispatch.streaming import StreamSeen
-from penstock.gateway.dispatch.waiting import OnWaiting
+from penstock.gateway.dispatch.waiting import OTHERS_WAIT, Newcomers, OnWaiting, ReadyIn
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import Timers
 from penstock.wire.frames import Reply

@@ -2,7 +2,7 @@
 
 A request of a session may come by any connection, and so to any gateway. Whoever begins a session
 says where it lives, whoever ends it says so, and now and then which were used; a gateway that meets
-an unknown one asks (`api/runtime/sessions.py`). So each keeps only those that it has met.
+an unknown one asks (`api/runtime/request.py`). So each keeps only those that it has met.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ A door is found by path prefix; what no door takes goes to the fallback (an ASGI
 `asgi.AsgiDoor`). One timer serves all connections: it looks at each about once a second, so
 timeouts cost nothing per request. What every answer carries (date, request id's prefix) is put
 together here once per tick.
+
+The limit on open files and sockets of this process; `core/request/body_budget.py` says who gets
+them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import asyncio
 import errno
 import logging
 import os
+import resource
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
@@ -21,8 +25,7 @@ from typing import Protocol
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
-from penstock.core.request.body_budget import BodyBudget, UnfinishedBodies
-from penstock.core.request.connections import connections_for
+from penstock.core.request.body_budget import BodyBudget, UnfinishedBodies, connections_for
 from penstock.core.request.head_check import HeadCheck
 from penstock.core.request.host_gate import HostGate
 from penstock.errors import CallerError, InternalError, PenstockError
@@ -30,11 +33,32 @@ from penstock.gateway.http.answer_pipeline import AnswerPipeline
 from penstock.gateway.http.body_budget import HoldingPipeline
 from penstock.gateway.http.call import Call, Door
 from penstock.gateway.http.connection import FIELDS, HttpConnection
-from penstock.gateway.http.descriptors import limit_now
 from penstock.gateway.http.known_heads import KnownHeads
 from penstock.gateway.http.tls import TlsAcceptor
 from penstock.gateway.request_id import RequestIds
 from penstock.wire.aws.errors import AwsError
+
+
+def raise_limit() -> int:
+    """Asks for all descriptors that this process may have; returns how many it has.
+
+    The soft limit is low for the sake of programs that use select(); none of ours does.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as cause:  # a system may refuse an infinite one
+            log.warning("the limit on open files stays at %d: %s", soft, cause)
+            return soft
+    return hard
+
+
+def limit_now() -> int | None:
+    """Descriptors that this process may have open; None = any number."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
 
 log = logging.getLogger(__name__)
 

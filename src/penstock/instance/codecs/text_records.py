@@ -25,8 +25,7 @@ from penstock.instance.codecs.base import (
     negotiate,
 )
 from penstock.instance.codecs.text import Text, TextDecoded, TextModel, decode_texts, from_json
-from penstock.instance.codecs.text_heads import TopK, as_json
-from penstock.instance.codecs.text_lines import json_rows
+from penstock.instance.codecs.text_heads import TopK, as_json, json_rows
 from penstock.instance.codecs.values import dump_json, parse_json
 from penstock.wire.frames import RequestMeta
 

@@ -25,8 +25,7 @@ from penstock.clock import SystemClock
 from penstock.errors import InternalError, PenstockError
 from penstock.instance.codecs.base import CodecModel, Decoded, bad
 from penstock.instance.codecs.seq2seq import decode_seq2seq
-from penstock.instance.engines.cores import stay_on
-from penstock.instance.engines.lane_threads import LoopAnswers
+from penstock.instance.engines.lane_threads import LoopAnswers, stay_on
 from penstock.instance.engines.tensor import join_rows
 from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from penstock.instance.engines.text_templates import TokenFrame, Tokenizes, explains, frame_of
+from penstock.instance.engines.text_tokens import TokenFrame, Tokenizes, explains, frame_of
 
 #: Remembered texts, twice of each bound in all: 50 MB at most.
 _TEXTS_MAX: Final = 65_536

@@ -20,7 +20,7 @@ from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.core.request.nested_calls import NestedCalls, Ruling
 from penstock.errors import CallerError, ModelError, PenstockError
-from penstock.instance.engines.lane_events import LaneEvents
+from penstock.instance.engines.lane_threads import LaneEvents
 from penstock.instance.inner.model import InnerModel, LoadedModel, NestedCall, Outcome
 from penstock.runtimes.base import Asking, CallContext, LaneListener, LoadContext, Pending, Tensors
 

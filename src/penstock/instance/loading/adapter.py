@@ -14,8 +14,8 @@ from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.prepare import obtain
 from penstock.core.models.memory_need import MemoryNeed
 from penstock.errors import ModelError
-from penstock.instance.loading.bring import brought
 from penstock.instance.loading.call import LoadCall
+from penstock.instance.loading.load import brought
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes.generation.adapter_base import check_against_weights

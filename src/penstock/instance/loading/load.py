@@ -2,6 +2,18 @@
 
 Between the two it is known what the model needs, and whoever places may say that there is no room.
 Which runtime a model has is nothing to this module (`start`).
+
+What is different for a copy that belongs to a job: nobody waits for one answer, all wait for the
+last.
+
+A lane for each core with a thread of its own wastes no time in waiting for other threads; online,
+where one answer is wanted soon, the description's lanes hold. Nor do graphs of one shape come into
+being while a copy runs (`runtimes.openvino_shapes`): they depend on what came when, and a span that
+is done again must give the same bytes.
+
+What a variant's environment says about serving its copies, rather than to the model's code.
+
+The time in which an artifact has to be here, whatever it is of.
 """
 
 from __future__ import annotations
@@ -9,30 +21,91 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.description.builds import build_of
-from penstock.artifacts.description.description import ModelDescription
+from penstock.artifacts.description.description import Batching, ModelDescription
 from penstock.artifacts.detection.detect import Detected
 from penstock.artifacts.detection.generation_layout import served_as_weights
 from penstock.artifacts.prepare import prepare
 from penstock.compile.serving import compile_for_serving, needs_compiling
-from penstock.core.models.builds import BuildChoice
-from penstock.errors import CallerError, ModelError
-from penstock.instance.loading.bring import brought
+from penstock.core.models.instruction_sets import BuildChoice
+from penstock.errors import CallerError, ModelError, NotNowError
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.loaded import Loaded
-from penstock.instance.loading.offline import for_throughput, of_job
 from penstock.instance.loading.start import start
-from penstock.instance.loading.variant_settings import served_with
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated
 from penstock.runtimes.processor import instruction_set_here
+
+T = TypeVar("T")
+
+
+async def brought(call: LoadCall, work: Callable[[], T], cancelled: threading.Event) -> T:
+    """What `work` returns, which runs in a thread and stops once `cancelled` is set: it is when
+    this ends, by whatever means. Raises NotNowError (`download-timeout`), and what `work` raises.
+    """
+    try:
+        async with asyncio.timeout(call.download_timeout_s):
+            return await asyncio.to_thread(work)
+    except TimeoutError:
+        raise NotNowError(
+            "download-timeout",
+            f"{call.source.shown_uri()} was not here within {call.download_timeout_s:g} s",
+            hint="Raise ModelDataDownloadTimeoutInSeconds, or bring the artifact nearer.",
+        ) from None
+    finally:
+        cancelled.set()
+
+
+LATENCY_P99_MS = "PENSTOCK_LATENCY_P99_MS"
+
+
+def served_with(batching: Batching, environment: Mapping[str, str]) -> Batching:
+    """`batching` with the service level that the environment names, if it names one.
+
+    Raises CallerError (`environment-invalid`) for what is no number of milliseconds above 0.
+    """
+    text = environment.get(LATENCY_P99_MS)
+    if text is None:
+        return batching
+    try:
+        latency_ms = float(text)
+    except ValueError:
+        latency_ms = math.nan
+    if not 0 < latency_ms < math.inf:
+        raise CallerError(
+            "environment-invalid",
+            f"{LATENCY_P99_MS} is {text!r}",
+            hint="Give a number of milliseconds above 0, as in 10 or 2.5.",
+        )
+    return dataclasses.replace(batching, latency_s_p99_max=latency_ms / 1000)
+
+
+#: Endpoints' names have no slash.
+_JOBS: Final = "transform-job/"
+_RUNTIMES: Final = ("openvino", "onnxruntime")
+
+
+def of_job(endpoint: str) -> bool:
+    """Whether what is loaded for an endpoint of this name does offline work."""
+    return endpoint.startswith(_JOBS)
+
+
+def for_throughput(description: ModelDescription, cores: float) -> ModelDescription:
+    """`cores`: of the instance; it may run on fewer than it was given."""
+    if description.runtime not in _RUNTIMES or description.task == "text2text-generation":
+        return description
+    lanes = max(1, min(int(cores), len(os.sched_getaffinity(0))))
+    return dataclasses.replace(description, lanes=lanes, threads_per_lane=1, pinned=False)
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,12 +8,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.core.batching.batcher import BatchSpec
-from penstock.core.models.builds import BuildChoice
 from penstock.core.models.idle_warm_up import LaneShape
-from penstock.core.models.proof import Proof
+from penstock.core.models.instruction_sets import BuildChoice, Proof
 from penstock.instance.copy import Copy, Work
-from penstock.instance.engines.cores import Pinning
-from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.lane_threads import LaneThreads, Pinning
 from penstock.instance.engines.rows import RowsEngine
 from penstock.instance.engines.seq2seq import DecodeThread
 from penstock.instance.inner.models import InnerModels

@@ -23,10 +23,10 @@ from typing import Any
 from penstock.artifacts.description.description import ModelDescription
 from penstock.compile.contract import Tolerance
 from penstock.compile.graphs.graph import Arrays
-from penstock.compile.proof.proof_samples import FILE, compare_samples, read_samples
+from penstock.compile.proof.samples import FILE, compare_samples, read_samples
 from penstock.compile.report import REPORT, read_report
-from penstock.core.models import proof as core
-from penstock.core.models.proof import Proof
+from penstock.core.models import instruction_sets
+from penstock.core.models.instruction_sets import Proof
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, TensorRuntime
 from penstock.runtimes.processor import instruction_set_here
@@ -49,7 +49,7 @@ def proof_here(context: LoadContext, runtime: TensorRuntime | None = None) -> Pr
     run = partial(runtime.run, 0) if runtime is not None else None
     found = _proof(context, report, run)
     where = f"{context.endpoint_name}/{context.variant_name}"
-    if found.state == core.NOT_PROVED:
+    if found.state == instruction_sets.NOT_PROVED:
         _LOG.warning(
             "%s: proved on %s, and NOT equal to its source on this processor (%s): %s. Compile it "
             "on a machine of this kind.",
@@ -65,8 +65,8 @@ def proof_here(context: LoadContext, runtime: TensorRuntime | None = None) -> Pr
 
 def _proof(context: LoadContext, report: dict[str, Any], run: Run | None) -> Proof:
     here, proved_on = instruction_set_here().name, str(report.get("instruction_set") or "")
-    if not core.needs_check(proved_on, here):
-        return core.proof(proved_on, here, None)
+    if not instruction_sets.needs_check(proved_on, here):
+        return instruction_sets.proof(proved_on, here, None)
     marker = _marker(context, here)
     failures = _remembered(marker)
     unasked = ""
@@ -78,7 +78,7 @@ def _proof(context: LoadContext, report: dict[str, Any], run: Run | None) -> Pro
         if failures is not None:
             _remember(marker, failures)
     unasked = unasked or "the artifact brings no samples along"
-    return core.proof(proved_on, here, failures, unasked=unasked)
+    return instruction_sets.proof(proved_on, here, failures, unasked=unasked)
 
 
 def _asked(

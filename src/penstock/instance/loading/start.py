@@ -17,9 +17,8 @@ from penstock.cleanup import shielded
 from penstock.instance.codecs import pipeline, seq2seq, text, text_heads
 from penstock.instance.codecs.generation import triton_tensors
 from penstock.instance.engines.batches import Batches
-from penstock.instance.engines.cores import Pinning
 from penstock.instance.engines.ensemble import EnsembleSteps
-from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.lane_threads import LaneThreads, Pinning
 from penstock.instance.engines.payload import PackedTensorEngine, PayloadEngine
 from penstock.instance.engines.pipeline import PipelineSteps
 from penstock.instance.engines.seq2seq import Seq2SeqEngine, decode_lanes

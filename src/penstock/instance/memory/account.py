@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.core.models.memory_need import MemoryNeed, MemorySeen, need_of
 from penstock.instance.loading.load import Prepared
-from penstock.instance.memory import records
+from penstock.instance.memory import facts
 from penstock.instance.memory.facts import facts_of
 from penstock.instance.memory.use import MemoryUse
 
@@ -33,7 +33,7 @@ class MemoryAccount:
 
     def need(self, model: Prepared) -> MemoryNeed:
         """Before it is loaded. Blocks, on a few files' names and sizes."""
-        seen = records.read(self._path(model))
+        seen = facts.read(self._path(model))
         return need_of(facts_of(model.context), seen)
 
     @contextlib.asynccontextmanager
@@ -71,7 +71,7 @@ class MemoryAccount:
         )
         if self._record is not None and self._is_news(seen):
             self._written = seen
-            work = asyncio.to_thread(records.write, self._record, seen)
+            work = asyncio.to_thread(facts.write, self._record, seen)
             self._writing = asyncio.create_task(work)
 
     async def written(self) -> None:
@@ -87,7 +87,7 @@ class MemoryAccount:
         """A copy that has not run yet has nothing to teach one that had."""
         known = self._written
         if known is None:
-            before = records.read(self._record) if self._record and not seen.ran else None
+            before = facts.read(self._record) if self._record and not seen.ran else None
             return before is None or not before.ran
         return (seen.ran and not known.ran) or (
             seen.own_bytes_max > _WORTH_A_RECORD * known.own_bytes_max
@@ -99,4 +99,4 @@ class MemoryAccount:
             self._use.look()
 
     def _path(self, model: Prepared) -> Path:
-        return records.record_path(self._cache_dir, model.digest, model.context)
+        return facts.record_path(self._cache_dir, model.digest, model.context)

@@ -42,10 +42,9 @@ from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.loads import LoadsDriver
 from penstock.instance.models.memory import footprint
-from penstock.instance.models.refusals import refused
+from penstock.instance.models.refusals import refused, wrong_version
 from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.models.target import HostedTarget
-from penstock.instance.models.versions import wrong_version
 from penstock.instance.models.watch import LOOK_EVERY_S, OnCounts, Watch
 from penstock.instance.models.work_note import WorkNote
 from penstock.instance.request import Request

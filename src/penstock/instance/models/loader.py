@@ -4,35 +4,158 @@ Loads of models whose sizes are known run beside one another, and models are end
 of unknown size is loaded with nothing beside it (`core.residency` says which): only so can be told
 what it takes. What several took together is divided among them once it is quiet
 (`core.load_group`). Downloads run beside everything.
+
+Drives `core.load_group` on a host: measures when its groups begin and end.
+
+Who may load, end or warm up models at this moment: several beside one another, or one alone.
+
+First come, first served: who waits to be alone is passed by nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
 
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.cleanup import shielded
 from penstock.clock import Clock
 from penstock.core.models.idle_warm_up import LaneShape
+from penstock.core.models.load_group import LoadGroup
 from penstock.core.models.memory_need import MemorySeen
 from penstock.core.residency import Footprint
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, prepared
 from penstock.instance.loading.loaded import Loaded, Warms
 from penstock.instance.models import memory
-from penstock.instance.models.load_group import LoadGroupDriver
 from penstock.instance.models.memory import Height
 from penstock.instance.models.needs import Expected, Needs
 from penstock.instance.models.shared import SharedProcesses
-from penstock.instance.models.turns import Turns
 from penstock.instance.settings import InstanceSettings
 from penstock.instance.warm_up.load import load
 from penstock.runtimes.base import LaneListener
 from penstock.runtimes.loader import import_library
 from penstock.runtimes.processor import instruction_set_here
+
+
+class Turns:
+    def __init__(self) -> None:
+        self._beside = 0
+        self._alone = False
+        self._waiting: deque[tuple[asyncio.Future[None], bool]] = deque()  #: (told, to be alone)
+
+    @property
+    def are_taken(self) -> bool:
+        return self._alone or self._beside > 0
+
+    @asynccontextmanager
+    async def beside(self) -> AsyncIterator[None]:
+        """With others."""
+        await self._admitted(alone=False)
+        try:
+            yield
+        finally:
+            self._beside -= 1
+            self._admit()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        await self._admitted(alone=True)
+        try:
+            yield
+        finally:
+            self._alone = False
+            self._admit()
+
+    async def _admitted(self, *, alone: bool) -> None:
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((told, alone))
+        self._admit()
+        try:
+            await told
+        except asyncio.CancelledError:
+            if told.done() and not told.cancelled():  # admitted at this very moment
+                self._alone, self._beside = False, self._beside - (not alone)
+            self._admit()
+            raise
+
+    def _admit(self) -> None:
+        while self._waiting:
+            told, alone = self._waiting[0]
+            if not told.done():
+                if self._alone or (alone and self._beside):
+                    return
+                self._alone, self._beside = alone, self._beside + (not alone)
+                told.set_result(None)
+            self._waiting.popleft()
+
+
+#: What was measured when one group ended is good for the next that begins so soon.
+_FRESH_S: Final = 0.1
+
+
+class Over(NamedTuple):
+    """What is known when a load or an end is over."""
+
+    used: Footprint  #: by the whole host
+    taken: Mapping[str, Footprint]  #: by the models of the group, if it is over
+    was_one: bool  #: the model that was asked about was alone in it
+
+
+class LoadGroupDriver:
+    """`begins`, then one of `group`'s `loaded`, `failed` and `ended`, then `over`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.group = LoadGroup()
+        self._clock = clock
+        self._border = asyncio.Lock()  #: a group is begun or ended
+        self._used = Footprint()
+        self._measured_at = -_FRESH_S
+        self._told_apart: dict[str, Footprint] = {}
+
+    async def begins(self) -> None:
+        """A load or an end."""
+        async with self._border:
+            if not self.group.is_open:
+                if self._clock.monotonic() >= self._measured_at + _FRESH_S:
+                    await self.measure()
+                self.group.opens(self._used.host_bytes)
+            self.group.begins()
+
+    async def over(self, model: str = "") -> Over:
+        """`model`: that was loaded. Its group may be over for longer, if another's end came first;
+        the one that is over now is then no word about it."""
+        async with self._border:
+            await self.measure()
+            if not (self.group.is_quiet and self.group.is_open):
+                return Over(self._used, {}, was_one=False)
+            taken = {
+                model: Footprint(host_bytes=taken_bytes)
+                for model, taken_bytes in self.group.closes(self._used.host_bytes).items()
+            }
+            self._told_apart.update(taken)
+            return Over(self._used, taken, self.group.was_one and model in taken)
+
+    async def measure(self) -> Footprint:
+        self._used = await asyncio.to_thread(memory.footprint)
+        self._measured_at = self._clock.monotonic()
+        return self._used
+
+    def told_apart(self) -> dict[str, Footprint]:
+        """By model, what groups showed that have ended since this was asked last."""
+        told, self._told_apart = self._told_apart, {}
+        return told
+
+    def charged(self, model: str, taken: Footprint) -> None:
+        """Not all of what its group showed is the model's own."""
+        self._told_apart[model] = taken
+
+    def gone(self, model: str) -> None:
+        self._told_apart.pop(model, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

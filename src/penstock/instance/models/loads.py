@@ -19,7 +19,7 @@ from penstock.errors import NotNowError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt
 from penstock.instance.copy import Elsewhere
-from penstock.instance.engines.lane_events import LaneEvents
+from penstock.instance.engines.lane_threads import LaneEvents
 from penstock.instance.models.explicit import Explicit
 from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
 from penstock.instance.models.loader import Loader

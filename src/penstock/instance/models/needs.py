@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.machine.room import MEASURED
-from penstock.core.models.memory_kin import KinMemory
-from penstock.core.models.memory_need import MemorySeen, beside_others
+from penstock.core.models.memory_need import KinMemory, MemorySeen, beside_others
 from penstock.core.residency import Footprint
 from penstock.instance.loading.load import Prepared
-from penstock.instance.memory import records
+from penstock.instance.memory import facts as records
 from penstock.instance.memory.facts import facts_of
 
 #: Runtimes whose models hold what their files hold: of two whose files have one size, one tells

@@ -17,7 +17,7 @@ from penstock.core.request.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
 from penstock.errors import NotNowError, PenstockError
 from penstock.instance.copy import Copy
 from penstock.instance.engines.rows import RowsEngine, WindowRows
-from penstock.instance.transform.body_call import ask
+from penstock.instance.transform.body_span import ask
 from penstock.instance.transform.call import TransformCall
 from penstock.instance.transform.lane_pool import LanePool
 from penstock.instance.transform.progress import SpanProgress

@@ -8,6 +8,8 @@ the span.
 Windows and batches depend on the records alone, so a span that is done again gives the same bytes,
 as far as the model does for the same batch. Where a batch fails its records are told apart by
 bisection; a refused record goes to the part's errors with its own reason.
+
+A window of a span's records, from the blocks they were read in to the answers written.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from queue import SimpleQueue
-from threading import Lock, Semaphore, Thread
+from threading import Event, Lock, Semaphore, Thread
 from typing import Final, cast
 
 from penstock import scheduling
@@ -30,10 +32,43 @@ from penstock.instance.engines.rows import RowsEngine, WindowRows
 from penstock.instance.transform.call import TransformCall
 from penstock.instance.transform.lane_pool import SpanLanes
 from penstock.instance.transform.progress import SpanProgress
-from penstock.instance.transform.window import SpanWindow
 from penstock.records.at_work import AtWork
 from penstock.records.formats.block import RecordBlock
 from penstock.records.parts import PartWriter
+
+
+class SpanWindow:
+    rows: WindowRows
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.first = 0  #: index of the first record in the span
+        self.batches = 0
+        self.left = 0  #: of them those that are not over
+        self.counted = 0  #: records that progress was told of
+        self.ran = Event()  #: all are
+        self.refused: dict[int, PenstockError] = {}  #: by place in the window
+        self._blocks: list[RecordBlock] = []
+
+    def take(self, block: RecordBlock, begin: int, end: int) -> None:
+        """The records of a block from one place on to before the other."""
+        if begin == end:
+            return
+        if not self.records:
+            self.first = block.first + begin
+        self.records += block.records[begin:end]
+        self._blocks.append(block)
+
+    def numbers(self) -> range:
+        """Of its records in the span."""
+        return range(self.first, self.first + len(self.records))
+
+    def offset_of(self, at: int) -> int:
+        """Where the record at a place begins, in bytes from the object's start."""
+        index = self.first + at
+        block = next(each for each in reversed(self._blocks) if each.first <= index)
+        return block.offset_of(index)
+
 
 #: One is read, one runs, and one is written.
 WINDOWS_MAX: Final = 3

@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from penstock.cleanup import shielded
-from penstock.core.jobs.concurrency import bodies_at_once
+from penstock.core.jobs.asynchronous_actions import bodies_at_once
 from penstock.core.jobs.container import ContainerSays, completed, container_says
 from penstock.core.jobs.spec import SpanDone
 from penstock.errors import CallerError, NotNowError, PenstockError

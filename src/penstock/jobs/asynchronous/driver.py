@@ -43,9 +43,8 @@ from penstock.errors import InternalError, NotNowError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.refusals import endpoint_not_found
 from penstock.jobs.asynchronous import outcome, rows
-from penstock.jobs.asynchronous.commits import Commits
 from penstock.jobs.asynchronous.notifier import Notifier
-from penstock.jobs.asynchronous.published import Published
+from penstock.jobs.asynchronous.outcome import Commits, Published
 from penstock.jobs.asynchronous.rows import AsyncRequest, Ended, Entered, QueueId
 from penstock.jobs.asynchronous.work import RequestWork, until_done
 from penstock.metrics.item_failures import apart

@@ -20,7 +20,7 @@ import urllib3
 from penstock.artifacts.sources.object_store import without_secrets
 from penstock.clock import Clock
 from penstock.control.store.store_thread import StoreThread
-from penstock.core.jobs import notifying
+from penstock.core.jobs import asynchronous_actions
 from penstock.errors import PenstockError
 from penstock.jobs.asynchronous import rows
 from penstock.jobs.asynchronous.rows import Due, Notification
@@ -120,7 +120,7 @@ class Notifier:
             self._counts.count(NOTIFICATIONS, "delivered")
             await self._database.call(rows.sent, due.number)
             return
-        again = notifying.decide(made=told.made, tries=due.tries + 1, now=now)
+        again = asynchronous_actions.decide(made=told.made, tries=due.tries + 1, now=now)
         _log.warning("notification %s to %s: %s", told.message_id, told.topic, failure)
         self._counts.count(NOTIFICATIONS, "given-up" if again.at is None else "failed")
         if again.at is None:

@@ -1,20 +1,38 @@
 """What is told of an asynchronous request: the object of a failure, and the notification.
 
 The message has the members that SageMaker's notifications of asynchronous inference have.
+
+The CloudWatch metrics of asynchronous endpoints: what alarms and policies on a backlog watch.
+
+SageMaker's names, in its namespace, by EndpointName. A backlog is published whether or not there is
+one: that it is 0 is what lets an endpoint come down to no instances. Per instance it is not
+published while there is none.
+
+Writes that share transactions: what comes while one is being committed goes with the next.
+
+A commit waits for the disk, so one for each request would be the queue's speed limit; nobody is
+told that something is written before it is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import uuid
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
 from penstock.artifacts.sources.source import shown_uri
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, with_hint
 from penstock.jobs.asynchronous.rows import AsyncRequest, Notification
+from penstock.metrics.catalogue import work_catalogue as catalogue
+from penstock.metrics.counts.work_counts import WorkCounts
+from penstock.metrics.series.series import metric_key
+from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.store import MetricStore
 
 #: A longer answer is not in the notification (SNS takes 256 KB; SageMaker includes 128 KB).
 ANSWER_BYTES_MAX: Final = 128_000
@@ -134,3 +152,135 @@ def _message(error: PenstockError) -> str:
 
 def _time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+NAMESPACE: Final = "AWS/SageMaker"
+EVERY_S: Final = 10.0  #: as the concurrency of other endpoints
+
+
+class Published:
+    """Writes into the store of one server."""
+
+    def __init__(self, store: MetricStore, work: WorkCounts) -> None:
+        self._store = store
+        self._work = work
+        self._shown: dict[str, tuple[int, float]] = {}  #: endpoint -> backlog, age of the oldest
+        self._due_at = 0.0
+        self._counts: dict[tuple[str, str], StatisticSet] = {}  #: (endpoint, metric) -> since then
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for `put` of every endpoint; once each `EVERY_S`."""
+        if now < self._due_at:
+            return False
+        self._due_at = now + EVERY_S
+        self.flush(now)
+        return True
+
+    def flush(self, now: float) -> None:
+        """What was counted since the last time becomes datapoints."""
+        for (endpoint, name), stats in self._counts.items():
+            self._put(endpoint, name, stats, now, "Milliseconds" if "Time" in name else "Count")
+        self._counts.clear()
+
+    def at_once(self) -> None:
+        """Something happened that is worth a point of its own."""
+        self._due_at = 0.0
+
+    def put(self, endpoint: str, *, backlog: int, ready: int, age_s: float, now: float) -> None:
+        """What is there of an endpoint now. `age_s`: of its oldest request."""
+        self._shown[endpoint] = backlog, age_s
+        values = {
+            "ApproximateBacklogSize": backlog,
+            "HasBacklogWithoutCapacity": int(backlog > 0 and not ready),
+        }
+        for name, value in values.items():
+            self._put(endpoint, name, StatisticSet.of(value), now, "Count")
+        age = StatisticSet.of(age_s)
+        self._put(endpoint, "ApproximateAgeOfOldestRequest", age, now, "Seconds")
+        if ready:
+            share = StatisticSet.of(backlog / ready)
+            self._put(endpoint, "ApproximateBacklogSizePerInstance", share, now, "Count")
+
+    def put_all(self, now: float) -> None:
+        """Every endpoint was `put`: for the page at /metrics."""
+        shown, self._shown = self._shown, {}
+        backlogs = [((name,), float(backlog)) for name, (backlog, _) in shown.items()]
+        ages = [((name,), age_s) for name, (_, age_s) in shown.items()]
+        self._work.gauge(catalogue.ASYNC_BACKLOG, backlogs)
+        self._work.gauge(catalogue.ASYNC_AGE, ages)
+        self._work.keep(catalogue.ASYNC_ENDED, shown, catalogue.ASYNC_ENDS, now)
+
+    def processed(self, endpoint: str, total_s: float) -> None:
+        """A request was answered, and its output written, `total_s` after it was accepted."""
+        self._work.count(catalogue.ASYNC_ENDED, endpoint, "completed")
+        self._count(endpoint, "InvocationsProcessed", 1.0)
+        self._count(endpoint, "TotalProcessingTime", 1e3 * total_s)
+
+    def failed(self, endpoint: str, reason: str) -> None:
+        """A request failed, or expired."""
+        expired = reason == "expired"
+        self._work.count(catalogue.ASYNC_ENDED, endpoint, "expired" if expired else "failed")
+        self._count(endpoint, "ExpiredRequests" if expired else "InvocationFailures", 1.0)
+
+    def given_up(self, endpoint: str) -> None:
+        """The outcome of a request was never written: its place took nothing for too long."""
+        self._count(endpoint, "OutcomesGivenUp", 1.0)
+
+    def _count(self, endpoint: str, name: str, value: float) -> None:
+        self._counts.setdefault((endpoint, name), StatisticSet()).add(value)
+
+    def _put(self, endpoint: str, name: str, stats: StatisticSet, now: float, unit: str) -> None:
+        key = metric_key(NAMESPACE, name, {"EndpointName": endpoint}, unit)
+        self._store.put(key, now, stats, now=now, high_resolution=True)
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: One transaction must not keep the database from others for long.
+TOGETHER_MAX: Final = 256
+
+
+class Commits(Generic[T, R]):
+    """Writes of one kind. `write` gets some of them, in order, and gives a result for each."""
+
+    def __init__(self, write: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
+        self._write = write
+        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def put(self, item: T) -> R:
+        """Returns once it is written; raises what writing raised. A caller that no longer waits
+        changes nothing."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="asynchronous-commits")
+        return await future
+
+    async def close(self) -> None:
+        """Waits for what is being written. Idempotent."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while self._waiting:
+            some, self._waiting = self._waiting[:TOGETHER_MAX], self._waiting[TOGETHER_MAX:]
+            await self._commit(some)
+        self._task = None
+
+    async def _commit(self, some: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
+        try:
+            results = await self._write([item for item, _ in some])
+        except Exception as error:  # it is each one's to handle
+            if len(some) > 1 and not isinstance(error, NotNowError):
+                for one in some:  # one of them can't be written: it is to fail alone
+                    await self._commit([one])
+                return
+            for _, future in some:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), result in zip(some, results, strict=True):
+            if not future.done():
+                future.set_result(result)

@@ -11,7 +11,7 @@ from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.jobs.asynchronous.driver import AsynchronousDriver, CapacityWanted
 from penstock.jobs.asynchronous.notifier import Notifier
 from penstock.jobs.asynchronous.objects import Objects
-from penstock.jobs.asynchronous.published import Published
+from penstock.jobs.asynchronous.outcome import Published
 from penstock.jobs.asynchronous.work import RequestWork
 from penstock.metrics.counts.work_counts import WorkCounts
 from penstock.metrics.series.store import MetricStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.control.store.store import Store
-from penstock.core.jobs import run_template, schedules
+from penstock.core.jobs import schedules
 from penstock.core.jobs.schedules import PassOver, ScheduleDecision, StartRun
 from penstock.core.timetable.cron import CronError
 from penstock.core.timetable.timetable import check_new
@@ -35,7 +35,7 @@ def checked(record: ScheduleRecord, *, now: float) -> ScheduleRecord:
             hint="cron(0 3 * * ? *), rate(6 hours) or at(2026-03-02T08:00:00), and a zone such as"
             " Europe/Berlin.",
         ) from error
-    run_template.check(record.job, record.name, zone)
+    schedules.check(record.job, record.name, zone)
     due = spec.timetable.next_due(after=now)
     if due is None:
         raise CallerError(
@@ -136,7 +136,7 @@ def settle(
 
 
 def _run(record: ScheduleRecord, start: StartRun, now: float) -> RunRecord:
-    job = run_template.job_of(record.job, record.name, start.due, record.zone())
+    job = schedules.job_of(record.job, record.name, start.due, record.zone())
     return RunRecord(
         schedule_key=record.key,
         due=start.due,

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from penstock.clock import Clock
 from penstock.control.store.store_thread import StoreThread
-from penstock.core.jobs import run_template, schedules
+from penstock.core.jobs import schedules
 from penstock.core.timetable.cron import CronError
 from penstock.errors import NotNowError, PenstockError
 from penstock.jobs.schedules import book
@@ -141,7 +141,7 @@ class SchedulesDriver:
 
     async def _begin(self, record: ScheduleRecord, run: RunRecord) -> None:
         try:
-            job = run_template.job_of(record.job, record.name, run.due, record.zone())
+            job = schedules.job_of(record.job, record.name, run.due, record.zone())
             await self._call("CreateTransformJob", job, owner=record.owner)
         except CronError as error:
             await self._settle(record, run, FAILED, message=str(error))

@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
 from penstock.control.store.rows import to_json
-from penstock.jobs.schedules import tables
+from penstock.jobs.schedules import records as tables
 from penstock.jobs.schedules.records import (
     COMPLETED,
     FAILED,

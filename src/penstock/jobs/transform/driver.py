@@ -1,4 +1,9 @@
-"""Drives every transform job of one server: checks it, lets it begin in its turn, shows it."""
+"""Drives every transform job of one server: checks it, lets it begin in its turn, shows it.
+
+PenstockProgress, the member of DescribeTransformJob that AWS has not.
+
+What the instances of transform jobs use, on its way into the metrics.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +11,101 @@ import asyncio
 import contextlib
 import logging
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
+from penstock.control.instances.instance_status import cpu_percent, cpu_seconds
 from penstock.control.plane import ControlPlane
+from penstock.control.reconcile.views import InstanceView
 from penstock.core.jobs import queue
 from penstock.core.jobs.progress import JobPace
 from penstock.core.jobs.queue import JobRunning, JobWaiting
 from penstock.core.jobs.spec import TransformSpec
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.jobs.transform import transactions
-from penstock.jobs.transform.capacity import instances_max
-from penstock.jobs.transform.progress import progress_of
-from penstock.jobs.transform.records import GOING, STOPPED, STOPPING, JobRecord
+from penstock.jobs.transform.capacity import deployment_name, instances_max
+from penstock.jobs.transform.records import GOING, STOPPED, STOPPING, JobRecord, JobTotals
 from penstock.jobs.transform.run import TransformRun
-from penstock.jobs.transform.usage import JobUsage
 from penstock.metrics.catalogue import work_catalogue as catalogue
 from penstock.metrics.counts.work_counts import WorkCounts
 from penstock.metrics.item_failures import apart
+from penstock.metrics.series.statistics import StatisticSet
 from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.job_metrics import job_metrics
 from penstock.records.filters import Processing
 from penstock.records.objects.objects import list_objects
 from penstock.records.output import check_apart, check_writable
+
+
+class JobUsage:
+    """Of all jobs of one server. Processor time is counted between two samples."""
+
+    def __init__(self, plane: ControlPlane, store: MetricStore, clock: Clock) -> None:
+        self._plane = plane
+        self._store = store
+        self._clock = clock
+        self._used: dict[str, tuple[float, float]] = {}  #: instance -> (monotonic s, cpu s)
+
+    async def sample(self, jobs: Iterable[str]) -> None:
+        """One measurement of each instance; those that do not answer are left out."""
+        used: dict[str, tuple[float, float]] = {}
+        for job in jobs:
+            with apart("transform-usage", job):
+                await self._sample_job(job, used)
+        self._used = used
+
+    async def _sample_job(self, job: str, used: dict[str, tuple[float, float]]) -> None:
+        for view in self._plane.instances(deployment_name(job)):
+            status = await self._plane.instance_status(view.instance_id)
+            if not status:
+                continue
+            measured = used[view.instance_id] = self._clock.monotonic(), cpu_seconds(status)
+            before = self._used.get(view.instance_id)
+            self._put(job, view, cpu_percent(before, measured), status["memory_bytes"])
+
+    def _put(self, job: str, view: InstanceView, cpu: float | None, memory_bytes: int) -> None:
+        most = view.memory_bytes_max
+        points = job_metrics(
+            job,
+            view.instance_id,
+            cpu_percent=cpu,
+            memory_percent=100.0 * memory_bytes / most if most else None,
+        )
+        now = self._clock.wall()
+        for key, value in points:
+            self._store.put(key, now, StatisticSet.of(value), now=now)
+
+
+def progress_of(
+    totals: JobTotals, pace: JobPace, *, instances: int, waits: str, words: str = ""
+) -> dict[str, Any]:
+    """
+    Args:
+        waits: why it does not go on now: others-first | room | storage; empty: it does, or has
+            ended.
+        words: the same for people, where there is more to say.
+    """
+    told: dict[str, Any] = {
+        "Objects": totals.objects,
+        "Spans": totals.spans,
+        "SpansDone": totals.spans_done,
+        "Records": totals.records,
+        "RefusedRecords": totals.refused,
+        "BytesIn": totals.bytes_in,
+        "BytesTotal": totals.bytes_total,
+        "BytesOut": totals.bytes_out,
+        "RecordsPerSecond": pace.records_per_s,
+        "EtaSeconds": pace.left_s,
+        "CostSoFar": round(totals.cost, 6),
+        "InstanceSeconds": round(totals.instance_s, 3),
+        "Instances": instances,
+    }
+    told |= {"Waiting": waits} if waits else {}
+    return told | ({"WaitingMessage": words} if waits and words else {})
+
 
 _log = logging.getLogger(__name__)
 

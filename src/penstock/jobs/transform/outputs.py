@@ -13,9 +13,8 @@ from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.job_actions import NotDone
 from penstock.core.request.storage_failures import is_storage
 from penstock.errors import PenstockError
-from penstock.jobs.transform.outcomes import kind_of_output, reason_of
+from penstock.jobs.transform.outcomes import kind_of_output, put_errors, reason_of
 from penstock.jobs.transform.records import JobRecord
-from penstock.jobs.transform.refusals import put_errors
 from penstock.jobs.transform.work import JobWork
 from penstock.records.output import assemble
 from penstock.records.parts import forget, parts_folder

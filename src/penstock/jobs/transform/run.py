@@ -31,15 +31,14 @@ from penstock.core.jobs.job_actions import (
     RunSpan,
     StopSpans,
 )
-from penstock.core.jobs.stuck import Stuck
+from penstock.core.jobs.progress import Stuck
 from penstock.core.request.storage_failures import is_storage
 from penstock.errors import CallerError, PenstockError
 from penstock.jobs.transform import transactions, work
 from penstock.jobs.transform.capacity import JobCapacity, deployment_name, instances_max
-from penstock.jobs.transform.outcomes import reason_of
+from penstock.jobs.transform.outcomes import first_refusal, reason_of
 from penstock.jobs.transform.outputs import JobOutputs
 from penstock.jobs.transform.records import JobRecord, JobTotals
-from penstock.jobs.transform.refusals import first_refusal
 from penstock.jobs.transform.spans import SpanCalls
 from penstock.jobs.transform.tally import Tally
 

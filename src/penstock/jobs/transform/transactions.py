@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 from sqlalchemy import RowMapping, delete, insert, select, update
 
-from penstock.control.database.transform_tables import (
+from penstock.control.database.schema import (
     transform_crashes,
     transform_jobs,
     transform_objects,

@@ -11,11 +11,10 @@ from penstock.core.jobs.crashes import CrashCase
 from penstock.core.jobs.job import TransformJob
 from penstock.core.jobs.job_actions import JobPolicy
 from penstock.core.jobs.shares import span_bytes_for
-from penstock.core.jobs.spans import cut
-from penstock.core.jobs.spec import InputObject, Span, SpanDone
+from penstock.core.jobs.spec import InputObject, Span, SpanDone, cut
 from penstock.jobs.transform import transactions
+from penstock.jobs.transform.outcomes import first_refusal
 from penstock.jobs.transform.records import JobRecord, JobTotals
-from penstock.jobs.transform.refusals import first_refusal
 from penstock.records.objects.objects import list_objects
 from penstock.records.parts import part_path
 

@@ -16,13 +16,17 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from penstock.metrics.counts.copy_metrics import component_metrics, request_metrics
 from penstock.metrics.counts.delta import MetricDelta, PoolDelta, PoolId, decode, encode
 from penstock.metrics.counts.departures import Departures
-from penstock.metrics.counts.publishing import ALWAYS, Publishing
 from penstock.metrics.counts.recorder import VariantDelta, VariantRecorder
 from penstock.metrics.counts.totals import WINDOW_S, VariantTotals
-from penstock.metrics.counts.window_metrics import series_of
+from penstock.metrics.counts.window_metrics import (
+    ALWAYS,
+    Publishing,
+    component_metrics,
+    request_metrics,
+    series_of,
+)
 from penstock.metrics.counts.work_counts import WorkCounts
 from penstock.metrics.item_failures import apart
 from penstock.metrics.loop_lag import LagSeen, LoopLag

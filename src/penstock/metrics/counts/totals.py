@@ -13,7 +13,7 @@ from penstock.metrics.counts.generation_counts import GenerationCounts
 from penstock.metrics.counts.recorder import CLOCK_BACK_S_MAX, STATUS_CANCELLED, VariantDelta
 from penstock.metrics.series.sketch import Sketch
 from penstock.metrics.series.statistics import StatisticSet
-from penstock.metrics.utilization.variant_cost import VariantCost
+from penstock.metrics.utilization.cost import VariantCost
 
 Key = TypeVar("Key", bound=Hashable)
 

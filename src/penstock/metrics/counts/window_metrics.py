@@ -4,17 +4,27 @@ A component's series come twice, as in SageMaker: by its name alone, and togethe
 and variant. Concurrency is per model (an instance) or per copy: each second has as many samples as
 there are instances or copies, so that the average is what one of them has in flight and the sum
 what all of them have together.
+
+What single copies say of themselves: utilization of components, and enhanced metrics.
+
+How often an endpoint's metrics are published: its MetricsConfig.
+
+As SageMaker has it: MetricPublishFrequencyInSeconds is about utilization, and with enhanced metrics
+about invocations too. Concurrency is published every ten seconds whatever it says: it is what
+scaling in seconds needs. Where nothing is said everything is published every ten seconds.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from penstock.metrics.counts.totals import MetricWindow
-from penstock.metrics.models.model_metrics import ones_and_zeros
-from penstock.metrics.series.series import metric_key
+from penstock.metrics.counts.totals import WINDOW_S, MetricWindow
+from penstock.metrics.models.model_registry import ones_and_zeros
+from penstock.metrics.series.series import MetricKey, metric_key
 from penstock.metrics.series.statistics import StatisticSet
 from penstock.metrics.series.store import MetricStore
+from penstock.metrics.utilization.instances import InstanceSample
 
 NAMESPACE: Final = "AWS/SageMaker"
 
@@ -103,3 +113,89 @@ def _window_metrics(window: MetricWindow, per_unit: str) -> list[tuple[str, str,
     ):
         found.append((name, unit, StatisticSet.from_sketch(sketch)))
     return [row for row in found if row[2].count]
+
+
+COMPONENTS: Final = "/aws/sagemaker/InferenceComponents"
+REQUESTS: Final = "AWS/SageMaker"
+
+
+def component_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:
+    """The datapoints of the copies of inference components: one of each copy."""
+    found = []
+    for copy in sample.copies:
+        if not copy.component:
+            continue
+        alone = {"InferenceComponentName": copy.component}
+        whole = alone | {"EndpointName": sample.endpoint, "VariantName": sample.variant}
+        for name, value in (
+            ("CPUUtilizationNormalized", copy.cpu_percent),
+            ("MemoryUtilizationNormalized", copy.memory_percent),
+        ):
+            if value is not None:
+                found += [
+                    (metric_key(COMPONENTS, name, dimensions, "Percent"), value)
+                    for dimensions in (alone, whole)
+                ]
+    return found
+
+
+def request_metrics(sample: InstanceSample) -> list[tuple[MetricKey, StatisticSet]]:
+    """Enhanced metrics: the requests of the instance by itself, and of its copies by component."""
+    found: list[tuple[MetricKey, StatisticSet]] = []
+    instance = {"InstanceId": sample.instance_id}
+    variant = {"EndpointName": sample.endpoint, "VariantName": sample.variant} | instance
+    for copy in sample.copies:
+        parts = [(variant, "ConcurrentRequestsPerModel")]
+        if copy.component:
+            component = {"InferenceComponentName": copy.component} | instance
+            parts = [(variant, ""), (component, "ConcurrentRequestsPerCopy")]
+        for dimensions, concurrency in parts:
+            if copy.invocations:
+                ones = ones_and_zeros(copy.invocations, copy.invocations)
+                found.append((metric_key(REQUESTS, "Invocations", dimensions), ones))
+            if concurrency:
+                key = metric_key(REQUESTS, concurrency, dimensions)
+                found.append((key, StatisticSet.of(copy.in_flight)))
+    return found
+
+
+#: A point of a longer period is no high-resolution one.
+_HIGH_RESOLUTION_S: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """Of one variant."""
+
+    utilization_s: int = 0  #: a point for so many seconds; 0 = as it is measured
+    invocations_s: int = WINDOW_S
+    by_instance: bool = False  #: invocations of each instance, too
+
+    def point(self, at: float) -> tuple[float, bool]:
+        """(the time of a measurement's point, whether it is of high resolution)."""
+        if not self.utilization_s:
+            return at, False
+        return at // self.utilization_s * self.utilization_s, (
+            self.utilization_s < _HIGH_RESOLUTION_S
+        )
+
+    def window(self, start: int) -> tuple[int, bool]:
+        """(the time of the point of what ended in a window, whether it is of high resolution)."""
+        length_s = self.invocations_s
+        return start // length_s * length_s, length_s < _HIGH_RESOLUTION_S
+
+    def window_end(self, start: int) -> int:
+        """From when on it may be told: nothing comes to it any more."""
+        return self.window(start)[0] + self.invocations_s
+
+
+ALWAYS: Final = Publishing()
+
+
+def publishing_of(publish_s: int, *, enhanced: bool) -> Publishing:
+    """`publish_s`: MetricPublishFrequencyInSeconds; 0 = not given, which is a minute."""
+    if not publish_s and not enhanced:
+        return ALWAYS
+    publish_s = publish_s or 60
+    invocations_s = publish_s if enhanced else WINDOW_S
+    return Publishing(publish_s, invocations_s, enhanced)

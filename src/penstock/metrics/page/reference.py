@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from penstock.metrics.catalogue import catalogue, traffic_catalogue, work_catalogue
-from penstock.metrics.page import standby_page
+from penstock.metrics.page import pages
 from penstock.metrics.series.series import RETENTION
 
 _INTRODUCTION = """\
@@ -72,7 +72,7 @@ def render() -> str:
         _ORCHESTRATOR,
         _families(traffic_catalogue.PROMETHEUS),
         _STANDBY,
-        _families(standby_page.PROMETHEUS),
+        _families(pages.PROMETHEUS),
         _CLOUDWATCH,
         *(_namespace_table(namespace) for namespace in _namespaces()),
         "### Retention\n",

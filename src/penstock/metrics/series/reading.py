@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final, TypeVar
 
 from penstock.metrics.series.series import HOUR_S, MetricName, retention_of
-from penstock.metrics.series.statistic_names import SIMPLE
-from penstock.metrics.series.statistics import StatisticSet
+from penstock.metrics.series.statistics import SIMPLE, StatisticSet
 from penstock.metrics.series.store import MetricStore
 
 T = TypeVar("T")

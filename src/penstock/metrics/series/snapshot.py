@@ -18,9 +18,8 @@ import orjson
 
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError
-from penstock.metrics.series.archive import ArchivedRow
 from penstock.metrics.series.series import Series, SeriesPoint
-from penstock.metrics.series.store import MetricStore
+from penstock.metrics.series.store import ArchivedRow, MetricStore
 
 _HEAD: Final = {"format": "penstock-metrics", "version": 1}
 

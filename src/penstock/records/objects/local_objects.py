@@ -1,9 +1,13 @@
-"""Objects on this machine: files, folders, and names that begin with something."""
+"""Objects on this machine: files, folders, and names that begin with something.
+
+An object that a prefix or a manifest means.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from penstock.artifacts.files.budget import Budget
@@ -12,7 +16,13 @@ from penstock.artifacts.files.paths import is_clutter, safe_path
 from penstock.artifacts.sources.local_files import list_local
 from penstock.artifacts.sources.places import Fence, LocalPlace
 from penstock.clock import SystemClock
-from penstock.records.objects.found import FoundObject
+
+
+class FoundObject(NamedTuple):
+    key: str  #: safe relative path
+    uri: str  #: to open it again
+    size: int
+    stamp: str
 
 
 def below(place: LocalPlace, budget: Budget, *, objects_max: int) -> list[FoundObject]:

@@ -20,7 +20,7 @@ from penstock.artifacts.sources.places import LocalPlace
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.errors import CallerError
 from penstock.records.objects import local_objects, s3_objects
-from penstock.records.objects.found import FoundObject
+from penstock.records.objects.local_objects import FoundObject
 from penstock.records.objects.sources import budget_for
 from penstock.records.refusals import too_many
 

@@ -15,7 +15,7 @@ from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import MANIFEST_FILE, InputObject, TransformInput
 from penstock.errors import CallerError, PenstockError
 from penstock.records.objects import local_objects, s3_objects
-from penstock.records.objects.found import FoundObject
+from penstock.records.objects.local_objects import FoundObject
 from penstock.records.objects.manifest import read_manifest
 from penstock.records.objects.sources import budget_for
 from penstock.records.refusals import key_unsafe, of_data

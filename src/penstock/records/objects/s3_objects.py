@@ -15,7 +15,7 @@ from penstock.artifacts.sources.object_store import objects_below, remote_error,
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import InputObject
 from penstock.errors import PenstockError
-from penstock.records.objects.found import FoundObject
+from penstock.records.objects.local_objects import FoundObject
 from penstock.records.refusals import changed, key_unsafe, not_found, of_data, too_many
 
 #: Of one request. Two are in memory: one is read, one is on its way.

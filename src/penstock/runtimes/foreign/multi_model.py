@@ -22,8 +22,14 @@ from penstock.runtimes.base import (
     LaneListener,
     LoadContext,
 )
-from penstock.runtimes.confinement.view import Views, fresh_root, no_room
-from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
+from penstock.runtimes.confinement.walls import (
+    Views,
+    around_program,
+    fresh_root,
+    make_scratch,
+    no_room,
+    remove_scratch,
+)
 from penstock.runtimes.foreign.model_runtime import ForeignModelRuntime
 from penstock.runtimes.foreign.models_api import ForeignModels
 from penstock.runtimes.foreign.posting import PostsUnderWay

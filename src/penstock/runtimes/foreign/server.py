@@ -19,7 +19,7 @@ from penstock.runtimes.confinement.walls import Walls
 from penstock.runtimes.foreign.http_connection import ForeignHttpConnection, HttpAnswer
 from penstock.runtimes.workers.memory import child_pids
 from penstock.runtimes.workers.output_lines import OutputLines
-from penstock.runtimes.workers.stopped import StoppedWatch
+from penstock.runtimes.workers.supervised import StoppedWatch
 
 _PING_EVERY_S = 0.05
 _PING_TIMEOUT_S = 2.0  #: as in AWS

@@ -45,8 +45,7 @@ def load(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts]:
     model_dir = Path(init["model_dir"])
     settings = dict(init["settings"])
     if init["engine"] == "paced":
-        from penstock.runtimes.generation.paced import PacedEngine
-        from penstock.runtimes.generation.paced_tokens import PacedPrompts
+        from penstock.runtimes.generation.paced import PacedEngine, PacedPrompts
 
         return PacedEngine(settings), PacedPrompts()
     settings["eos_ids"] = prompt_files.eos_ids(model_dir)

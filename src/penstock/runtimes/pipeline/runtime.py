@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
-from penstock.core.pipeline.actions import (
+from penstock.core.pipeline.pipeline import Pipeline
+from penstock.core.pipeline.spec import (
     Action,
     Done,
     Emit,
@@ -31,7 +32,6 @@ from penstock.core.pipeline.actions import (
     Start,
     Stop,
 )
-from penstock.core.pipeline.pipeline import Pipeline
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.base import Asking, CallContext, LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated

@@ -14,7 +14,7 @@ from typing import Final
 from penstock.clock import Clock
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import Asking, CallContext, ModelCalls, Payload, Pending, Returned
-from penstock.runtimes.python.calls import WorkerCall, pack_called, pack_refused, unpack_call
+from penstock.runtimes.python.caller import WorkerCall, pack_called, pack_refused, unpack_call
 from penstock.runtimes.repeated_call import Answer, RepeatedCall
 
 #: Under way at once, of one lane: beyond it is code that has lost count of its own.

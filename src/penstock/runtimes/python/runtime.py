@@ -2,21 +2,186 @@
 
 A PayloadRuntime. Workers that die are started again by the rule of `supervision`; the instance
 hears of it through `listener` and keeps requests away from a lane without a worker.
+
+One lane of a Python model: its worker, the batch that it computes, and whose fault an end is.
+
+A batch that takes longer than SAGEMAKER_MODEL_SERVER_TIMEOUT (60 s, as in AWS) is a hang: the
+worker is killed, the request it was busy with is answered `model-timeout`, and its mates are given
+back. Of a worker that died the request it was busy with is the suspect; where it computed a whole
+batch at once, all. Shared memory (`progress`) holds the number of the item that it is busy with.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import mmap
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock
-from penstock.runtimes.base import LaneListener, LoadContext, Payload
-from penstock.runtimes.confinement.walls import around_code, make_scratch, remove_scratch
-from penstock.runtimes.python.lane import Done, Lane
-from penstock.runtimes.workers.environment import worker_environment
+from penstock.core.request.retry import WORKER_DIED, blamed
+from penstock.errors import ModelError, PenstockError
+from penstock.runtimes.base import (
+    NOT_BEGUN,
+    LaneListener,
+    LoadContext,
+    Payload,
+    PayloadReply,
+    Returned,
+)
+from penstock.runtimes.confinement.walls import Walls, around_code, make_scratch, remove_scratch
+from penstock.runtimes.python.back_channel import BackChannel
+from penstock.runtimes.python.batches import ALL_ITEMS, REPLIES, pack_batch, unpack_replies
+from penstock.runtimes.python.caller import CALL
+from penstock.runtimes.workers.environment import run_s_max, worker_environment
+from penstock.runtimes.workers.process import WorkerProcess
+from penstock.runtimes.workers.supervised import Supervised
+
+Answers = list[PayloadReply | Returned]
+Done = Callable[[Answers], None]
+
+MODULE = "penstock.runtimes.python.worker"  #: what the interpreter runs
+
+
+class Lane(Supervised[WorkerProcess]):
+    """Use: `begin`, then `invoke` batch after batch, one under way."""
+
+    def __init__(
+        self,
+        number: int,
+        context: LoadContext,
+        listener: LaneListener,
+        init: Mapping[str, Any],
+        environment: dict[str, str],
+        walls: Walls | None,
+        clock: Clock | None,
+    ) -> None:
+        super().__init__(context, listener, serves=(number,), clock=clock)
+        self._init = init
+        self._environment = environment
+        self._walls = walls
+        self._run_s_max = run_s_max(environment)
+        self._progress: mmap.mmap | None = None
+        self._answered: Callable[[list[PayloadReply] | None], None] | None = None
+        self._calls: BackChannel | None = None  #: where the model may call others
+        if context.models is not None:
+            name = context.description.name
+            self._calls = BackChannel(context.models, name, number, self._tell, self._clock)
+
+    async def spawn(self) -> WorkerProcess:
+        progress = os.memfd_create("penstock-progress")
+        try:
+            os.ftruncate(progress, mmap.PAGESIZE)
+            self._progress = mmap.mmap(progress, mmap.PAGESIZE)
+            worker = WorkerProcess(self._context, self._hear, self.gone)
+            await worker.start(
+                MODULE, self._init, self._environment, self._walls, descriptors=[progress]
+            )
+        finally:
+            os.close(progress)
+        return worker
+
+    def invoke(self, batch: Sequence[Payload], done: Done) -> None:
+        """`done` gets a reply or `Returned` for each payload."""
+        assert self._answered is None, "a worker computes one batch at a time"
+        worker, count = self.process, len(batch)
+        not_begun: Answers = [NOT_BEGUN] * count
+        late: list[int] = []
+        if self._progress is not None:
+            self._progress[:4] = b"\0\0\0\0"  # what it says is of this batch
+        if worker is None or not worker.write(pack_batch(batch)):
+            self._loop.call_soon(done, not_begun)
+            return
+        if self._calls is not None:
+            self._calls.begin(batch, ends_at=self._clock.monotonic() + self._run_s_max)
+
+        def answered(replies: list[PayloadReply] | None) -> None:
+            timer.cancel()
+            if self._calls is not None:
+                self._calls.end()
+            if replies is not None:
+                self.served()
+                if len(replies) == count:
+                    done(list(replies))
+                    return
+                worker.kill()  # its answers are not those of this batch
+                done(after_death(ALL_ITEMS, count))
+            elif late:
+                done(after_hang(late[0], count, hung(self._run_s_max)))
+            elif self.closed:
+                done(not_begun)
+            else:
+                done(after_death(self._item(), count))
+
+        def hangs() -> None:
+            late.append(self._item())
+            worker.kill()
+
+        self._answered = answered
+        timer = self._loop.call_later(self._run_s_max, hangs)
+
+    def _item(self) -> int:
+        """Index in the batch of the item that the worker computes; `ALL_ITEMS`: all."""
+        return int.from_bytes(self._progress[:4], "little") if self._progress else 0
+
+    def _hear(self, kind: int, count: int, payload: bytes) -> None:
+        if kind == REPLIES and self._answered is not None:
+            replies = unpack_replies(payload, count)
+            answered, self._answered = self._answered, None
+            answered(replies)
+        elif kind == CALL and self._calls is not None:
+            self._calls.hear(payload, self._item())
+
+    def _tell(self, said: bytes) -> bool:
+        return self.process is not None and self.process.write(said)
+
+    def unwanted(self) -> None:
+        """Nobody waits for the batch: the function can't be stopped, but what it calls can."""
+        if self._calls is not None and self._answered is not None:
+            self._calls.unwanted()
+
+    def gone(self, error: PenstockError) -> None:
+        super().gone(error)  # first: nothing more is to be sent to this lane
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            answered(None)
+
+
+def hung(run_s: float) -> ModelError:
+    """What the request is told that its worker hung on."""
+    return ModelError(
+        "model-timeout",
+        f"the model did not answer within {run_s:g} s; its process was ended",
+        hint="Raise SAGEMAKER_MODEL_SERVER_TIMEOUT if the model needs longer.",
+    )
+
+
+def after_hang(guilty: int, count: int, error: ModelError) -> Answers:
+    """What becomes of a batch whose worker was ended because it hung on the item `guilty`."""
+    if count == 1:
+        guilty = 0
+    answers = after_death(guilty, count)
+    if guilty < count:
+        answers[guilty] = PayloadReply(error=error)
+    return answers
+
+
+def after_death(suspect: int, count: int) -> Answers:
+    """What becomes of a batch whose worker died while it computed the item `suspect`.
+
+    Those before it had been computed, so they may have left what killed it; those behind it had not
+    begun.
+    """
+    if count == 1:
+        return [Returned(WORKER_DIED)]
+    in_company = Returned(blamed(count - 1))
+    if suspect >= count:
+        return [in_company] * count
+    behind = count - suspect - 1
+    return [*[in_company] * suspect, Returned(WORKER_DIED), *[NOT_BEGUN] * behind]
 
 
 class PythonRuntime:

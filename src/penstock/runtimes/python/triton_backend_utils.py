@@ -18,8 +18,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from penstock.runtimes.dtypes import NUMPY, name_of
-from penstock.runtimes.python.caller import Caller
-from penstock.runtimes.python.calls import Called
+from penstock.runtimes.python.caller import Called, Caller
 
 
 class TritonModelException(Exception):

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.description.description import TensorSpec
-from penstock.artifacts.detection.detect_pt2 import PACKAGE, check_pt2
-from penstock.artifacts.detection.detect_pt2_rules import check_program
+from penstock.artifacts.detection.detect_pt2 import PACKAGE, check_program, check_pt2
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.pytorch.library import first_line
 

@@ -3,19 +3,60 @@
 Whoever has such a process inherits this and says how one is started. It knows neither what the
 process is nor who waits for its answers; its listener hears that it was lost, is back or is given
 up.
+
+When a worker that died is started again, and when its copy is given up.
+
+The rule: wait 0.1 s, doubling to 10 s, and begin anew with 0.1 s once a worker has served. A worker
+that dies five times within 60 s without having served a batch will not come back by itself: the
+copy has failed. Decides only; starting is the runtimes' business.
+
+Looks at processes of ours again and again, and tells when one is to be ended for standing still.
+
+`core.stopped` decides; what is looked at is the state in /proc. Where that can't be read nothing is
+ever told.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Generic, Protocol, TypeVar
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
+from penstock.core.machine.stopped import LOOK_EVERY_S, LOOKS_MAX, StoppedLooks
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
-from penstock.runtimes.workers.supervision import RestartPolicy
+
+BACKOFF_S_MIN: Final = 0.1
+BACKOFF_S_MAX: Final = 10.0
+DEATHS_MAX: Final = 5
+DEATHS_WINDOW_S: Final = 60.0
+
+
+class RestartPolicy:
+    """One worker's deaths. `now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._deaths: deque[float] = deque(maxlen=DEATHS_MAX)  #: without serving in between
+        self._backoff_s = BACKOFF_S_MIN
+
+    def served(self) -> None:
+        """A batch was answered: what lies before no longer counts."""
+        if self._deaths:
+            self._deaths.clear()
+        self._backoff_s = BACKOFF_S_MIN
+
+    def died(self, *, now: float) -> float | None:
+        """Seconds to wait before the next start; None: give up."""
+        self._deaths.append(now)
+        if len(self._deaths) == DEATHS_MAX and now - self._deaths[0] < DEATHS_WINDOW_S:
+            return None
+        wait_s = self._backoff_s
+        self._backoff_s = min(self._backoff_s * 2, BACKOFF_S_MAX)
+        return wait_s
 
 
 class _Process(Protocol):
@@ -125,3 +166,38 @@ class Supervised(Generic[Process]):
         self.closed = True
         if self.process is not None:
             self.process.kill()
+
+
+#: Known at once, or found at each look.
+Pids = Sequence[int] | Callable[[], Sequence[int]]
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal (SIGSTOP, SIGTSTP) has stopped a process; False for one that is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b")")[2][:2] == b" T"
+
+
+class StoppedWatch:
+    """Of one process, or of some that serve together. `close` it once it has ended."""
+
+    def __init__(self, pids: Pids, end: Callable[[], None], *, looks_max: int = LOOKS_MAX) -> None:
+        """`end` is called once, when one of `pids` has stood still for `looks_max` looks."""
+        self._pids = pids
+        self._end = end
+        self._looks = StoppedLooks(looks_max)
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
+
+    def _look(self) -> None:
+        pids = self._pids() if callable(self._pids) else self._pids
+        if self._looks.look(stopped=any(map(is_stopped, pids))):
+            self._end()
+        else:
+            self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
+
+    def close(self) -> None:
+        self._timer.cancel()

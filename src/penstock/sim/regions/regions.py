@@ -30,9 +30,15 @@ from penstock.sim.generation_copy import TwinGenerationCopy, engine_noise
 from penstock.sim.outcome import RunOutcome
 from penstock.sim.regions.regions_in_turn import InTurnSenders
 from penstock.sim.regions.regions_outcome import RegionsOutcome
-from penstock.sim.regions.regions_policy import InTurn, Policy, Pushing
 from penstock.sim.regions.regions_request import RegionsRequest
-from penstock.sim.regions.regions_scenario import CUT, Demand, RegionsScenario
+from penstock.sim.regions.regions_scenario import (
+    CUT,
+    Demand,
+    InTurn,
+    Policy,
+    Pushing,
+    RegionsScenario,
+)
 from penstock.sim.regions.regions_senders import BalancedSenders, PushingSenders, Senders
 
 _INF = float("inf")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from penstock.core.deployment.deployment import ROUND_ROBIN
 from penstock.core.routing import CopyState, EndpointRouter, Routed
 from penstock.core.traffic import RegionSeen
-from penstock.sim.regions.regions_policy import InTurn, routes_of
 from penstock.sim.regions.regions_request import RegionsRequest
+from penstock.sim.regions.regions_scenario import InTurn, routes_of
 from penstock.sim.regions.regions_within import WithinRegions
 
 if TYPE_CHECKING:

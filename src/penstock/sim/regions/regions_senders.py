@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.core.routing import CopyState, EndpointRouter, Routed
 from penstock.core.traffic import HeldForRegion, RegionSeen, Sent, TrafficRouter
 from penstock.core.traffic.push_room import CopyRoom, overfull, room_of
-from penstock.sim.regions.regions_policy import Balanced, Pushing, routes_of
 from penstock.sim.regions.regions_request import RegionsRequest
+from penstock.sim.regions.regions_scenario import Balanced, Pushing, routes_of
 from penstock.sim.regions.regions_within import WithinRegions
 
 if TYPE_CHECKING:

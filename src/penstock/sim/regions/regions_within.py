@@ -6,8 +6,8 @@ import random
 from typing import TYPE_CHECKING
 
 from penstock.core.routing import CopyState, EndpointRouter, Routed
-from penstock.sim.regions.regions_policy import InTurn, Pushing, routes_of
 from penstock.sim.regions.regions_request import RegionsRequest
+from penstock.sim.regions.regions_scenario import InTurn, Pushing, routes_of
 
 if TYPE_CHECKING:
     from penstock.sim.regions.regions import RegionsTwin

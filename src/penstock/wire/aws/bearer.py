@@ -11,7 +11,7 @@ import binascii
 import hmac
 from typing import Final, NamedTuple
 
-from penstock.wire.aws import rest_routes, sigv4
+from penstock.wire.aws import rest_json, sigv4
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.sigv4 import SignedWith, incomplete, invalid
@@ -52,7 +52,7 @@ def parse_bearer(token: str) -> BearerToken:
     if host != _HOST:
         raise incomplete(f"The URL in the bearer token must be one of {_HOST}.")
     try:
-        given = {name: texts[0] for name, texts in rest_routes.parse_query(query).items()}
+        given = {name: texts[0] for name, texts in rest_json.parse_query(query).items()}
     except AwsError as cause:
         raise incomplete("The URL in the bearer token is malformed.") from cause
     if given.get("Action") != _ACTION or given.get("X-Amz-Algorithm") != sigv4.ALGORITHM:

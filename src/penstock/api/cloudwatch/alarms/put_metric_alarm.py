@@ -11,8 +11,8 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
+from penstock.api.cloudwatch.alarms.change import add_tags, tags_of
 from penstock.api.cloudwatch.alarms.queries import alarm_queries
-from penstock.api.cloudwatch.alarms.tags import add_tags, tags_of
 from penstock.api.cloudwatch.context import CloudWatchContext
 from penstock.api.cloudwatch.rules import invalid_combination, missing, validation_error
 from penstock.control.alarms import rows

@@ -14,7 +14,7 @@ from penstock.api.cloudwatch.rules import (
 from penstock.core.alarms.spec import MetricQuery, MetricStat
 from penstock.errors import CallerError
 from penstock.metrics.math.expression import parse_expression
-from penstock.metrics.series.statistic_names import SIMPLE, parse_statistic
+from penstock.metrics.series.statistics import SIMPLE, parse_statistic
 
 QUERIES_MAX: Final = 20
 STATS_MAX: Final = 10

@@ -17,8 +17,13 @@ from penstock.instance.codecs.generation.calls import (
     unsupported,
     wrong,
 )
-from penstock.instance.codecs.generation.openai_fields import NAMES, settings_of, usage_wanted
-from penstock.instance.codecs.generation.openai_refusals import missing, openai_checked
+from penstock.instance.codecs.generation.openai_fields import (
+    NAMES,
+    missing,
+    openai_checked,
+    settings_of,
+    usage_wanted,
+)
 from penstock.instance.codecs.generation.openai_tools import (
     call_delta,
     is_named,

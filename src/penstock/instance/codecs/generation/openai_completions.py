@@ -14,8 +14,12 @@ from penstock.instance.codecs.generation.calls import (
     unsupported,
     wrong,
 )
-from penstock.instance.codecs.generation.openai_fields import NAMES, settings_of, usage_wanted
-from penstock.instance.codecs.generation.openai_refusals import openai_checked
+from penstock.instance.codecs.generation.openai_fields import (
+    NAMES,
+    openai_checked,
+    settings_of,
+    usage_wanted,
+)
 from penstock.instance.codecs.generation.openai_writer import OpenAiWriter
 
 TOKENS_NEW: Final = 16  #: where the request does not say, as OpenAI

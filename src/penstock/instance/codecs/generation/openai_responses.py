@@ -19,10 +19,12 @@ from penstock.instance.codecs.generation.calls import (
     unsupported,
     wrong,
 )
-from penstock.instance.codecs.generation.openai_fields import NAMES, json_schema_of, settings_of
-from penstock.instance.codecs.generation.openai_refusals import (
+from penstock.instance.codecs.generation.openai_fields import (
+    NAMES,
+    json_schema_of,
     missing,
     openai_checked,
+    settings_of,
     wrong_type,
 )
 from penstock.instance.codecs.generation.openai_responses_writer import ResponsesWriter

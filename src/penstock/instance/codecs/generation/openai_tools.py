@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import flag, unsupported, wrong
-from penstock.instance.codecs.generation.openai_refusals import missing, wrong_type
+from penstock.instance.codecs.generation.openai_fields import missing, wrong_type
 
 TOOLS_MAX: Final = 128  #: as OpenAI
 _CHOICES: Final = ("none", "auto", "required")

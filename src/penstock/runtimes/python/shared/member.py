@@ -14,7 +14,7 @@ import orjson
 
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.confinement.view import no_room
+from penstock.runtimes.confinement.walls import no_room
 from penstock.runtimes.python.shared import messages
 from penstock.runtimes.python.shared.runtime import SharedRuntime
 from penstock.runtimes.python.shared.worker import JobEnd, SharedWorker, WorkerJob

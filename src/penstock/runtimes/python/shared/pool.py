@@ -28,10 +28,16 @@ from penstock.core.residency.worker_sharing import (
 )
 from penstock.errors import InternalError, NotNowError, PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
-from penstock.runtimes.confinement.view import Views, fresh_root, no_room
-from penstock.runtimes.confinement.walls import around_code, make_scratch, remove_scratch
+from penstock.runtimes.confinement.walls import (
+    Views,
+    around_code,
+    fresh_root,
+    make_scratch,
+    no_room,
+    remove_scratch,
+)
 from penstock.runtimes.python.runtime import init_message
-from penstock.runtimes.python.shared import kinds
+from penstock.runtimes.python.shared import messages
 from penstock.runtimes.python.shared.ends import end_of_worker, failure_of
 from penstock.runtimes.python.shared.member import PoolMember
 from penstock.runtimes.python.shared.runtime import SharedRuntime
@@ -102,12 +108,12 @@ class WorkerPool:
     # models
 
     def may_share(self, context: LoadContext) -> bool:
-        return kinds.may_share(context)
+        return messages.may_share(context)
 
     async def load(self, context: LoadContext, listener: LaneListener) -> SharedRuntime:
         """Raises ModelError: the model's own failure, its death, `load-timeout`; and NotNowError
         (`workers-closed`, `no-room-for-files`)."""
-        kind = kinds.kind_of(context)
+        kind = messages.kind_of(context)
         seconds = run_s_max(worker_environment(context, self._scratch))
         context = await self._shown(context)
         if self._closed:
@@ -115,7 +121,7 @@ class WorkerPool:
         number = next(self._numbers)
         environment = worker_environment(context, self._scratch)
         runtime = SharedRuntime(self, number, context, listener, seconds)
-        init = init_message(context) | {"environment": kinds.of_model(environment)}
+        init = init_message(context) | {"environment": messages.of_model(environment)}
         member = self._members[number] = PoolMember(runtime, init, self._scratch)
         self._kinds.setdefault(kind, context)
         if self._watch is None:
@@ -234,7 +240,7 @@ class WorkerPool:
 
         async def start() -> None:
             await asyncio.sleep(action.wait_s)
-            environment = kinds.of_process(worker_environment(context, self._scratch))
+            environment = messages.of_process(worker_environment(context, self._scratch))
             walls = around_code(context, self._scratch)
             try:
                 placed.start_bytes = await worker.start(environment, walls)

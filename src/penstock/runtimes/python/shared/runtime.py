@@ -13,7 +13,7 @@ from typing import Protocol
 
 from penstock.runtimes.base import NOT_BEGUN, LaneListener, LoadContext, Payload, PayloadReply
 from penstock.runtimes.python.batches import ALL_ITEMS, REPLIES, pack_batch, unpack_replies
-from penstock.runtimes.python.lane import Answers, Done, after_death, after_hang, hung
+from penstock.runtimes.python.runtime import Answers, Done, after_death, after_hang, hung
 from penstock.runtimes.python.shared.worker import JobEnd, SharedWorker, WorkerJob
 
 
