@@ -130,8 +130,8 @@ class DatabaseConnection:
         """Opens (and creates, private to the user) the database and its tables.
 
         `term`: what a server of a PostgreSQL database writes under. Without one nothing is fenced:
-        that is for SQLite, where `control/state_dir.py` keeps a second server out, and for tools whose
-        writes disturb no server's.
+        that is for SQLite, where `control/state_dir.py` keeps a second server out, and for tools
+        whose writes disturb no server's.
 
         Raises:
             CallerError: `database-url-invalid`, `postgres-driver-missing`, `state-too-new`,
