@@ -87,6 +87,12 @@ def test_what_is_as_large_as_an_event_may_be_waits_for_its_end() -> None:
     assert splitter.rest() == b""
 
 
+def test_whoever_needs_events_whole_says_how_large_they_may_be() -> None:
+    splitter, large = EventSplitter(2 << 20), b"x" * (1 << 20)
+    assert splitter.feed(large + b"y") == []
+    assert splitter.feed(b"\n\n") == [large + b"y\n\n"]
+
+
 def test_a_splitter_whose_rest_was_taken_begins_anew() -> None:
     splitter = EventSplitter()
     assert splitter.feed(b"data: long enough to be searched") == []

@@ -380,6 +380,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "wire/aws/values.py": _AWS,
     "wire/aws/xml_values.py": _AWS,
     "wire/frames.py": ("wire/test_frames.py", "wire/test_frame_bounds.py"),
+    "wire/http_client.py": ("wire/test_http_client.py", "wire/test_http_pool.py"),
+    "wire/http_pool.py": ("wire/test_http_pool.py",),
     "wire/oip_messages.py": ("wire/test_oip_messages.py", "instance/test_codecs_oip.py"),
     "wire/plain_json.py": ("wire/test_plain_json.py",),
     "wire/server_sent_events.py": ("wire/test_server_sent_events.py",),

@@ -81,7 +81,7 @@ class KeyAuthenticator:
         if token is not None:
             permit(self._token_grant(token, raw_path), asked)
             return
-        http = _http(method, raw_path, query, headers, b"")
+        http = HttpRequest.received(method, raw_path, query, headers)
         signed = sigv4.parse_authorization(http.headers)
         self._secret(signed.access_key)
         sigv4.check_claims(
@@ -108,7 +108,7 @@ class KeyAuthenticator:
         if token is not None:
             grant = self._token_grant(token, raw_path)
         else:
-            http = _http(method, raw_path, query, headers, body)
+            http = HttpRequest.received(method, raw_path, query, headers, body)
             signed = sigv4.parse_authorization(http.headers)
             grant = self._proved(http, signed)
         if grant.endpoints and asked.in_body:
@@ -210,18 +210,6 @@ def _bearer_of(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
         if name.lower() == b"authorization" and value[:7].lower() == b"bearer ":
             return value[7:].strip()
     return None
-
-
-def _http(
-    method: str, raw_path: bytes, query: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes
-) -> HttpRequest:
-    return HttpRequest(
-        method,
-        raw_path.decode("latin-1"),
-        query.decode("latin-1"),
-        [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers],
-        body,
-    )
 
 
 def scope_expected(http: HttpRequest) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -74,8 +74,8 @@ def aws_root(aws: AwsFrontDoor) -> Callable[[Request], Awaitable[Response]]:
     """What serves POST /."""
 
     async def post_root(request: Request) -> Response:
-        http = http_request(
-            request.method.encode(),
+        http = HttpRequest.received(
+            request.method,
             request.scope["raw_path"],
             request.scope["query_string"],
             request.scope["headers"],
@@ -85,9 +85,7 @@ def aws_root(aws: AwsFrontDoor) -> Callable[[Request], Awaitable[Response]]:
         response = Response(answer.body, status_code=answer.status)
         # The connection tells request id, date and length itself.
         response.raw_headers = [
-            (name.lower().encode(), value.encode("latin-1"))
-            for name, value in answer.headers
-            if name.lower() != "x-amzn-requestid"
+            (name, value) for name, value in answer.raw_headers if name != b"x-amzn-requestid"
         ]
         response.raw_headers.append((b"content-length", b"%d" % len(answer.body)))
         return response
@@ -155,29 +153,9 @@ def build_refusal(aws: AwsFrontDoor) -> Callable[[Call, PenstockError], bool]:
     def refuse(call: Call, error: PenstockError) -> bool:
         if call.method != b"POST" or call.path != b"/":
             return False
-        http = http_request(call.method, call.path, call.query, call.headers, b"")
+        http = HttpRequest.received("POST", call.path, call.query, call.headers)
         answer = aws.refuse(http, error, call.request_id)
-        headers = [
-            (name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers
-        ]
-        call.answer(head_of(answer.status, headers), answer.body)
+        call.answer(head_of(answer.status, answer.raw_headers), answer.body)
         return True
 
     return refuse
-
-
-def http_request(
-    method: bytes,
-    path: bytes,
-    query: bytes,
-    headers: Iterable[tuple[bytes, bytes]],
-    body: bytes,
-) -> HttpRequest:
-    """What came off the wire, one character per byte."""
-    return HttpRequest(
-        method.decode("latin-1"),
-        path.decode("latin-1"),
-        query.decode("latin-1"),
-        [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers],
-        body,
-    )

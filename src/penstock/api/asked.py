@@ -74,10 +74,7 @@ def endpoint_in(member: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
 
     Of the last of several members with the same name, which is what the doors take, too.
     """
-    http = HttpRequest(
-        "POST", "/", "", [(name.decode("latin-1"), value.decode("latin-1"))
-                          for name, value in headers], body
-    )  # fmt: skip
+    http = HttpRequest.received("POST", b"/", b"", headers, body)
     try:
         fields: Any = plain_json.loads(readable_body(http))
     except (AwsError, ValueError):

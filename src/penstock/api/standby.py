@@ -55,6 +55,7 @@ from penstock.gateway.request_id import RequestIds
 from penstock.jobs.transform.records import JobRecord
 from penstock.metrics.page.pages import StandbyPage
 from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER
+from penstock.wire.http_client import HttpClientConnection, HttpClientSpec, connect
 
 _CONNECT_S_MAX: Final = 2.0
 #: Says that a server has handed the request on already: no two may send it to and fro.
@@ -79,7 +80,7 @@ class LeaderProxy(ProxyApp):
         self._leader = leader
         self._otherwise = otherwise
         self._trusted = trusted
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: set[HttpClientConnection] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         handed_on = any(name == HANDED_ON for name, _ in scope["headers"])
@@ -90,16 +91,20 @@ class LeaderProxy(ProxyApp):
             dict(scope, headers=[*scope["headers"], (HANDED_ON, b"1")]), receive, send
         )
 
-    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def open(self) -> HttpClientConnection:
         leader = self._leader()
         if not leader.session or not leader.address:
             raise ConnectionError("nobody is known to lead")
         url = urlsplit(leader.address)
         tls = self._tls() if url.scheme == "https" else None
-        opened = asyncio.open_connection(url.hostname, url.port or (443 if tls else 80), ssl=tls)
-        reader, writer = await asyncio.wait_for(opened, _CONNECT_S_MAX)
-        self._open = {one for one in self._open if not one.is_closing()} | {writer}
-        return reader, writer
+        port = url.port or (443 if tls else 80)
+        connection = await connect(
+            HttpClientSpec(
+                host=url.hostname or "", port=port, tls=tls, connect_s_max=_CONNECT_S_MAX
+            )
+        )
+        self._open = {one for one in self._open if not one.ended} | {connection}
+        return connection
 
     async def away(self, scope: Scope, body: bytes, send: Send) -> None:
         gone = asyncio.Event()
@@ -115,8 +120,8 @@ class LeaderProxy(ProxyApp):
 
     def cut(self) -> None:
         """Ends what waits for the leader: it is answered otherwise, or broken off."""
-        for writer in self._open:
-            writer.close()
+        for connection in self._open:
+            connection.abort()
         self._open.clear()
 
     def _tls(self) -> ssl.SSLContext:

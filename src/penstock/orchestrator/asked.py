@@ -8,7 +8,7 @@ from typing import Protocol
 
 from penstock.errors import PenstockError
 from penstock.gateway.http.call import Call
-from penstock.orchestrator.upstream import Headers
+from penstock.wire.http_client import Headers
 
 
 class Speech(Protocol):

@@ -8,6 +8,7 @@ is not read while the client can't take more.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import PenstockError
@@ -15,12 +16,15 @@ from penstock.gateway.http.asgi import head_of
 from penstock.gateway.http.call import Call
 from penstock.gateway.timers import TimerHandle
 from penstock.orchestrator.asked import OrchestratedRequest, Relay
-from penstock.orchestrator.upstream import Headers
+from penstock.orchestrator.pool import REGION_UNREACHABLE
+from penstock.wire.http_client import HOP_BY_HOP, MALFORMED, UNREACHABLE, Headers
 
 if TYPE_CHECKING:
     from penstock.orchestrator.answering import Answering
-    from penstock.orchestrator.pool import Exchange
     from penstock.orchestrator.table import EndpointTraffic
+    from penstock.wire.http_pool import HttpExchange
+
+log = logging.getLogger(__name__)
 
 #: Of an answer that is gathered; two of the largest tensors that fit into a frame of HTTP/2.
 WHOLE_BYTES_MAX: Final = 1 << 20
@@ -32,12 +36,6 @@ WHOLE: Final = "whole"
 PIECES: Final = "pieces"
 REFUSAL: Final = "refusal"  #: it is kept: another region may do better
 
-_HOP_BY_HOP: Final = frozenset(
-    (
-        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization",
-        b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
-    )
-)  # fmt: skip
 REQUEST_ID: Final = b"x-amzn-requestid"
 ROOM: Final = b"x-penstock-room"
 _OPENAI_ID: Final = b"x-request-id"
@@ -56,7 +54,7 @@ class Answer:
 
 
 class Passage:
-    """A request of one client; the `Asker` of all its exchanges, one after the other."""
+    """A request of one client; the `AnswerReader` of all its exchanges, one after the other."""
 
     __slots__ = (
         "answer", "answering", "asked", "attempts", "began_at", "body", "call", "done", "exchange",
@@ -72,7 +70,7 @@ class Passage:
         self.asked = asked
         self.traffic = traffic
         self.body = call.body
-        self.exchange: Exchange | None = None
+        self.exchange: HttpExchange | None = None
         self.slot = ""  #: region that holds a slot for it; "" = none
         self.region = ""  #: that it was sent to last
         self.route = ""  #: why that one
@@ -104,7 +102,7 @@ class Passage:
             return self.relay is not None and self.mode == PIECES
         return self.asked.repeatable
 
-    # Asker
+    # AnswerReader
 
     def on_head(self, status: int, headers: Headers, length: int | None) -> None:
         self.answer = Answer(status, headers, length)
@@ -130,9 +128,11 @@ class Passage:
         self.exchange = None
         self.answering.over(self)
 
-    def on_lost(self, reason: str) -> None:
+    def on_lost(self, reason: str, detail: str) -> None:
         self.exchange = None
-        self.answering.lost(self, reason)
+        if reason == MALFORMED:
+            log.warning("a region's answer can't be read: %s", detail)
+        self.answering.lost(self, REGION_UNREACHABLE if reason == UNREACHABLE else reason)
 
     # What the forwarder has it do
 
@@ -172,7 +172,7 @@ class Passage:
         headers = [
             (name, value)
             for name, value in answer.headers
-            if name not in _HOP_BY_HOP and name not in (ROOM, _OPENAI_ID)
+            if name not in HOP_BY_HOP and name not in (ROOM, _OPENAI_ID)
         ]
         if any(name == _OPENAI_ID for name, _ in answer.headers) and self.call.connection:
             headers.append((_OPENAI_ID, self.call.request_id.encode()))
@@ -210,7 +210,7 @@ class Passage:
             exchange.pause()
             self.pausing = asyncio.get_running_loop().create_task(self._resume(exchange))
 
-    async def _resume(self, exchange: Exchange) -> None:
+    async def _resume(self, exchange: HttpExchange) -> None:
         connection = self.call.connection
         if connection is not None:
             await connection.wait_writable(self.call)

@@ -19,9 +19,9 @@ from penstock.clock import Clock
 from penstock.core.traffic.spec import HealthSpec
 from penstock.errors import CallerError
 from penstock.orchestrator import requests
-from penstock.orchestrator.pool import UNREACHABLE, UNTRUSTED, RegionPool
+from penstock.orchestrator.pool import REGION_UNREACHABLE, pool_to
 from penstock.orchestrator.regions_file import RegionAccess
-from penstock.orchestrator.upstream import Headers
+from penstock.wire.http_client import UNREACHABLE, UNTRUSTED, Headers
 from penstock.wire.server_sent_events import EventSplitter
 
 log = logging.getLogger(__name__)
@@ -71,12 +71,12 @@ class Region:
         """
         self.access = access
         self.name = access.name
-        self.pool = RegionPool(access.address, clock)
+        self.pool = pool_to(access.address, clock)
         self.state = CONNECTING
         self.detail = ""  #: what a person needs to know of it
         self.heard_at: float | None = None  #: monotonic s of the last event
         self.probes_lost = 0  #: in a row
-        self._probes = RegionPool(access.address, clock)
+        self._probes = pool_to(access.address, clock)
         self._monotonic = clock.monotonic
         self._on_event = on_event
         self._on_probe = on_probe
@@ -163,8 +163,11 @@ class Region:
             self.refused_us(reader.status)
         elif reader.status not in (0, 200):
             self._now(NO_FEED, f"{FEED.decode()} was answered with status {reader.status}")
-        elif reader.why in (UNREACHABLE, UNTRUSTED):
-            self._now(reader.why, self.pool.fault)
+        elif reader.why == UNTRUSTED:
+            self._now(UNTRUSTED, f"its certificate is not trusted: {reader.detail}")
+        elif reader.why == UNREACHABLE:
+            where = self.access.address.authority.decode()
+            self._now(REGION_UNREACHABLE, f"{where} can't be reached: {reader.detail}")
         else:
             self._now(FEED_LOST, reader.why)
         return reader.events > 0
@@ -206,13 +209,14 @@ class Region:
 
 
 class _Feed:
-    """Reads a feed; the `Asker` of its exchange."""
+    """Reads a feed; the `AnswerReader` of its exchange."""
 
     def __init__(self, take: Callable[[Mapping[str, Any], bool], None]) -> None:
         self.status = 0
         self.events = 0
         self.bytes_read = 0
         self.why = "the region ended it"
+        self.detail = ""
         self.ended = asyncio.Event()
         self._take = take
         self._splitter = EventSplitter()
@@ -243,13 +247,13 @@ class _Feed:
     def on_end(self) -> None:
         self.ended.set()
 
-    def on_lost(self, reason: str) -> None:
-        self.why = reason
+    def on_lost(self, reason: str, detail: str) -> None:
+        self.why, self.detail = reason, detail
         self.ended.set()
 
 
 class _Ping:
-    """The `Asker` of a probe. Any answer but a failure is a sign of life."""
+    """The `AnswerReader` of a probe. Any answer but a failure is a sign of life."""
 
     def __init__(self) -> None:
         self.ok = False
@@ -264,6 +268,6 @@ class _Ping:
     def on_end(self) -> None:
         self.ended.set()
 
-    def on_lost(self, reason: str) -> None:
+    def on_lost(self, reason: str, detail: str) -> None:
         self.ok = False
         self.ended.set()

@@ -11,15 +11,12 @@ from typing import Final
 from penstock.gateway.http.call import Call
 from penstock.orchestrator.passage import ROOM
 from penstock.orchestrator.regions_file import RegionAccess
+from penstock.wire.http_client import HOP_BY_HOP
 
-_LEFT_OUT: Final = frozenset(
-    (
-        b"authorization", b"connection", b"content-length", b"expect", b"host", b"keep-alive",
-        b"proxy-authorization", b"proxy-connection", b"te", b"trailer", b"transfer-encoding",
-        b"upgrade", b"x-amz-content-sha256", b"x-amz-date", b"x-amz-security-token",
-        b"x-penstock-deadline-ms", ROOM,
-    )
-)  # fmt: skip
+_LEFT_OUT: Final = HOP_BY_HOP | {
+    b"authorization", b"content-length", b"expect", b"host", b"x-amz-content-sha256",
+    b"x-amz-date", b"x-amz-security-token", b"x-penstock-deadline-ms", ROOM,
+}  # fmt: skip
 
 
 def written(

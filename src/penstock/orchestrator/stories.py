@@ -13,7 +13,7 @@ import orjson
 from penstock.orchestrator import requests
 from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import Region
-from penstock.orchestrator.upstream import Headers
+from penstock.wire.http_client import Headers
 
 #: A person waits for it.
 ASK_S_MAX: Final = 2.0
@@ -70,5 +70,5 @@ class _AnswerStory:
     def on_end(self) -> None:
         self.ended.set()
 
-    def on_lost(self, reason: str) -> None:
+    def on_lost(self, reason: str, detail: str) -> None:
         self.ended.set()

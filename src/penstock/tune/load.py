@@ -17,12 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httptools
 import orjson
 
 from penstock.artifacts.description.description import ModelDescription, TensorSpec
 from penstock.runtimes.tokenizer_file import open_tokenizer_file
 from penstock.tune.measure import inputs_of
+from penstock.wire.http_client import (
+    Headers,
+    HttpClientConnection,
+    HttpClientSpec,
+    connect,
+    request_of,
+)
 
 _CONNECTIONS = 64
 _PATIENCE_S = 5.0
@@ -38,71 +44,57 @@ class Figures:
     latencies_s: tuple[float, ...]  #: of answers, ascending
 
 
-class _Connection(asyncio.Protocol):
-    """One kept-alive connection with one request on its way at a time."""
+class _LoadLane:
+    """One kept-alive connection with one request on its way at a time; reads its answers."""
 
-    def __init__(self, load: _OfferedLoad) -> None:
+    def __init__(self, load: _OfferedLoad, connection: HttpClientConnection) -> None:
         self._load = load
-        self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
         self._due = 0.0
-        self.busy = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_message_complete(self) -> None:
-        self.busy = False
-        self._load.over(self, self._due, answered=self._parser.get_status_code() < 300)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._load.lost(self)
+        self._status = 0
+        self.connection = connection
 
     def send(self, request: bytes, due: float) -> None:
-        self._due, self.busy = due, True
-        if self._transport is not None:
-            self._transport.write(request)
+        self._due = due
+        self.connection.ask(self, request)
 
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+    def on_head(self, status: int, headers: Headers, length: int | None) -> None:
+        self._status = status
+
+    def on_body(self, data: bytes) -> None:
+        pass
+
+    def on_end(self) -> None:
+        self._load.over(self, self._due, answered=self._status < 300)
+
+    def on_lost(self, reason: str, detail: str) -> None:
+        self._load.outstanding -= 1
 
 
 class _OfferedLoad:
     def __init__(self, request: bytes) -> None:
         self._request = request
-        self.idle: list[_Connection] = []
+        self.idle: list[_LoadLane] = []
         self._waiting: deque[float] = deque()
         self.latencies_s: list[float] = []
         self.outstanding = 0
 
     def send(self, due: float) -> None:
         self.outstanding += 1
-        if self.idle:
-            self.idle.pop().send(self._request, due)
-        else:
-            self._waiting.append(due)
+        while self.idle:
+            lane = self.idle.pop()
+            if not lane.connection.ended:
+                lane.send(self._request, due)
+                return
+        self._waiting.append(due)
 
-    def over(self, connection: _Connection, due: float, *, answered: bool) -> None:
+    def over(self, lane: _LoadLane, due: float, *, answered: bool) -> None:
         self.outstanding -= 1
         if answered:
             self.latencies_s.append(time.perf_counter() - due)
         if self._waiting:
-            connection.send(self._request, self._waiting.popleft())
+            lane.send(self._request, self._waiting.popleft())
         else:
-            self.idle.append(connection)
-
-    def lost(self, connection: _Connection) -> None:
-        if connection.busy:
-            connection.busy = False
-            self.outstanding -= 1
-        elif connection in self.idle:
-            self.idle.remove(connection)
+            self.idle.append(lane)
 
 
 async def open_loop(
@@ -110,17 +102,11 @@ async def open_loop(
 ) -> Figures:
     """Posts the JSON `body` at `rate_rps` for `seconds`. Raises OSError if nobody listens."""
     rng = random.Random(seed)
-    request = (
-        f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    ).encode() + body
-    load = _OfferedLoad(request)
-    loop = asyncio.get_running_loop()
-    connections = []
-    for _ in range(_CONNECTIONS):
-        _, connection = await loop.create_connection(lambda: _Connection(load), host, port)
-        connections.append(connection)
-    load.idle = list(connections)
+    headers = {"host": f"{host}:{port}", "content-type": "application/json"}
+    load = _OfferedLoad(request_of("POST", path, headers, body))
+    spec = HttpClientSpec(host=host, port=port)
+    lanes = [_LoadLane(load, await connect(spec)) for _ in range(_CONNECTIONS)]
+    load.idle = list(lanes)
     sent = 0
     start = time.perf_counter()
     due, end = start + rng.expovariate(rate_rps), start + seconds
@@ -135,8 +121,8 @@ async def open_loop(
     while load.outstanding and time.perf_counter() < give_up:  # noqa: ASYNC110 - bounded poll
         await asyncio.sleep(0.01)
     latencies_s = tuple(sorted(load.latencies_s))
-    for connection in connections:
-        connection.close()
+    for lane in lanes:
+        lane.connection.drop()
     return Figures(sent, len(latencies_s), seconds, latencies_s)
 
 

@@ -22,9 +22,10 @@ _FIELD: Final = re.compile(rb"(?:\A|[\r\n])[^:\r\n]")
 class EventSplitter:
     """One stream. `feed` gives the events that are whole by now, `rest` what had no end."""
 
-    __slots__ = ("_rest", "_searched")
+    __slots__ = ("_event_bytes_max", "_rest", "_searched")
 
-    def __init__(self) -> None:
+    def __init__(self, event_bytes_max: int = EVENT_BYTES_MAX) -> None:
+        self._event_bytes_max = event_bytes_max
         self._rest = bytearray()
         self._searched = 0  #: bytes of `_rest` in which no event ends
 
@@ -44,7 +45,7 @@ class EventSplitter:
             if _FIELD.search(event):
                 events.append(event)
         del self._rest[:begin]
-        if len(self._rest) > EVENT_BYTES_MAX:
+        if len(self._rest) > self._event_bytes_max:
             events.append(self._take())
         self._searched = max(0, len(self._rest) - _BLANK_LINE_BYTES_MAX + 1)
         return events

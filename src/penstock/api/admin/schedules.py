@@ -106,10 +106,7 @@ class _SchedulePages:
 
 def _http(request: Request) -> HttpRequest:
     """The head of a request, as keys are read from it."""
-    headers = [
-        (name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw
-    ]
-    return HttpRequest(request.method, request.url.path, "", headers, b"")
+    return HttpRequest.received(request.method, request.scope["raw_path"], b"", request.headers.raw)
 
 
 def record_of(name: str, body: bytes, now: float) -> ScheduleRecord:

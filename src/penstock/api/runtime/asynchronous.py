@@ -28,11 +28,12 @@ from penstock.gateway.dispatch.refusals import (
     endpoint_not_found,
     target_model_refused,
 )
-from penstock.gateway.http.call import Call, status_line
+from penstock.gateway.http.asgi import head_of
+from penstock.gateway.http.call import Call
 from penstock.jobs.asynchronous.rows import AsyncRequest
 from penstock.wire.aws import rest_json
 from penstock.wire.aws.errors import AwsError
-from penstock.wire.aws.http import HttpRequest, HttpResponse
+from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.models import RUNTIME, service_model
 from penstock.wire.aws.validate import validate
 from penstock.wire.frames import RequestMeta, encode_request_meta
@@ -133,15 +134,12 @@ class AsyncDoor:
         }
         operation = service_model(RUNTIME).operation_model(OPERATION)
         response = rest_json.serialize_response(operation, told, request_id="")
-        call.answer(_head(response), response.body)
+        call.answer(head_of(response.status, response.raw_headers), response.body)
 
     def _params(self, call: Call) -> dict[str, Any]:
         """The members, as the service model has them. Raises PenstockError."""
-        headers = [
-            (name.decode("latin-1"), value.decode("latin-1")) for name, value in call.headers
-        ]
-        http = HttpRequest(
-            call.method.decode("latin-1"), call.path.decode("latin-1"), "", headers, call.body
+        http = HttpRequest.received(
+            call.method.decode("latin-1"), call.path, b"", call.headers, call.body
         )
         try:
             parsed = rest_json.parse_request(service_model(RUNTIME), http, served=(OPERATION,))
@@ -250,14 +248,3 @@ def not_asynchronous(endpoint: str) -> PenstockError:
         f"Endpoint {endpoint} has no AsyncInferenceConfig: it takes no asynchronous requests.",
         hint="Call it with InvokeEndpoint, or create it with a configuration that has one.",
     )
-
-
-def _head(response: HttpResponse) -> bytes:
-    """Status line and headers, without the request id, which the connection adds."""
-    lines = [status_line(response.status)]
-    lines += [
-        b"%b: %b\r\n" % (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
-        for name, value in response.headers
-        if name.lower() != "x-amzn-requestid"
-    ]
-    return b"".join(lines)

@@ -18,7 +18,7 @@ import orjson
 from penstock.gateway.http.call import Call
 from penstock.instance.codecs.generation.openai_completions import TOKENS_NEW
 from penstock.orchestrator.asked import Relay
-from penstock.orchestrator.upstream import Headers
+from penstock.wire.http_client import Headers
 from penstock.wire.server_sent_events import EventSplitter
 
 #: Of an answer that could be gone on with: a novel.

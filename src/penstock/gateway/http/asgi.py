@@ -16,6 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.http.call import Call, status_line
+from penstock.wire.http_client import BODYLESS
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,6 @@ AsgiApp = Callable[
     [Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
 ]
 
-_BODYLESS = (204, 304)
 #: By which a gateway process tells the control plane's what its client was told the id is.
 REQUEST_ID_HEADER = b"x-penstock-request-id"
 #: Ours to say: framing belongs to the connection.
@@ -148,7 +148,7 @@ class _Exchange:
                 call.finish()
             return
         head = head_of(status, headers)
-        if status in _BODYLESS:
+        if status in BODYLESS:
             if not more:
                 call.start_without_body(head)
         elif not more and (call.method != b"HEAD" or not _length(headers)):

@@ -9,21 +9,25 @@ are not hot, and no answer waits behind another. A client that goes away ends it
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
-import httptools
 import orjson
 
 from penstock.cleanup import shielded
 from penstock.gateway.http.asgi import REQUEST_ID_HEADER, Message, Scope
+from penstock.wire.http_client import (
+    HOP_BY_HOP,
+    LOST,
+    Headers,
+    HttpClientConnection,
+    HttpClientSpec,
+    connect,
+)
 
 #: Framing belongs to a connection, and the id is ours to say.
-_NOT_HANDED_ON: Final = frozenset(
-    (b"connection", b"content-length", b"expect", b"keep-alive", b"te", b"trailer",
-     b"transfer-encoding", b"upgrade", REQUEST_ID_HEADER)
-)  # fmt: skip
-_READ_BYTES: Final = 65_536
+_NOT_HANDED_ON: Final = HOP_BY_HOP | {b"content-length", b"expect", REQUEST_ID_HEADER}
 
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -50,83 +54,78 @@ class ProxyApp:
             raise error
 
     async def _ask(self, scope: Scope, body: bytes, send: Send) -> None:
-        answer = _ProxiedAnswer(scope["method"])
         try:
-            reader, writer = await self.open()
+            connection = await self.open()
         except OSError:
             await self.away(scope, body, send)
             return
+        answer = _PulledAnswer(connection)
         try:
-            writer.write(_head(scope, len(body)) + body)
-            while not answer.complete:
-                try:
-                    data = await reader.read(_READ_BYTES)
-                except OSError:
-                    data = b""
-                if not data and not answer.begun:
-                    await self.away(scope, body, send)
-                    return
-                # Broken off: raised here, so that the client's connection is cut as well.
-                answer.feed(data)
-                for message in answer.take():
-                    await send(message)
+            request = _head(scope, len(body)) + body
+            connection.ask(answer, request, head_only=scope["method"] == "HEAD")
+            while (message := await answer.next()) is not None:
+                await send(message)
         finally:
-            writer.close()
+            connection.drop()
+        if not answer.begun:
+            await self.away(scope, body, send)
 
-    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def open(self) -> HttpClientConnection:
         """Raises OSError."""
-        return await asyncio.open_unix_connection(self._path)
+        return await connect(HttpClientSpec(path=self._path))
 
     async def away(self, scope: Scope, body: bytes, send: Send) -> None:
         """Answers a request that nobody has answered."""
         await _send_away(send)
 
 
-class _ProxiedAnswer:
-    """An answer as it is read, as the messages that it becomes."""
+class _PulledAnswer:
+    """An answer as the messages that it becomes; not read while one of them waits."""
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, connection: HttpClientConnection) -> None:
         self.begun = False
-        self.complete = False
-        self._bodyless = method == "HEAD"
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._messages: list[Message] = []
-        self._parser = httptools.HttpResponseParser(self)
+        self._connection = connection
+        self._messages: deque[Message] = deque()
+        self._more = asyncio.Event()
+        self._over = False
+        self._fault = ""
 
-    def feed(self, data: bytes) -> None:
-        """Raises where this is no answer, or it ends too soon."""
-        if not data:
-            raise ConnectionError("the control plane's process has broken off its answer")
-        self._parser.feed_data(data)
+    async def next(self) -> Message | None:
+        """None: there are no more, or nobody has answered. Raises ConnectionError where the answer
+        is none, or was broken off, so that the client's connection is cut as well."""
+        while not self._messages:
+            if self._fault:
+                raise ConnectionError(f"the control plane's process: {self._fault}")
+            if self._over:
+                return None
+            self._more.clear()
+            self._connection.resume()
+            await self._more.wait()
+        return self._messages.popleft()
 
-    def take(self) -> list[Message]:
-        messages, self._messages = self._messages, []
-        return messages
+    def _add(self, message: Message) -> None:
+        self._messages.append(message)
+        self._connection.pause()
+        self._more.set()
 
-    # The parser's callbacks
+    # AnswerReader
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
+    def on_head(self, status: int, headers: Headers, length: int | None) -> None:
         self.begun = True
-        status = self._parser.get_status_code()
-        start: dict[str, Any] = {"type": "http.response.start", "status": status}
-        self._messages.append(start | {"headers": self._headers})
-        if self._bodyless:
-            self._end()
+        self._add({"type": "http.response.start", "status": status, "headers": headers})
 
-    def on_body(self, body: bytes) -> None:
-        if not self.complete:
-            self._messages.append({"type": "http.response.body", "body": body, "more_body": True})
+    def on_body(self, data: bytes) -> None:
+        self._add({"type": "http.response.body", "body": data, "more_body": True})
 
-    def on_message_complete(self) -> None:
-        if not self.complete:
-            self._end()
+    def on_end(self) -> None:
+        self._over = True
+        self._add({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _end(self) -> None:
-        self.complete = True
-        self._messages.append({"type": "http.response.body", "body": b"", "more_body": False})
+    def on_lost(self, reason: str, detail: str) -> None:
+        self._over = True
+        if self.begun or reason != LOST:
+            self._fault = detail
+        self._more.set()
 
 
 def _head(scope: Scope, body_bytes: int) -> bytes:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 import orjson
 
-from penstock.runtimes.foreign.http_connection import ForeignHttpConnection, HttpAnswer
+from penstock.runtimes.foreign.http import ask_once
 
 _ANSWER_S_MAX: Final = 5.0
 
@@ -15,23 +14,10 @@ _ANSWER_S_MAX: Final = 5.0
 async def execution_parameters(port: int) -> dict[str, Any]:
     """`MaxConcurrentTransforms`, `BatchStrategy`, `MaxPayloadInMB`, as far as it has them; {} of a
     container that does not answer, or no JSON."""
-    connection = ForeignHttpConnection(port)
-    answered: asyncio.Future[HttpAnswer | None] = asyncio.get_running_loop().create_future()
-
-    def hear(answer: HttpAnswer | None) -> None:
-        if not answered.done():
-            answered.set_result(answer)
-
     try:
-        async with asyncio.timeout(_ANSWER_S_MAX):
-            await connection.open()
-            headers = {"accept": "application/json", "connection": "close"}
-            connection.send("GET", "/execution-parameters", headers, b"", hear)
-            answer = await answered
-    except (OSError, TimeoutError):
+        answer = await ask_once(port, "GET", "/execution-parameters", timeout_s=_ANSWER_S_MAX)
+    except OSError:
         return {}
-    finally:
-        connection.close()
     if answer is None or answer.status != 200:
         return {}
     try:

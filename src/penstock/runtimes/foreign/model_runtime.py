@@ -16,10 +16,10 @@ from penstock.runtimes.base import (
     PayloadReply,
     Returned,
 )
-from penstock.runtimes.foreign.http_connection import HttpAnswer
 from penstock.runtimes.foreign.models_api import MEMORY_FULL, UNKNOWN, memory_full
 from penstock.runtimes.foreign.posting import Done, Posting
 from penstock.runtimes.workers.environment import run_s_max
+from penstock.wire.http_client import HttpAnswer
 
 if TYPE_CHECKING:
     from penstock.runtimes.foreign.multi_model import ForeignHost

@@ -6,14 +6,14 @@ HTTP and names, not which models are wanted. A model's name there is opaque.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import orjson
 
 from penstock.errors import ModelError, NotNowError
-from penstock.runtimes.foreign.http_connection import ForeignHttpConnection, HttpAnswer
+from penstock.runtimes.foreign.http import ask_once
+from penstock.wire.http_client import HttpAnswer
 
 LOADED_ALREADY: Final = 409
 MEMORY_FULL: Final = 507
@@ -83,21 +83,8 @@ class ForeignModels:
         self, method: str, path: str, body: bytes = b"", timeout_s: float = _ANSWER_S_MAX
     ) -> HttpAnswer:
         """The whole answer. Raises NotNowError (`worker-lost`), ModelError (`load-timeout`)."""
-        connection = ForeignHttpConnection(self._port)
-        answered: asyncio.Future[HttpAnswer | None] = asyncio.get_running_loop().create_future()
-
-        def hear(answer: HttpAnswer | None) -> None:
-            if not answered.done():
-                answered.set_result(answer)
-
-        headers = {"accept": "application/json", "connection": "close"}
-        if body:
-            headers["content-type"] = "application/json"
         try:
-            async with asyncio.timeout(timeout_s):
-                await connection.open()
-                connection.send(method, path, headers, body, hear)
-                answer = await answered
+            answer = await ask_once(self._port, method, path, body, timeout_s=timeout_s)
         except TimeoutError:
             raise ModelError(
                 "load-timeout",
@@ -106,8 +93,6 @@ class ForeignModels:
             ) from None
         except OSError:
             answer = None
-        finally:
-            connection.close()
         if answer is None:
             raise NotNowError("worker-lost", f"the server ended before it answered {method} {path}")
         return answer

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from penstock.core.request.retry import blamed
 from penstock.errors import ModelError
 from penstock.runtimes.base import NOT_BEGUN, Payload, PayloadReply, Returned
-from penstock.runtimes.foreign.http_connection import ForeignHttpConnection, HttpAnswer
+from penstock.runtimes.foreign.http import request_at, server_at
 from penstock.wire.frames import RequestMeta, decode_request_meta
+from penstock.wire.http_client import HttpAnswer, HttpClientConnection, WholeAnswer, connect
 
-ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
+ATTRIBUTES: Final = "x-amzn-sagemaker-custom-attributes"
+_ATTRIBUTES: Final = ATTRIBUTES.encode()
 
 Done = Callable[[list[PayloadReply | Returned]], None]
 
@@ -72,7 +74,7 @@ class Posting:
         self._path = path
         self._headers = dict(headers or {})
         self._loop = asyncio.get_running_loop()
-        self._connections: list[ForeignHttpConnection | None] = [None] * lanes
+        self._connections: list[HttpClientConnection | None] = [None] * lanes
         self._tasks: set[asyncio.Task[None]] = set()
 
     def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
@@ -89,7 +91,7 @@ class Posting:
             run.done(list(run.replies))
             return
         connection = self._connections[lane]
-        if connection is None or not connection.is_open:
+        if connection is None or connection.ended:
             self._do(self._connect_then(lane, run))
             return
         self._post(lane, connection, run)
@@ -99,8 +101,7 @@ class Posting:
         try:
             if port is None:
                 raise OSError("no server")
-            connection = ForeignHttpConnection(port)
-            await connection.open()
+            connection = await connect(server_at(port))
         except OSError:
             self._give_back(run, NOT_BEGUN)
             return
@@ -115,7 +116,7 @@ class Posting:
         behind = len(run.batch) - len(run.replies) - 1
         run.done([*run.replies, first, *([NOT_BEGUN] * behind)])
 
-    def _post(self, lane: int, connection: ForeignHttpConnection, run: _Batch) -> None:
+    def _post(self, lane: int, connection: HttpClientConnection, run: _Batch) -> None:
         payload = run.batch[len(run.replies)]
         headers = request_headers(decode_request_meta(payload.meta)) | self._headers
         timer = self._loop.call_later(self._run_s_max, self._hang, connection, run)
@@ -135,7 +136,8 @@ class Posting:
             else:
                 self._answered(lane, run, answer)
 
-        connection.send("POST", self._path, headers, payload.body, answered)
+        request = request_at(connection.spec.port, "POST", self._path, headers, payload.body)
+        connection.ask(WholeAnswer(answered), request)
 
     async def _again_then(
         self,
@@ -156,9 +158,9 @@ class Posting:
             self._server.served()
         self._next(lane, run)
 
-    def _hang(self, connection: ForeignHttpConnection, run: _Batch) -> None:
+    def _hang(self, connection: HttpClientConnection, run: _Batch) -> None:
         run.hung = self._under_way.hung = True
-        connection.close()
+        connection.abort()
         self._server.end_hung()
 
     def reply(self, answer: HttpAnswer | None) -> PayloadReply:
@@ -180,17 +182,18 @@ class Posting:
                 original_message=words,
             )
             return PayloadReply(error=error)
+        attributes = answer.headers.get(_ATTRIBUTES)
         return PayloadReply(
             answer.body,
-            answer.headers.get("content-type", "application/octet-stream"),
-            answer.headers.get(ATTRIBUTES),
+            answer.headers.get(b"content-type", b"application/octet-stream").decode("latin-1"),
+            None if attributes is None else attributes.decode("latin-1"),
         )
 
     def cancel(self, lane: int) -> None:
         """A program may stop early when its connection ends; nobody sees the batch any more."""
         connection = self._connections[lane]
         if connection is not None:
-            connection.close()
+            connection.abort()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -203,7 +206,7 @@ class Posting:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in self._connections:
             if connection is not None:
-                connection.close()
+                connection.abort()
 
 
 class _Batch:

@@ -16,10 +16,11 @@ from penstock.core.residency.culprits import is_crash
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
-from penstock.runtimes.foreign.http_connection import ForeignHttpConnection, HttpAnswer
+from penstock.runtimes.foreign.http import request_at, server_at
 from penstock.runtimes.workers.memory import child_pids
 from penstock.runtimes.workers.output_lines import OutputLines
 from penstock.runtimes.workers.supervised import StoppedWatch
+from penstock.wire.http_client import fetch
 
 _PING_EVERY_S = 0.05
 _PING_TIMEOUT_S = 2.0  #: as in AWS
@@ -129,25 +130,12 @@ class ForeignServer:
         raise ModelError("process-ended", words, hint=_LOG_HINT)
 
     async def _ping(self) -> bool:
-        connection = ForeignHttpConnection(self.port)
+        request = request_at(self.port, "GET", "/ping", {"connection": "close"})
         try:
-            await connection.open()
+            answer = await fetch(server_at(self.port), request, timeout_s=_PING_TIMEOUT_S)
         except OSError:
             return False
-        answer: asyncio.Future[HttpAnswer | None] = self._loop.create_future()
-
-        def answered(got: HttpAnswer | None) -> None:
-            if not answer.done():
-                answer.set_result(got)
-
-        connection.send("GET", "/ping", {"connection": "close"}, b"", answered)
-        try:
-            got = await asyncio.wait_for(answer, _PING_TIMEOUT_S)
-        except TimeoutError:
-            return False
-        finally:
-            connection.close()
-        return got is not None and got.status == 200
+        return answer is not None and answer.status == 200
 
     def _status(self) -> int | None:
         return self._process.poll() if self._process else None

@@ -6,19 +6,28 @@ One connection for each call: to break a call off is to close it, which cancels 
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-import httptools
 import orjson
 
+from penstock.clock import Clock
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
 from penstock.runtimes.pipeline.calls import ANSWER_BYTES_MAX, Hear, Whole, failed_answer
 from penstock.runtimes.pipeline.model_step import without_arrays
 from penstock.runtimes.pipeline.platform import PlatformAt
+from penstock.wire.http_client import (
+    UNREACHABLE,
+    UNTRUSTED,
+    Headers,
+    HttpClientSpec,
+    request_of,
+)
+from penstock.wire.http_pool import HttpExchange, HttpPool
+from penstock.wire.server_sent_events import EventSplitter
 
 _DONE: Final = b"[DONE]"
 
@@ -41,6 +50,7 @@ class HttpWay:
         self,
         name: str,
         url: str,
+        clock: Clock,
         *,
         method: str = "POST",
         headers: Mapping[str, str] | None = None,
@@ -49,17 +59,20 @@ class HttpWay:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         parts = urlsplit(url)
+        spec = HttpClientSpec(
+            host=parts.hostname or "127.0.0.1",
+            port=parts.port or (443 if tls else 80),
+            tls=tls,
+            body_bytes_max=ANSWER_BYTES_MAX,
+        )
         self._name = name
-        self._host = parts.hostname or "127.0.0.1"
-        self._port = parts.port or (443 if tls else 80)
-        self._tls = tls
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        lines = [f"{method} {path} HTTP/1.1", f"host: {parts.netloc.rpartition('@')[2]}"]
-        lines.append("connection: close")
-        lines += [f"{key}: {value}" for key, value in (headers or {}).items()]
+        self._where = f"{spec.host}:{spec.port}"
+        self._pool = HttpPool(spec, clock)
+        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._headers = {"host": parts.netloc.rpartition("@")[2], "connection": "close"}
+        self._headers |= headers or {}
         if method != "GET":
-            lines.append("content-type: application/json")
-        self._head = "\r\n".join(lines)
+            self._headers["content-type"] = "application/json"
         self._method = method
         self._stream = stream
         self._readings = readings or _PLAIN
@@ -68,14 +81,12 @@ class HttpWay:
         body = b""
         if self._method != "GET":
             body = orjson.dumps(self._body(inputs), default=without_arrays)
-        head = f"{self._head}\r\ncontent-length: {len(body)}"
-        for key, value in hear.trace_headers:
-            head += f"\r\n{key}: {value}"
+        headers = self._headers | dict(hear.trace_headers)
         if left_s is not None:
-            head += f"\r\nx-penstock-deadline-ms: {max(1, int(left_s * 1000))}"
-        request = head.encode("latin-1", "replace") + b"\r\n\r\n" + body
-        call = _HttpCall(self._name, request, hear, self._readings)
-        call.open(self._host, self._port, self._tls)
+            headers["x-penstock-deadline-ms"] = str(max(1, int(left_s * 1000)))
+        call = _HttpCall(self._name, self._where, hear, self._readings)
+        request = request_of(self._method, self._path, headers, body)
+        call.exchange = self._pool.ask(call, request, repeatable=False)
         return call
 
     def _body(self, inputs: Any) -> Any:
@@ -87,112 +98,62 @@ class HttpWay:
         return
 
 
-class _HttpCall(Whole, asyncio.Protocol):
-    """One request and its answer."""
+class _HttpCall(Whole):
+    """One request; the `AnswerReader` of its answer."""
 
-    def __init__(self, name: str, request: bytes, hear: Hear, readings: Readings) -> None:
+    def __init__(self, name: str, where: str, hear: Hear, readings: Readings) -> None:
         self._name = name
-        self._request = request
+        self._where = where
         self._hear = hear
         self._readings = readings
-        self._transport: asyncio.Transport | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._over = self._held = False
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers: dict[bytes, bytes] = {}
+        self.exchange: HttpExchange | None = None
+        self._over = False
         self._status = 0
-        self._events = False  #: the body is a stream of server-sent events
-        self._rest = bytearray()  #: of a body, or of an event that is not whole
+        self._retry_after = b""
+        self._events: EventSplitter | None = None  #: where the body is server-sent events
+        self._body = bytearray()
         self._pieces: list[Any] = []
-        self._searched = 0
-        self._taken = 0  #: bytes of events so far
-
-    def open(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-        loop = asyncio.get_running_loop()
-        self._opening = loop.create_task(self._connect(loop, host, port, tls))
-
-    async def _connect(
-        self, loop: asyncio.AbstractEventLoop, host: str, port: int, tls: ssl.SSLContext | None
-    ) -> None:
-        try:
-            await loop.create_connection(lambda: self, host, port, ssl=tls)
-        except OSError as error:  # those of TLS, too
-            self._fail(
-                NotNowError(
-                    "step-unavailable", f"{self._name}: nobody answers at {host}:{port}: {error}"
-                )
-            )
 
     def stop(self) -> None:
         self._over = True
-        if self._opening is not None:
-            self._opening.cancel()
-        if self._transport is not None:
-            self._transport.abort()
+        if self.exchange is not None:
+            self.exchange.cancel()
 
     def hold(self, held: bool) -> None:
-        self._held = held
-        if self._transport is None:
+        if self.exchange is None:
             return
         if held:
-            self._transport.pause_reading()
+            self.exchange.pause()
         else:
-            self._transport.resume_reading()
+            self.exchange.resume()
 
-    # asyncio.Protocol
+    # AnswerReader
 
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        if self._over:
-            transport.abort()
-            return
-        self.hold(self._held)
-        transport.write(self._request)
-        self._request = b""
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(ModelError("step-failed", f"{self._name}: the answer is not HTTP: {error}"))
-
-    def eof_received(self) -> None:
-        framed = b"content-length" in self._headers or b"transfer-encoding" in self._headers
-        if self._status and not framed:
-            self.on_message_complete()  # so HTTP/1.0 marks the end of a body
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(
-            ModelError("step-failed", f"{self._name}: the connection broke before the answer ended")
-        )
-
-    # httptools
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.lower()] = value
-
-    def on_headers_complete(self) -> None:
-        self._status = self._parser.get_status_code()
-        kind = self._headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        self._events = kind == b"text/event-stream" and self._status < 300
+    def on_head(self, status: int, headers: Headers, length: int | None) -> None:
+        told = dict(headers)
+        self._status = status
+        self._retry_after = told.get(b"retry-after", b"")
+        kind = told.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind == b"text/event-stream" and status < 300:
+            self._events = EventSplitter(ANSWER_BYTES_MAX)
 
     def on_body(self, data: bytes) -> None:
-        if self._over:
-            return
-        self._rest += data
-        if len(self._rest) > ANSWER_BYTES_MAX:
-            self._fail(
-                ModelError("step-failed", f"{self._name}: more than {ANSWER_BYTES_MAX} bytes")
-            )
-        elif self._events:
-            self._guarded(self._read_events)
+        if self._events is None:
+            self._body += data
+        else:
+            self._guarded(partial(self._read_events, self._events.feed(data)))
 
-    def on_message_complete(self) -> None:
-        if self._over or self._status < 200:
-            return
+    def on_end(self) -> None:
         self._guarded(self._complete)
 
-    # what it says
+    def on_lost(self, reason: str, detail: str) -> None:
+        if reason in (UNREACHABLE, UNTRUSTED):
+            words = f"{self._name}: nobody answers at {self._where}: {detail}"
+            self._fail(NotNowError("step-unavailable", words))
+        else:
+            self._fail(ModelError("step-failed", f"{self._name}: {detail}"))
+
+    # What it says
 
     def _guarded(self, read: Callable[[], None]) -> None:
         try:
@@ -204,13 +165,12 @@ class _HttpCall(Whole, asyncio.Protocol):
             self._fail(ModelError("step-failed", words[:500]))
 
     def _complete(self) -> None:
-        if self._events:
-            self._rest += b"\n\n"  # a stream may end without the empty line
-            self._read_events()
+        if self._events is not None:
+            self._read_events([self._events.rest()])  # a stream may end without the empty line
             if not self._over:
                 self._finish(self._readings.joined(self._pieces))
             return
-        body = bytes(self._rest)
+        body = bytes(self._body)
         if self._status >= 300:
             raise self._refusal(body)
         answer = self._readings.whole(orjson.loads(body) if body else None)
@@ -218,22 +178,11 @@ class _HttpCall(Whole, asyncio.Protocol):
         if not self._over:
             self._finish(answer)
 
-    def _read_events(self) -> None:
-        """Takes whole events out of `_rest`."""
-        if b"\r" in self._rest:
-            self._rest = bytearray(bytes(self._rest).replace(b"\r\n", b"\n"))
-        while not self._over:
-            end = self._rest.find(b"\n\n", max(0, self._searched - 1))
-            if end < 0:
-                self._searched = len(self._rest)
+    def _read_events(self, events: list[bytes]) -> None:
+        for event in events:
+            if self._over:
                 return
-            block = bytes(self._rest[:end])
-            del self._rest[: end + 2]
-            self._searched = 0
-            self._taken += end
-            if self._taken > ANSWER_BYTES_MAX:
-                raise ModelError("step-failed", f"{self._name}: more than {ANSWER_BYTES_MAX} bytes")
-            lines = [line[5:].lstrip() for line in block.split(b"\n") if line[:5] == b"data:"]
+            lines = [line[5:].lstrip() for line in event.splitlines() if line[:5] == b"data:"]
             if lines and lines != [_DONE]:
                 self._take(orjson.loads(b"\n".join(lines)))
 
@@ -250,24 +199,19 @@ class _HttpCall(Whole, asyncio.Protocol):
             words = _message(orjson.loads(body))
         except ValueError:
             words = body[:300].decode("utf-8", "replace")
-        retry = self._headers.get(b"retry-after", b"")
+        retry = self._retry_after
         return failed_answer(
             self._status, f"{self._name}: {words}", float(retry) if retry.isdigit() else None
         )
 
     def _finish(self, result: Any) -> None:
-        self._over = True
-        if self._transport is not None:
-            self._transport.close()
+        self.stop()
         self._hear.done(result)
 
     def _fail(self, error: PenstockError) -> None:
-        if self._over:
-            return
-        self._over = True
-        if self._transport is not None:
-            self._transport.abort()
-        self._hear.failed(error)
+        if not self._over:
+            self.stop()
+            self._hear.failed(error)
 
 
 def _message(value: Any) -> str:
@@ -336,7 +280,13 @@ _OPERATIONS: Final = {
 
 
 def endpoint_way(
-    name: str, platform: PlatformAt, endpoint: str, operation: str, *, stream: bool
+    name: str,
+    platform: PlatformAt,
+    endpoint: str,
+    operation: str,
+    clock: Clock,
+    *,
+    stream: bool,
 ) -> HttpWay:
     """An endpoint of this platform, asked as any client asks it. Raises InternalError."""
     if operation not in _OPERATIONS:
@@ -344,4 +294,6 @@ def endpoint_way(
     path, readings = _OPERATIONS[operation]
     headers = {"authorization": f"Bearer {platform.key}"} if platform.key else {}
     url = f"{platform.url}/endpoints/{quote(endpoint, safe='')}/{path}"
-    return HttpWay(name, url, headers=headers, stream=stream, readings=readings, tls=platform.tls)
+    return HttpWay(
+        name, url, clock, headers=headers, stream=stream, readings=readings, tls=platform.tls
+    )

@@ -191,12 +191,12 @@ def _way(step: FileStep, context: LoadContext, steps: PythonSteps | None, clock:
         return GrpcWay(name, step.target, step.operation, path, keeps=step.result_wanted)
     if step.way == "http":
         return HttpWay(
-            name, step.target, method=step.operation, headers=dict(step.headers),
+            name, step.target, clock, method=step.operation, headers=dict(step.headers),
             stream=step.stream,
         )  # fmt: skip
     if step.way == "endpoint":
         platform = platform_of(context, name, step.target)
-        return endpoint_way(name, platform, step.target, step.operation, stream=step.stream)
+        return endpoint_way(name, platform, step.target, step.operation, clock, stream=step.stream)
     return ValueWay()
 
 

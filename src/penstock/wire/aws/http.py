@@ -55,6 +55,24 @@ class HttpRequest:
         for key, texts in repeated.items():
             self.headers[key] = ",".join(texts)
 
+    @classmethod
+    def received(
+        cls,
+        method: str,
+        path: bytes,
+        query: bytes,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes = b"",
+    ) -> HttpRequest:
+        """What came off the wire, one character per byte."""
+        return cls(
+            method,
+            path.decode("latin-1"),
+            query.decode("latin-1"),
+            [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers],
+            body,
+        )
+
 
 class HttpResponse(NamedTuple):
     """A whole answer; framing headers (Content-Length, Date) are the server's to add."""
@@ -62,6 +80,14 @@ class HttpResponse(NamedTuple):
     status: int
     headers: list[tuple[str, str]]
     body: bytes
+
+    @property
+    def raw_headers(self) -> list[tuple[bytes, bytes]]:
+        """As they go to the wire, names in lower case."""
+        return [
+            (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+            for name, value in self.headers
+        ]
 
 
 class ParsedRequest(NamedTuple):

@@ -1,0 +1,196 @@
+"""Connections to one server: kept for the next request, opened when none is free.
+
+A kept connection may have been closed by the server just when it was used again. Then nothing of an
+answer has come, and a request that may be sent twice is sent once more, over a new connection,
+before anybody hears of it (RFC 9112, 9.3.1). Nothing else is ever sent again here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+
+from penstock.clock import Clock
+from penstock.wire.http_client import (
+    LOST,
+    UNREACHABLE,
+    UNTRUSTED,
+    AnswerReader,
+    Headers,
+    HttpClientConnection,
+    HttpClientSpec,
+    connect,
+)
+
+
+class HttpExchange:
+    """One request and its answer, over one or, where the first was stale, two connections."""
+
+    __slots__ = (
+        "_head_only", "_paused", "_pool", "_reader", "_repeatable", "_request", "connection",
+        "opening",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        pool: HttpPool,
+        reader: AnswerReader,
+        request: bytes,
+        *,
+        head_only: bool,
+        repeatable: bool,
+    ) -> None:
+        self._pool = pool
+        self._reader: AnswerReader | None = reader
+        self._request = request
+        self._head_only = head_only
+        self._repeatable = repeatable
+        self._paused = False
+        self.connection: HttpClientConnection | None = None
+        self.opening: asyncio.Task[None] | None = None  #: where no other could use its connection
+
+    @property
+    def cancelled(self) -> bool:
+        return self._reader is None
+
+    def begin(self, connection: HttpClientConnection) -> None:
+        self.connection = connection
+        connection.ask(self, self._request, head_only=self._head_only)
+        if self._paused:
+            connection.pause()
+
+    def cancel(self) -> None:
+        """Whoever asked hears nothing more, and the server stops. Idempotent."""
+        self._reader = None
+        if self.opening is not None:
+            self.opening.cancel()
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.drop()
+
+    def pause(self) -> None:
+        """Reads no more of the answer for now; also before it is connected."""
+        self._paused = True
+        if self.connection is not None:
+            self.connection.pause()
+
+    def resume(self) -> None:
+        self._paused = False
+        if self.connection is not None:
+            self.connection.resume()
+
+    # AnswerReader, of the connection
+
+    def on_head(self, status: int, headers: Headers, length: int | None) -> None:
+        if self._reader is not None:
+            self._reader.on_head(status, headers, length)
+
+    def on_body(self, data: bytes) -> None:
+        if self._reader is not None:
+            self._reader.on_body(data)
+
+    def on_end(self) -> None:
+        self.connection = None
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.on_end()
+
+    def on_lost(self, reason: str, detail: str) -> None:
+        connection, self.connection = self.connection, None
+        stale = connection is not None and connection.used and not connection.answered_bytes
+        if stale and self._repeatable and self._reader is not None:
+            self._repeatable = False
+            self._pool.open_for(self)
+            return
+        self.fail(reason, detail)
+
+    def fail(self, reason: str, detail: str) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.on_lost(reason, detail)
+
+
+class HttpPool:
+    """The connections to one server."""
+
+    def __init__(self, spec: HttpClientSpec, clock: Clock) -> None:
+        self._spec = spec
+        self._monotonic = clock.monotonic
+        self._idle: deque[HttpClientConnection] = deque()  #: the last used is last
+        self._open: set[HttpClientConnection] = set()
+        self._opening: set[asyncio.Task[None]] = set()
+
+    def ask(
+        self,
+        reader: AnswerReader,
+        request: bytes,
+        *,
+        head_only: bool = False,
+        repeatable: bool = True,
+    ) -> HttpExchange:
+        """Sends a request; `reader` hears of it from later callbacks only.
+
+        Args:
+            repeatable: it may be computed twice. One that may not is sent over a new connection.
+        """
+        exchange = HttpExchange(self, reader, request, head_only=head_only, repeatable=repeatable)
+        if repeatable:
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.ended:
+                    exchange.begin(connection)
+                    return exchange
+        self.open_for(exchange)
+        return exchange
+
+    def open_for(self, exchange: HttpExchange) -> None:
+        """Opens a connection for an exchange, which is told if that fails."""
+        task = asyncio.get_running_loop().create_task(self._connect(exchange))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        if not self._spec.idle_max:
+            exchange.opening = task
+
+    async def _connect(self, exchange: HttpExchange) -> None:
+        try:
+            connection = await connect(self._spec, self._freed)
+        except ssl.SSLCertVerificationError as error:
+            exchange.fail(UNTRUSTED, error.verify_message)
+            return
+        except OSError as error:
+            exchange.fail(UNREACHABLE, str(error) or "no answer in time")
+            return
+        if connection.ended:
+            exchange.fail(LOST, "the connection ended at once")
+            return
+        self._open.add(connection)
+        if exchange.cancelled:
+            self._freed(connection)
+        else:
+            exchange.begin(connection)
+
+    def _freed(self, connection: HttpClientConnection) -> None:
+        if connection.ended:
+            self._open.discard(connection)
+            if connection in self._idle:
+                self._idle.remove(connection)
+            return
+        connection.idle_since = self._monotonic()
+        self._idle.append(connection)
+        if len(self._idle) > self._spec.idle_max:
+            self._idle.popleft().abort()
+
+    def tidy(self) -> None:
+        """Closes what nobody has used for long. Call it each few seconds."""
+        before = self._monotonic() - self._spec.idle_s_max
+        while self._idle and self._idle[0].idle_since < before:
+            self._idle.popleft().abort()
+
+    async def close(self) -> None:
+        """Ends all connections; what was asked over them is told so."""
+        for task in list(self._opening):
+            task.cancel()
+        for connection in list(self._open):
+            connection.abort()
+        await asyncio.sleep(0)
