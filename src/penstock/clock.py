@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from penstock.core.timetable.cron import CronError
+from penstock.core.timetable.timetable import Zone
+
+_EPOCH: Final = datetime(1970, 1, 1)  # of a zone's own clock
+_SECOND: Final = timedelta(seconds=1)
 
 
 class Clock(Protocol):
@@ -42,3 +50,29 @@ class ManualClock:
             raise ValueError(f"time cannot go back: {seconds}")
         self._monotonic_s += seconds
         self._wall_s += seconds
+
+
+class NamedZone:
+    """A time zone of the standard library."""
+
+    def __init__(self, zone: tzinfo) -> None:
+        self._zone = zone
+
+    def local(self, wall: float) -> float:
+        return (datetime.fromtimestamp(wall, self._zone).replace(tzinfo=None) - _EPOCH) / _SECOND
+
+    def wall(self, local: float) -> float:
+        return (_EPOCH + timedelta(seconds=local)).replace(tzinfo=self._zone).timestamp()
+
+
+def zone_of(name: str) -> Zone:
+    """The time zone of that name in the system's database. UTC is known without one, too.
+
+    Raises `CronError`.
+    """
+    if name in ("", "UTC"):
+        return NamedZone(UTC)
+    try:
+        return NamedZone(ZoneInfo(name))
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise CronError(f"{name!r} is no time zone") from error

@@ -34,6 +34,7 @@ class JobServer:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.url = ""
         self.runs: list[dict[str, Any]] = []  #: of a schedule, as of each look
+        self.posted: list[bytes] = []  #: bodies of what the admin API was asked to do
 
     def admin(self) -> dict[str, Any]:
         """A run that is asked for, and then how it goes on."""
@@ -81,6 +82,7 @@ def serving() -> Iterator[JobServer]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", "0")))
             if self.path.startswith("/admin/"):
+                server.posted.append(body)
                 self._say(server.admin())
                 return
             operation = self.headers["x-amz-target"].partition(".")[2]

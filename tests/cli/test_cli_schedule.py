@@ -1,4 +1,5 @@
-"""`penstock schedule run-now`: what came of the run is the exit code, as of `transform`."""
+"""`penstock schedule`: its jobs are asked for by the options of `transform`, and what came of a run
+by hand is the exit code, as there."""
 
 from __future__ import annotations
 
@@ -59,3 +60,31 @@ def test_a_run_that_does_not_begin_may_pass_later(
     done = run_now(server)
     assert isinstance(done.exception, NotNowError)
     assert done.exception.code == "run-not-begun"
+
+
+def test_a_schedule_says_of_its_jobs_what_transform_would_say_of_one(server: JobServer) -> None:
+    server.say("Completed")
+    words = ["m", "s3://in/{date}", "s3://out/{date}"]
+    words += ["--content-type", "text/csv", "--split", "Line", "--max-payload-mb", "0", "--join"]
+    words += ["--env", "A=b=c", "--env", "D=e", "--cores", "1.5", "--count", "3"]
+    words += ["--url", server.url, "--json"]
+    due = ["--cron", "0 3 * * ? *", "--overlap"]
+    made = CliRunner().invoke(main.app, ["schedule", "create", "nightly", *words, *due])
+    assert made.exit_code == 0, made.output
+    done = CliRunner().invoke(main.app, ["transform", *words, "--name", "j", "--no-follow"])
+    assert done.exit_code == 0, done.output
+    asked = dict(server.asked)["CreateTransformJob"]
+    assert asked.pop("TransformJobName") == "j"
+    [body] = server.posted
+    assert json.loads(body) == {
+        "expression": "cron(0 3 * * ? *)",
+        "time_zone": "UTC",
+        "missed": "run-once",
+        "overlap": True,
+        "paused": False,
+        "starts": None,
+        "ends": None,
+        "job": asked,
+    }
+    assert asked["Environment"] == {"A": "b=c", "D": "e", "PENSTOCK_TRANSFORM_CORES_MAX": "1.5"}
+    assert asked["TransformResources"] == {"InstanceType": "ml.local.small", "InstanceCount": 3}

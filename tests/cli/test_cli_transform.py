@@ -16,7 +16,8 @@ from tests.cli.job_server import JobServer, progress, serving
 from typer.testing import CliRunner, Result
 
 from penstock.cli import main, transform_follow
-from penstock.cli.jobs.transform_job import JobAsked, members_of
+from penstock.cli.jobs.transform_job import members_of
+from penstock.cli.jobs.transform_options import JobOptions
 from penstock.cli.transform_follow import Progress, duration
 from penstock.errors import CallerError, ModelError
 
@@ -68,14 +69,14 @@ def test_a_job_is_asked_for_with_defaults_by_the_suffix(server: JobServer, tmp_p
 
 
 def test_flags_are_members(tmp_path: Path) -> None:
-    asked = JobAsked(
-        input="s3://in/a", output="s3://out/", content_type="text/csv", split="Line",
-        accept="application/json", strategy="SingleRecord", payload_mb=0, concurrency=4,
+    options = JobOptions(
+        content_type="text/csv", split="Line",
+        accept="application/json", strategy="SingleRecord", max_payload_mb=0, concurrency=4,
         compression="Gzip", assemble="None", input_filter="$[1:]", output_filter="$[0]", join=True,
-        instance_type="ml.local.large", count=3, env=("A=b=c",), refused="skip:5", priority=-1,
+        instance_type="ml.local.large", count=3, env=["A=b=c"], refused="skip:5", priority=-1,
         cores=1.5, columns="a,b",
     )  # fmt: skip
-    assert members_of(asked, "m") == {
+    assert members_of(options, "m", "s3://in/a", "s3://out/") == {
         "ModelName": "m",
         "TransformInput": {
             "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://in/a"}},
@@ -124,7 +125,7 @@ def test_a_suffix_says_how_records_are_read(
 ) -> None:
     folder = files(tmp_path, name)
     for given in (str(folder / name), str(folder), str(folder / name[:1])):  # file, folder, prefix
-        members = members_of(JobAsked(input=given, output="s3://o"), "m")
+        members = members_of(JobOptions(), "m", given, "s3://o")
         read = members["TransformInput"]
         found = (read["ContentType"], read["SplitType"], read.get("CompressionType"))
         assert (*found, members.get("BatchStrategy")) == expected
@@ -135,11 +136,11 @@ def test_what_no_suffix_says_is_asked_for(tmp_path: Path) -> None:
     bare = files(tmp_path / "bare", "data")
     for given in (str(mixed), str(bare), "s3://in/prefix"):
         with pytest.raises(CallerError) as refused:
-            members_of(JobAsked(input=given, output="s3://o"), "m")
+            members_of(JobOptions(), "m", given, "s3://o")
         assert refused.value.code == "content-type-needed"
-    members_of(JobAsked(input=str(mixed), output="s3://o", content_type="text/csv"), "m")
+    members_of(JobOptions(content_type="text/csv"), "m", str(mixed), "s3://o")
     with pytest.raises(CallerError) as missing:
-        members_of(JobAsked(input=str(tmp_path / "none"), output="s3://o"), "m")
+        members_of(JobOptions(), "m", str(tmp_path / "none"), "s3://o")
     assert missing.value.code == "input-not-found"
 
 

@@ -25,6 +25,7 @@ from penstock.control.plane import ControlPlane
 from penstock.control.state_dir import make_state_dir
 from penstock.control.store.records import EndpointRecord, NotFound
 from penstock.control.store.store import Store
+from penstock.core.backoff import Backoff
 from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.deployment import (
     DeploymentSpec,
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("on_each_database")
 PROGRAM = Path(__file__).parents[1] / "fleet" / "fake_instance.py"
 MACHINE = MachineCapacity(cores=2.0, memory_bytes=8 * 2**30)
 #: As always, only faster.
-SPEC = ReconcileSpec(backoff_s_min=0.05, gone_s_max=1.0, drain_s_max=5.0)
+SPEC = ReconcileSpec(backoff=Backoff(0.05, 30.0), gone_s_max=1.0, drain_s_max=5.0)
 DEADLINE_S = 30.0
 
 

@@ -6,10 +6,10 @@ from itertools import islice
 
 from tests.core.reconcile_words import failure
 
+from penstock.core.backoff import Backoff
 from penstock.core.deployment.attempts import (
     FreeSlot,
     ReconcileSpec,
-    backoff_s,
     earliest,
     failure_count,
     free_slots,
@@ -24,8 +24,7 @@ SPEC = ReconcileSpec()
 def test_its_times_and_bounds_by_default() -> None:
     assert (
         ReconcileSpec(
-            backoff_s_min=0.5,
-            backoff_s_max=30.0,
+            backoff=Backoff(0.5, 30.0),
             attempts_max=3,
             starting_max=16,
             stable_s=60.0,
@@ -37,21 +36,6 @@ def test_its_times_and_bounds_by_default() -> None:
         )
         == ReconcileSpec()
     )
-
-
-def test_backoff_doubles_from_half_a_second_to_thirty() -> None:
-    assert [backoff_s(count, SPEC) for count in range(9)] == [
-        0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0,
-    ]  # fmt: skip
-    assert backoff_s(10_000, SPEC) == 30.0
-
-
-def test_backoff_stops_doubling_however_often_a_slot_has_failed() -> None:
-    """2 to the power of a count would soon be no float."""
-    patient = ReconcileSpec(backoff_s_max=1e9)
-    assert [backoff_s(count, patient) for count in (16, 17, 18, 10_000)] == [
-        16384.0, 32768.0, 32768.0, 32768.0,
-    ]  # fmt: skip
 
 
 def test_a_copy_that_was_stable_begins_its_failures_anew() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.backoff import Backoff
 from penstock.core.jobs.asynchronous import AsyncQueue
 from penstock.core.jobs.asynchronous_actions import (
     Accepted,
@@ -19,7 +20,7 @@ from penstock.core.jobs.asynchronous_actions import (
     Write,
 )
 
-SPEC = QueueSpec(concurrency_max=2, window_max=4, retry_s_first=1.0, retry_s_max=8.0)
+SPEC = QueueSpec(concurrency_max=2, window_max=4, retry=Backoff(1.0, 8.0))
 NEVER = 1e9
 
 
@@ -185,7 +186,7 @@ def test_an_answer_ends_the_series_of_pauses() -> None:
 
 
 def test_waits_begin_with_the_first_and_double_where_nothing_else_is_told() -> None:
-    made, _ = queue(request(1), spec=QueueSpec(concurrency_max=1, retry_s_first=0.25))
+    made, _ = queue(request(1), spec=QueueSpec(concurrency_max=1, retry=Backoff(0.25, 60.0)))
     refuse(made, 1, "input-unreachable", 0.0)
     assert made.next_deadline() == 0.25
     made.on_timer(now=0.25)

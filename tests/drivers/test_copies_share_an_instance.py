@@ -26,6 +26,7 @@ from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ServerConfig
 from penstock.control.plane import ControlPlane
 from penstock.control.store.store import Store
+from penstock.core.backoff import Backoff
 from penstock.core.deployment import wish as wishes
 from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.deployment import (
@@ -47,7 +48,7 @@ from penstock.gateway.timers import LoopTimers
 from penstock.wire import frames
 
 DEADLINE_S = 60.0
-SPEC = ReconcileSpec(backoff_s_min=0.05, drain_s_max=10.0)
+SPEC = ReconcileSpec(backoff=Backoff(0.05, 30.0), drain_s_max=10.0)
 SHARES = CopyNeed(memory_bytes=64 * 2**20, cores=0.25)
 
 #: Answers with its process. While the file CLOSED exists it can't be loaded.

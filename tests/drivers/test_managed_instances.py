@@ -23,6 +23,7 @@ from penstock.config import LimitConfig, ServerConfig
 from penstock.control.plane import ControlPlane
 from penstock.control.store.components import ComponentChange, NewComponent
 from penstock.control.store.store import Store
+from penstock.core.backoff import Backoff
 from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.component_spec import ComponentRevision
 from penstock.core.deployment.deployment import (
@@ -70,7 +71,7 @@ class Site:
             self.gateway,
             clock,
             machine=MachineCapacity(cores=2.0, memory_bytes=8 * 2**30),
-            spec=ReconcileSpec(backoff_s_min=0.05, drain_s_max=10.0),
+            spec=ReconcileSpec(backoff=Backoff(0.05, 30.0), drain_s_max=10.0),
         )
 
     async def create(self, managed: ManagedScaling) -> None:

@@ -16,7 +16,6 @@ from penstock.gateway.dispatch.link import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_RESUME,
     COPY_BYTES_MAX,
-    RECONNECT_S_MAX,
     FrameLink,
 )
 from penstock.wire import frames
@@ -535,7 +534,6 @@ def test_an_instance_that_is_not_there_is_called_ever_more_seldom() -> None:
 
 def test_one_that_breaks_at_once_is_called_as_seldom_and_one_that_lasted_is_called_soon() -> None:
     assert called([0.0] * 7) == [0.0, 0.02, 0.06, 0.14, 0.3, 0.62, 1.26, 2.26]
-    assert RECONNECT_S_MAX == 1.0
     assert called([0.0, 0.0, 0.5, 0.5]) == [0.0, 0.02, 0.06, 0.64, 1.3]
     assert called([0.0, 0.0, 1.0, 0.5]) == [0.0, 0.02, 0.06, 1.08, 1.62]
 

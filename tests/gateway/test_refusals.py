@@ -30,6 +30,19 @@ def told(error: PenstockError) -> tuple[type[PenstockError], str, int, float | N
         (refusals.memory_full(), (NotNowError, "bodies-too-many", 503, 1.0)),
         (retry.died_of_it(retry.FRESH), (ModelError, "model-worker-died", 424, None)),
         (refusals.given_up("e", "why", 2), (NotNowError, "copies-lost", 503, 1.0)),
+        (refusals.no_capacity_in_time("e", "c"), (NotNowError, "no-capacity-in-time", 503, 1.0)),
+        (
+            refusals.target_model_not_ready("m"),
+            (NotNowError, "target-model-not-ready", 429, 1.0),
+        ),
+        (
+            refusals.target_model_not_allowed("e"),
+            (CallerError, "target-model-not-allowed", 400, None),
+        ),
+        (
+            refusals.target_model_refused("e", named=False),
+            (CallerError, "target-model-required", 400, None),
+        ),
         (refusals.stream_broken("e"), (NotNowError, "stream-broken", 503, 1.0)),
         (refusals.responder_failed(), (InternalError, "internal", 500, None)),
         (http_refusals.body_too_large(LIMITS), (CallerError, "body-too-large", 413, None)),

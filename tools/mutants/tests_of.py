@@ -111,6 +111,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/request/admission.py": ("core/test_core_admission.py",),
     "core/apply/plan.py": ("core/test_core_apply_plan.py",),
     "core/deployment/attempts.py": ("core/test_core_attempts.py", *_RECONCILE),
+    "core/backoff.py": ("core/test_core_backoff.py",),
     "core/batching/spec.py": _BATCHING,
     "core/batching/batcher.py": (*_BATCHING, "core/test_core_service_level.py"),
     "core/request/body_budget.py": (
@@ -285,7 +286,9 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/batching/service_level.py": ("core/test_core_service_level.py",),
     "core/machine/stopped.py": ("core/test_core_stopped.py",),
     "core/batching/stepping.py": ("core/test_core_stepping.py",),
-    "core/timetable/cron.py": ("core/timetable/test_timetable.py",),
+    "core/timetable/calendar.py": ("core/timetable/test_calendar.py",),
+    "core/timetable/cron.py": ("core/timetable/test_timetable.py", "core/timetable/test_hours.py"),
+    "core/timetable/hours.py": ("core/timetable/test_hours.py",),
     "core/timetable/timetable.py": ("core/timetable/test_timetable.py",),
     "core/traffic/spec.py": (
         *_TRAFFIC,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -69,3 +73,35 @@ def listening(
         "listen.tls_key": tls_key,
         "listen.gateways": gateways,
     }
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """For Typer: a parameter whose type is a dataclass stands for the options that are its fields.
+
+    So commands share options that are declared once. `command` is given an object of that class.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, type] = {}
+    for parameter in signature.parameters.values():
+        group: type = parameter.annotation
+        if not is_dataclass(group):
+            parameters.append(parameter)
+            continue
+        groups[parameter.name] = group
+        hints = get_type_hints(group, include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                one.name, parameter.kind, default=one.default, annotation=hints[one.name]
+            )
+            for one in fields(group)
+        ]
+
+    @functools.wraps(command)
+    def with_groups(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{one.name: given.pop(one.name) for one in fields(group)})
+        command(**given)
+
+    with_groups.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return with_groups

@@ -20,6 +20,7 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
+from penstock.core.backoff import Backoff
 from penstock.core.traffic.health import SERVING, SLOW_START
 from penstock.core.traffic.spec import NO_REGION_SERVES, HeldForRegion, Refused, Sent
 from penstock.errors import PenstockError
@@ -40,9 +41,8 @@ from penstock.orchestrator.table import TrafficTable
 
 #: More than regions that could fail one after the other, and than tries at one that restarts.
 ATTEMPTS_MAX: Final = 16
-#: Before the same region is tried again; doubled each time, up to the most.
-AGAIN_S: Final = 0.05
-AGAIN_S_MAX: Final = 0.5
+#: Before the same region is tried again. The tries at others count as well.
+AGAIN: Final = Backoff(0.1, 0.5)
 
 
 class Forwarder:
@@ -185,7 +185,7 @@ class Forwarder:
             self._unanswered(passage, refusals.regions_lost(passage.asked.endpoint))
             return
         passage.attempts += 1
-        wait_s = min(AGAIN_S * 2**passage.attempts, AGAIN_S_MAX)
+        wait_s = AGAIN.pause_s(passage.attempts)
         passage.retry_timer = self._timers.call_at(now + wait_s, lambda: self._again(passage))
 
     def _again(self, passage: Passage) -> None:

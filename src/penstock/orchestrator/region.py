@@ -16,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from penstock.clock import Clock
+from penstock.core.backoff import Backoff
 from penstock.core.traffic.spec import HealthSpec
 from penstock.errors import CallerError
 from penstock.orchestrator import requests
@@ -29,8 +30,7 @@ log = logging.getLogger(__name__)
 PROBE_EVERY_S: Final = 0.25
 #: More than a round trip around the earth: later answers are none.
 PROBE_S_MAX: Final = 0.5
-AGAIN_S: Final = 0.1
-AGAIN_S_MAX: Final = 1.0
+_AGAIN: Final = Backoff(0.1, 1.0)
 #: The feed speaks each second.
 SILENCE_S_MAX: Final = 3.0
 PROBES_LOST_MAX: Final = HealthSpec().probes_max
@@ -104,7 +104,7 @@ class Region:
             except* Exception as bugs:
                 # A region that nobody watches any more would never be used again.
                 log.exception("watching region %s failed, again", self.name, exc_info=bugs)
-            await asyncio.sleep(AGAIN_S_MAX)
+            await asyncio.sleep(_AGAIN.pause_s_max)
 
     async def close(self) -> None:
         await self.pool.close()
@@ -135,12 +135,12 @@ class Region:
     # The feed
 
     async def _follow(self) -> None:
-        wait_s = AGAIN_S
+        failures = 1
         while True:
             told = await self._follow_once()
-            wait_s = AGAIN_S if told else min(2 * wait_s, AGAIN_S_MAX)
+            failures = 1 if told else failures + 1
             self.pool.tidy()
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(_AGAIN.pause_s(failures))
 
     async def _follow_once(self) -> bool:
         """Returns when the feed has ended; whether it told anything."""

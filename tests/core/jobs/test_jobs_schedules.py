@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.control.zones import zone_of
+from penstock.clock import zone_of
 from penstock.core.jobs.schedules import (
     MISSED_RUNS_MAX,
     Action,

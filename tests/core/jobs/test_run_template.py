@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.control.zones import zone_of
+from penstock.clock import zone_of
 from penstock.core.jobs.schedules import check, job_of
 from penstock.errors import CallerError
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
-from penstock.control.zones import zone_of
-from penstock.core.timetable.cron import CronError, day_number, month_length
+from penstock.clock import zone_of
+from penstock.core.timetable import cron
+from penstock.core.timetable.cron import CronError
 from penstock.core.timetable.timetable import Timetable, Zone, check_new, parse
 
 BERLIN, GREENWICH = zone_of("Europe/Berlin"), zone_of("UTC")
@@ -40,8 +41,35 @@ def due(text: str, after: str, zone: Zone = GREENWICH, **more: float) -> str | N
         ("cron(0 0 29 FEB ? *)", "2026-03-01T00:00:00", "2028-02-29T00:00:00"),
         ("cron(0 0 1 1 ? 2199)", "2026-03-01T00:00:00", "2199-01-01T00:00:00"),
         ("cron(5,10 0 1,15 */6 ? *)", "2026-03-01T00:00:00", "2026-07-01T00:05:00"),
+        ("cron(59 23 31 DEC ? *)", "2026-03-01T00:00:00", "2026-12-31T23:59:00"),  # the last of all
+        ("cron(* 0 1 1 ? *)", "2026-01-01T00:58:00", "2026-01-01T00:59:00"),
+        ("cron(* 0 1 1 ? *)", "2026-01-01T00:59:00", "2027-01-01T00:00:00"),
+        ("cron(*/1 8 * * ? *)", "2026-03-02T08:00:00", "2026-03-02T08:01:00"),
+        ("cron(5-5 8 * * ? *)", "2026-03-02T08:00:00", "2026-03-02T08:05:00"),
+        ("cron(0 0 31W 1 ? *)", "2026-01-01T00:00:00", "2026-01-30T00:00:00"),  # 31st: a Saturday
+        ("cron(0 0 31W 3 ? *)", "2026-03-01T00:00:00", "2026-03-31T00:00:00"),  # a Tuesday
+        ("cron(0 0 ? * L *)", "2026-03-01T00:00:00", "2026-03-07T00:00:00"),  # a Saturday
+        ("cron(0 0 ? * 1L *)", "2026-03-01T00:00:00", "2026-03-29T00:00:00"),
+        ("cron(0 0 ? * 7L *)", "2026-03-01T00:00:00", "2026-03-28T00:00:00"),
+        ("cron(0 0 ? * TUEL *)", "2026-03-01T00:00:00", "2026-03-31T00:00:00"),
+        ("cron(0 0 ? * MON,WED *)", "2026-03-02T00:00:00", "2026-03-04T00:00:00"),
+        ("cron(0 0 ? * 1#1 *)", "2026-02-28T00:00:00", "2026-03-01T00:00:00"),
+        ("cron(0 0 ? * 7#1 *)", "2026-02-28T00:00:00", "2026-03-07T00:00:00"),
+        ("cron(0 0 ? * 1#2 *)", "2026-02-28T00:00:00", "2026-03-08T00:00:00"),
+        ("cron(0 0 ? * 7#2 *)", "2026-02-28T00:00:00", "2026-03-14T00:00:00"),
+        ("cron(0 0 ? * 1#3 *)", "2026-02-28T00:00:00", "2026-03-15T00:00:00"),
+        ("cron(0 0 ? * TUE#5 *)", "2026-02-28T00:00:00", "2026-03-31T00:00:00"),
+        # A 29 February that is a Monday: none in 2100, so it takes as long as it ever can.
+        ("cron(0 0 29 2 MON *)", "2072-03-01T00:00:00", "2112-02-29T00:00:00"),
         ("at(2026-03-02T10:00:00)", "2026-03-02T09:00:00", "2026-03-02T10:00:00"),
         ("at(2026-03-02T10:00:00)", "2026-03-02T10:00:00", None),
+        ("at(2026-12-31T23:59:59)", "2026-03-02T10:00:00", "2026-12-31T23:59:59"),
+        ("at(2026-03-01T00:30)", "2026-02-28T10:00:00", "2026-03-01T00:30:00"),
+        ("at(2027-01-01T00:00)", "2026-02-28T10:00:00", "2027-01-01T00:00:00"),
+        ("cron(0 0 28W 2 ? 2026)", "2026-02-01T00:00:00", "2026-02-27T00:00:00"),  # a Saturday
+        ("cron(0 0 2W 5 ? *)", "2026-05-01T00:00:00", "2027-05-03T00:00:00"),  # 2027: a Sunday
+        ("cron(0 0 31W 5 ? *)", "2026-05-01T00:00:00", "2026-05-29T00:00:00"),  # the last, a Sunday
+        ("cron(0 0 ? 6 3L *)", "2026-06-01T00:00:00", "2026-06-30T00:00:00"),  # the last of all
         ("cron(0 0 1 1 ? 2025)", "2026-03-01T00:00:00", None),  # has been
         ("cron(0 0 30 2 ? *)", "2026-03-01T00:00:00", None),  # never will be
         ("cron(0 0 31W 4 ? *)", "2026-03-01T00:00:00", None),
@@ -49,6 +77,12 @@ def due(text: str, after: str, zone: Zone = GREENWICH, **more: float) -> str | N
 )
 def test_the_next_time(text: str, after: str, expected: str | None) -> None:
     assert due(text, after) == expected
+
+
+def test_times_come_in_order_from_a_moment_on() -> None:
+    daily = cron.parse("0 8,20 * * ? *").from_(int(at("2026-01-30T20:00:00")))
+    found = [datetime.fromtimestamp(next(daily), UTC).strftime("%m-%d %H") for _ in range(5)]
+    assert found == ["01-30 20", "01-31 08", "01-31 20", "02-01 08", "02-01 20"]
 
 
 def test_a_rate_counts_from_its_start() -> None:
@@ -95,7 +129,13 @@ def test_a_time_that_comes_twice_counts_once() -> None:
         "", "every day", "cron(0 8 * * *)", "cron(60 8 * * ? *)", "cron(0 24 * * ? *)",
         "cron(0 8 32 * ? *)", "cron(0 8 * 13 ? *)", "cron(0 8 ? * 8 *)", "cron(0 8 ? * ? *)",
         "cron(0 8 * * ? 1969)", "cron(a 8 * * ? *)", "cron(9-5 8 * * ? *)", "cron(*/0 8 * * ? *)",
-        "cron(0 8 ? * MON#6 *)", "cron(² 8 * * ? *)", "cron(0 8 * * ? *", "rate(0 minutes)",
+        "cron(0 8 ? * MON#6 *)", "cron(0 8 ? * MON#0 *)", "cron(0 8 ? * 0#1 *)",
+        "cron(0 8 ? * 8#1 *)", "at(1969-12-31T00:00:00)", "at(2026-00-01T00:00)",
+        "at(2026-13-01T00:00)", "at(2026-01-00T00:00)", "at(2026-01-01T24:00)",
+        "at(2026-01-01T00:60)", "at(2026-01-01T00:00:60)",
+        "cron(0 8 ? * 0 *)", "cron(0 8 ? * 0L *)", "cron(0 8 ? * 8L *)", "cron(0 8 0 * ? *)",
+        "cron(0 8 0W * ? *)", "cron(0 8 32W * ? *)", "cron(00000 8 * * ? *)", "cron(0 8 * 0 ? *)",
+        "cron(0 8 * * ? 2200)", "cron(² 8 * * ? *)", "cron(0 8 * * ? *", "rate(0 minutes)",
         "rate(5 seconds)", "rate(-1 hour)", "rate(5minutes)", "at(tomorrow)",
         "at(2026-02-30T00:00:00)", "at(2026-01-01)", "at(99999-01-01T00:00:00)",
     ],
@@ -118,12 +158,3 @@ def test_a_new_cron_names_its_days_in_one_field_and_an_old_one_goes_on(text: str
 @pytest.mark.parametrize("text", ["cron(0 8 * * ? *)", "cron(0 8 ? * MON *)", "rate(1 hour)"])
 def test_a_new_expression_that_names_its_days_once_is_taken(text: str) -> None:
     check_new(text)
-
-
-def test_days_are_those_of_the_calendar() -> None:
-    """Each day from 1970 to 2200, by the standard library's calendar."""
-    first = datetime(1970, 1, 1, tzinfo=UTC)
-    for number in range(84_000):
-        day = first + timedelta(days=number)
-        assert day_number(day.year, day.month, day.day) == number
-    assert [month_length(year, 2) for year in (2000, 2023, 2024, 2100)] == [29, 28, 29, 28]

@@ -88,7 +88,7 @@ def _record(
     try:
         if params.get("Schedule"):
             check_new(schedule)
-        due = loading.action_of(record).next_due(after=now)
+        due = loading.action_of(record).timetable.next_due(after=now)
     except CronError as error:
         raise invalid(f"Invalid schedule expression. Details: {error}") from error
     if due is None:

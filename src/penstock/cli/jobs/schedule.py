@@ -15,8 +15,8 @@ import typer
 from penstock.cli import options
 from penstock.cli.client import Client, if_there
 from penstock.cli.endpoints.scaling import moment
-from penstock.cli.jobs import transform_options
-from penstock.cli.jobs.transform_job import JobAsked, members_of, model_of
+from penstock.cli.jobs.transform_job import job_of
+from penstock.cli.jobs.transform_options import JobOptions
 from penstock.cli.output import note, print_json, print_table
 from penstock.cli.transform_follow import LOOK_EVERY_S, follow, outcome
 from penstock.errors import CallerError, ModelError, NotNowError
@@ -32,6 +32,7 @@ Name = Annotated[str, typer.Argument(help="Name of a schedule.")]
 
 
 @app.command("create")
+@options.expanded
 def create(
     name: Annotated[str, typer.Argument(help="Name of the schedule; its jobs begin with it.")],
     model: Annotated[str, typer.Argument(help="As of 'penstock transform'.")] = "",
@@ -39,6 +40,7 @@ def create(
         str, typer.Argument(metavar="input", help="What to read; {date} and others stand in.")
     ] = "",
     output: Annotated[str, typer.Argument(help="Where to write; {date} and others stand in.")] = "",
+    *,
     cron: Annotated[
         str, typer.Option("--cron", help="Minute, hour, day, month, weekday, year: '0 3 * * ? *'.")
     ] = "",
@@ -60,25 +62,7 @@ def create(
         Path | None,
         typer.Option("--job", help="JSON file with CreateTransformJob's members, for the flags."),
     ] = None,
-    content_type: transform_options.ContentType = "",
-    accept: transform_options.Accept = "",
-    split: transform_options.Split = "",
-    compression: transform_options.Compression = "",
-    assemble: transform_options.Assemble = "",
-    strategy: transform_options.Strategy = "",
-    max_payload_mb: transform_options.PayloadMb = None,
-    concurrency: transform_options.Concurrency = None,
-    input_filter: transform_options.InputFilter = "",
-    output_filter: transform_options.OutputFilter = "",
-    join: transform_options.Join = False,
-    columns: transform_options.Columns = "",
-    refused: transform_options.Refused = "",
-    priority: transform_options.Priority = None,
-    cores: transform_options.Cores = None,
-    env: transform_options.Env = None,
-    image: transform_options.Image = "",
-    instance_type: options.InstanceType = "ml.local.small",
-    count: options.Count = 1,
+    job_options: JobOptions,
     url: options.Url = "",
     key: options.Key = "",
     json_: options.Json = False,
@@ -97,31 +81,7 @@ def create(
             raise CallerError(
                 "usage", "MODEL, INPUT and OUTPUT are missing", hint="Or give --job FILE."
             )
-        asked = JobAsked(
-            input=input_,
-            output=output,
-            content_type=content_type,
-            accept=accept,
-            split=split,
-            compression=compression,
-            assemble=assemble,
-            strategy=strategy,
-            payload_mb=max_payload_mb,
-            concurrency=concurrency,
-            input_filter=input_filter,
-            output_filter=output_filter,
-            join=join,
-            columns=columns,
-            refused=refused,
-            priority=priority,
-            cores=cores,
-            env=env or (),
-            instance_type=instance_type,
-            count=count,
-            placeholders=True,
-        )
-        members = members_of(asked, model)
-        members["ModelName"], _ = model_of(client, model, image=image)
+        members, _ = job_of(client, job_options, model, input_, output, placeholders=True)
     body = {
         "expression": expression,
         "time_zone": time_zone,

@@ -9,38 +9,35 @@ import typer
 
 from penstock.cli import options
 from penstock.cli.client import Client
-from penstock.cli.jobs import transform_options
-from penstock.cli.jobs.transform_job import JobAsked, members_of, model_of
+from penstock.cli.jobs.transform_job import job_of
+from penstock.cli.jobs.transform_options import JobOptions
 from penstock.cli.output import note, print_json
 from penstock.cli.transform_follow import follow, outcome
 
 
+@options.expanded
 def transform(
-    model: transform_options.Model,
-    input_: transform_options.Input,
-    output: transform_options.Output,
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A model's or an endpoint's name; or folder, model.tar.gz, s3:// or https:// URI."
+        ),
+    ],
+    input_: Annotated[
+        str,
+        typer.Argument(
+            metavar="input",
+            help="What to read: a file, a folder or a prefix; s3:// or https:// URI.",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Argument(help="Folder or s3:// prefix: KEY.out for each object that is read.")
+    ],
+    *,
     name: Annotated[
         str, typer.Option("--name", help="Of the job [the model's, with date and time].")
     ] = "",
-    content_type: transform_options.ContentType = "",
-    accept: transform_options.Accept = "",
-    split: transform_options.Split = "",
-    compression: transform_options.Compression = "",
-    assemble: transform_options.Assemble = "",
-    strategy: transform_options.Strategy = "",
-    max_payload_mb: transform_options.PayloadMb = None,
-    concurrency: transform_options.Concurrency = None,
-    input_filter: transform_options.InputFilter = "",
-    output_filter: transform_options.OutputFilter = "",
-    join: transform_options.Join = False,
-    columns: transform_options.Columns = "",
-    refused: transform_options.Refused = "",
-    priority: transform_options.Priority = None,
-    cores: transform_options.Cores = None,
-    env: transform_options.Env = None,
-    image: transform_options.Image = "",
-    instance_type: options.InstanceType = "ml.local.small",
-    count: options.Count = 1,
+    job_options: JobOptions,
     wait: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Follow it to its end.")
     ] = True,
@@ -55,30 +52,7 @@ def transform(
     left running.
     """
     client = Client(url, key=key)
-    asked = JobAsked(
-        input=input_,
-        output=output,
-        content_type=content_type,
-        accept=accept,
-        split=split,
-        compression=compression,
-        assemble=assemble,
-        strategy=strategy,
-        payload_mb=max_payload_mb,
-        concurrency=concurrency,
-        input_filter=input_filter,
-        output_filter=output_filter,
-        join=join,
-        columns=columns,
-        refused=refused,
-        priority=priority,
-        cores=cores,
-        env=env or (),
-        instance_type=instance_type,
-        count=count,
-    )
-    members = members_of(asked, model)  # before a model is made of anything
-    members["ModelName"], stem = model_of(client, model, image=image)
+    members, stem = job_of(client, job_options, model, input_, output)
     job = name or f"{stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     client.sagemaker("CreateTransformJob", TransformJobName=job, **members)
     if not wait:

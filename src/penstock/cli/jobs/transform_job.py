@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -13,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from penstock.cli.client import SageMaker
 from penstock.cli.endpoints import model_lookup
 from penstock.cli.endpoints.deploy import artifact_uri, create_unless_there, files_of, pair
+from penstock.cli.jobs.transform_options import JobOptions
 from penstock.core.apply.versioned_names import versioned_name
 from penstock.errors import CallerError
 
@@ -38,68 +37,68 @@ _OPTION: Final = "PENSTOCK_TRANSFORM_"
 _NAME_CHARS_MAX: Final = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobAsked:
-    """What the flags say; "" and None: not said."""
+def job_of(
+    client: SageMaker,
+    options: JobOptions,
+    model: str,
+    input_: str,
+    output: str,
+    *,
+    placeholders: bool = False,
+) -> tuple[dict[str, Any], str]:
+    """(members of CreateTransformJob without a name of the job, a short name of the model).
 
-    input: str
-    output: str
-    content_type: str = ""
-    accept: str = ""
-    split: str = ""
-    compression: str = ""
-    assemble: str = ""
-    strategy: str = ""
-    payload_mb: int | None = None
-    concurrency: int | None = None
-    input_filter: str = ""
-    output_filter: str = ""
-    join: bool = False
-    instance_type: str = "ml.local.small"
-    count: int = 1
-    env: Sequence[str] = ()
-    refused: str = ""
-    priority: int | None = None
-    cores: float | None = None
-    columns: str = ""
-    placeholders: bool = field(default=False)  #: of a schedule: what is read need not be there yet
+    Of an artifact a model is made, once all else is right. Raises CallerError, as `members_of` and
+    `model_of`.
+    """
+    members = members_of(options, model, input_, output, placeholders=placeholders)
+    members["ModelName"], stem = model_of(client, model, image=options.image)
+    return members, stem
 
 
-def members_of(asked: JobAsked, model_name: str) -> dict[str, Any]:
-    """Without a name of the job. Raises CallerError: `input-not-found`, `content-type-needed`."""
-    uri = _input_uri(asked)
-    content_type, split, compression = _format(asked, uri)
-    split = asked.split or split
+def members_of(
+    options: JobOptions, model: str, input_: str, output: str, *, placeholders: bool = False
+) -> dict[str, Any]:
+    """Without a name of the job. Raises CallerError: `input-not-found`, `content-type-needed`.
+
+    `placeholders`: of a schedule; what is read need not be there yet.
+    """
+    uri = _input_uri(input_, placeholders)
+    content_type, split, compression = _format(options, input_, uri)
+    split = options.split or split
     members: dict[str, Any] = {
-        "ModelName": model_name,
+        "ModelName": model,
         "TransformInput": _known(
             {
                 "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": uri}},
                 "ContentType": content_type,
                 "SplitType": split,
-                "CompressionType": asked.compression or compression,
+                "CompressionType": options.compression or compression,
             }
         ),
         "TransformOutput": _known(
             {
-                "S3OutputPath": _uri(asked.output, asked.placeholders),
-                "Accept": asked.accept,
-                "AssembleWith": asked.assemble or ("Line" if split == "Line" else ""),
+                "S3OutputPath": _uri(output, placeholders),
+                "Accept": options.accept,
+                "AssembleWith": options.assemble or ("Line" if split == "Line" else ""),
             }
         ),
-        "TransformResources": {"InstanceType": asked.instance_type, "InstanceCount": asked.count},
-        "BatchStrategy": asked.strategy
+        "TransformResources": {
+            "InstanceType": options.instance_type,
+            "InstanceCount": options.count,
+        },
+        "BatchStrategy": options.strategy
         or ("SingleRecord" if content_type in _ONE_A_REQUEST else ""),
-        "MaxPayloadInMB": asked.payload_mb,
-        "MaxConcurrentTransforms": asked.concurrency,
+        "MaxPayloadInMB": options.max_payload_mb,
+        "MaxConcurrentTransforms": options.concurrency,
         "DataProcessing": _known(
             {
-                "InputFilter": asked.input_filter,
-                "OutputFilter": asked.output_filter,
-                "JoinSource": "Input" if asked.join else "",
+                "InputFilter": options.input_filter,
+                "OutputFilter": options.output_filter,
+                "JoinSource": "Input" if options.join else "",
             }
         ),
-        "Environment": _environment(asked),
+        "Environment": _environment(options),
     }
     return _known(members)
 
@@ -132,21 +131,21 @@ def _stem(uri: str) -> str:
     return words[:_NAME_CHARS_MAX].strip("-") or "model"
 
 
-def _format(asked: JobAsked, uri: str) -> tuple[str, str, str]:
+def _format(options: JobOptions, input_: str, uri: str) -> tuple[str, str, str]:
     """(content type, split, compression), by the flags or else the suffix."""
     names = _names(uri)
     suffixes = {_suffixes(name) for name in names}
     found = next(iter(suffixes)) if len(suffixes) == 1 else ("", "")
     content_type, split = _FORMATS.get(found[0], ("", ""))
-    if not asked.content_type and not content_type:
+    if not options.content_type and not content_type:
         several = len(suffixes) > 1
         raise CallerError(
             "content-type-needed",
-            f"what {asked.input} holds can't be told from "
+            f"what {input_} holds can't be told from "
             + ("names with several suffixes" if several else f"the suffix {found[0]!r}"),
             hint="Say --content-type, and --split Line where each line is a record.",
         )
-    return asked.content_type or content_type, split, found[1]
+    return options.content_type or content_type, split, found[1]
 
 
 def _names(uri: str) -> list[str]:
@@ -169,12 +168,12 @@ def _suffixes(name: str) -> tuple[str, str]:
     return os.path.splitext(lower)[1], ""
 
 
-def _input_uri(asked: JobAsked) -> str:
-    uri = _uri(asked.input, asked.placeholders)
-    if uri.startswith("file://") and not asked.placeholders and not _is_there(uri):
+def _input_uri(given: str, placeholders: bool) -> str:
+    uri = _uri(given, placeholders)
+    if uri.startswith("file://") and not placeholders and not _is_there(uri):
         raise CallerError(
             "input-not-found",
-            f"there is no file, folder or prefix {asked.input!r}",
+            f"there is no file, folder or prefix {given!r}",
             hint="Give one, or an s3:// or https:// URI.",
         )
     return uri
@@ -197,15 +196,15 @@ def _uri(text: str, placeholders: bool) -> str:
     return uri.replace("%7B", "{").replace("%7D", "}") if placeholders else uri
 
 
-def _environment(asked: JobAsked) -> dict[str, str]:
-    options = {
-        "REFUSED_RECORDS": asked.refused,
-        "PRIORITY": None if asked.priority is None else str(asked.priority),
-        "CORES_MAX": None if asked.cores is None else f"{asked.cores:g}",
-        "COLUMNS": asked.columns,
+def _environment(options: JobOptions) -> dict[str, str]:
+    named = {
+        "REFUSED_RECORDS": options.refused,
+        "PRIORITY": None if options.priority is None else str(options.priority),
+        "CORES_MAX": None if options.cores is None else f"{options.cores:g}",
+        "COLUMNS": options.columns,
     }
-    own = {f"{_OPTION}{name}": value for name, value in options.items() if value}
-    return dict(pair(one) for one in asked.env) | own
+    own = {f"{_OPTION}{name}": value for name, value in named.items() if value}
+    return dict(pair(one) for one in options.env or ()) | own
 
 
 def _known(members: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 
 from penstock.control.gateways.member import GatewayMember
 from penstock.control.ports import RoutePublisher
+from penstock.core.backoff import Backoff
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.errors import NotNowError, PenstockError
 from penstock.gateway.channel.messages import Json
@@ -35,8 +36,7 @@ SILENT_S_MAX: Final = 10.0
 _LOOK_EVERY_S: Final = 0.5
 _CONNECT_S_MAX: Final = 15.0
 _ANSWER_S_MAX: Final = 2.0
-RESTART_S_MIN: Final = 0.1
-RESTART_S_MAX: Final = 10.0
+_RESTART: Final = Backoff(0.1, 10.0)
 #: One that has served as long is started again at once when it ends.
 _WELL_S: Final = 30.0
 _LOOP: Final = "gateways"
@@ -257,7 +257,7 @@ class GatewayGroup:
 
     async def _keep(self, name: str, served: asyncio.Future[None]) -> None:
         """One gateway, again and again."""
-        wait_s = RESTART_S_MIN
+        failures = 0
         loop = asyncio.get_running_loop()
         while not self._closing:
             member = GatewayMember(name, self)
@@ -273,9 +273,9 @@ class GatewayGroup:
                 served.set_exception(failed)
                 return
             if loop.time() >= began + _WELL_S:
-                wait_s = RESTART_S_MIN
-            await asyncio.sleep(wait_s)
-            wait_s = min(RESTART_S_MAX, 2 * wait_s)
+                failures = 0
+            failures += 1
+            await asyncio.sleep(_RESTART.pause_s(failures))
 
     async def _run(self, member: GatewayMember, served: asyncio.Future[None]) -> None:
         """From its start to its end."""

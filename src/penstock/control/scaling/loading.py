@@ -11,13 +11,13 @@ from typing import Final, Protocol
 
 from sqlalchemy import Connection
 
+from penstock.clock import zone_of
 from penstock.control.scaling import rows
 from penstock.control.scaling.records import ScheduledActionRecord, TargetRecord
 from penstock.control.scaling.resources import CapacitySeen
 from penstock.control.scaling.writing import Resources, seen
 from penstock.control.store import rows as resource_rows
 from penstock.control.store.store import Store
-from penstock.control.zones import zone_of
 from penstock.core.scaling.choose import Scaled
 from penstock.core.scaling.spec import ComponentId, ScalingSpec, ScheduledAction, VariantId
 from penstock.core.timetable.timetable import Timetable, parse

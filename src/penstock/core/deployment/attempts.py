@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from penstock.core.backoff import Backoff
 from penstock.core.deployment.endpoint_state import SlotFailure
 from penstock.errors import PenstockError
 
@@ -23,8 +24,7 @@ _DEATH_CODES = ("worker-died", "process-killed")
 class ReconcileSpec:
     """The times and bounds of reconciliation."""
 
-    backoff_s_min: float = 0.5  #: before the first replacement; doubles with each failure
-    backoff_s_max: float = 30.0
+    backoff: Backoff = Backoff(0.5, 30.0)  #: between the attempts of one slot
     attempts_max: int = 3  #: failures of one slot after which a creation or an update has failed
     starting_max: int = 16  #: instances of one variant on their way to a connection at once
     stable_s: float = 60.0  #: a copy that was ready this long begins its count of failures anew
@@ -49,12 +49,6 @@ class FreeSlot:
     failed: bool  #: something was in it before, and failed
     due: float | None  #: no attempt before; None = at once
     refused: bool = False  #: it failed for lack of room: it need not wait where there is some
-
-
-def backoff_s(count: int, spec: ReconcileSpec) -> float:
-    """Seconds from a slot's `count`-th failure in a row to the next attempt."""
-    doublings = min(max(count - 1, 0), 16)
-    return float(min(spec.backoff_s_max, spec.backoff_s_min * 2**doublings))
 
 
 def failure_count(
@@ -105,7 +99,7 @@ def free_slots(
         if failure is None:
             yield FreeSlot(ordinal, failed=False, due=None)
         else:
-            due = failure.at + backoff_s(failure.count, spec)
+            due = failure.at + spec.backoff.pause_s(failure.count)
             yield FreeSlot(ordinal, failed=True, due=due, refused=failure.refused)
 
 

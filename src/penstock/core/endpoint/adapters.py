@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core.deployment.attempts import ReconcileSpec, backoff_s, earliest, is_final
+from penstock.core.deployment.attempts import ReconcileSpec, earliest, is_final
 from penstock.core.deployment.component_spec import ComponentDesired, component_of, copies_name
 from penstock.core.deployment.endpoint_state import (
     DELETING,
@@ -91,7 +91,7 @@ def decide(
             failure = failed.get((name, number))
             if failure is not None and failure.permanent:
                 continue
-            due = None if failure is None else failure.at + backoff_s(failure.count, spec)
+            due = None if failure is None else failure.at + spec.backoff.pause_s(failure.count)
             if due is not None and now < due:
                 deadline = earliest(deadline, due)
                 continue

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core.deployment.attempts import ReconcileSpec, backoff_s, earliest
+from penstock.core.deployment.attempts import ReconcileSpec, earliest
 from penstock.core.deployment.endpoint_state import InstanceObserved, PoolShortage, SlotFailure
 from penstock.core.deployment.wish import VariantWish
 from penstock.core.machine.room import CAPACITY_ERROR, NO_ROOM, WAIT, RoomDecision
@@ -84,7 +84,7 @@ def choose(
     known = bool(refused) and max(refused) >= max(one.at for one in found)
     if known or any(one.waits for one in found):
         return InstancePoolChoice(next_deadline=earliest(*pauses))
-    stale = [one for one in found if now >= one.at + spec.backoff_s_min]
+    stale = [one for one in found if now >= one.at + spec.backoff.pause_s_first]
     if stale:  # it may have room by now: nobody is refused for an old answer
         return InstancePoolChoice(instance_type=stale[0].instance_type)
     return InstancePoolChoice(refusal=_refusal(wish, found))
@@ -92,7 +92,7 @@ def choose(
 
 def pause_end(shortage: PoolShortage, spec: ReconcileSpec) -> float:
     """When a pool that was short is tried again."""
-    pause_s = backoff_s(shortage.count, spec)
+    pause_s = spec.backoff.pause_s(shortage.count)
     return shortage.at + (min(pause_s, _FREED_S) if shortage.waits else pause_s)
 
 

@@ -19,13 +19,13 @@ says what is done with them in actions, and is told what came of each.
 It leaves with `ended`, once the record no longer has it. A process that dies before that finds it
 in the record and has it sent again: whoever writes outputs makes that come to the same.
 
-What has an outcome is tried until that is written, with pauses that grow to `retry_s_max`: its time
+What has an outcome is tried until that is written, with the pauses of `QueueSpec.retry`: its time
 to live is for being sent, and no longer counts. Only `outcome_s_max` after that time it is given
 up, so that a place that never comes back does not fill the record for good.
 
 Sent at once are `concurrency_max` for each copy that is ready. With none nothing is sent, and
 capacity is asked for. A refusal for want of capacity puts nobody off: the endpoint waits for a
-moment, longer each time, up to `retry_s_max`. What was not sent by its time to live has expired.
+moment, longer each time. What was not sent by its time to live has expired.
 A request that lost its copy again and again, more often than chance makes likely, fails: it may be
 what ends them. One whose workers died is put off before it is tried again, alone: whatever else
 ends workers at the moment (a lack of memory, an operator) may have passed by then, and those behind
@@ -305,9 +305,9 @@ class AsyncQueue:
         return "copies-lost" if last and code in LOST_CODES else ""
 
     def _wait_s(self, times: int, retry_after_s: float | None) -> float:
-        """Twice as long each time, but never longer than the most, and not before it was told."""
-        doubled: float = self._spec.retry_s_first * 2.0 ** min(times, 16)
-        return min(max(doubled, retry_after_s or 0.0), self._spec.retry_s_max)
+        """After it was put off `times` before: not sooner than it was told, within the bound."""
+        retry = self._spec.retry
+        return min(max(retry.pause_s(times + 1), retry_after_s or 0.0), retry.pause_s_max)
 
     def _has_room(self) -> bool:
         at_once = self._spec.concurrency_max * self._ready

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from penstock.core.backoff import Backoff
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
@@ -24,10 +26,9 @@ class QueueSpec:
     window_max: int = 512
     #: Each loss is itself several tries of the gateway's; of a suspect, one.
     losses_max: int = 3
-    #: A small model is loaded in about this time.
-    retry_s_first: float = 1.0
-    #: What was unreachable for long is looked at about once a minute.
-    retry_s_max: float = 60.0
+    #: A small model is loaded in about the first; what was unreachable for long is looked at about
+    #: once a minute.
+    retry: Backoff = Backoff(1.0, 60.0)
     #: Requests beyond the window are told that often that their time is over; it is at least 60 s.
     overdue_s: float = 5.0
     #: After the time to live of a request whose outcome can't be written: a place that was not
@@ -100,8 +101,7 @@ class FetchOverdue:
 Action = Send | Write | FailRequest | Fetch | FetchOverdue | Wake
 
 
-FIRST_S: Final = 1.0
-MOST_S: Final = 1200.0
+RESENT: Final = Backoff(1.0, 1200.0)
 GIVE_UP_AFTER_S: Final = 86_400.0
 
 
@@ -118,7 +118,7 @@ def decide(*, made: float, tries: int, now: float) -> Retry:
         made: wall s of the outcome that it tells of.
         tries: those that came to nothing, with this one.
     """
-    wait_s = min(FIRST_S * 2.0 ** min(tries - 1, 32), MOST_S)
+    wait_s = RESENT.pause_s(tries)
     if now + wait_s > made + GIVE_UP_AFTER_S:
         return Retry(None, "given-up")
     return Retry(now + wait_s, "not-delivered")

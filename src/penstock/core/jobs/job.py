@@ -171,7 +171,7 @@ class TransformJob:
             if count >= policy.attempts_max:
                 message = f"{where}: tried {count} times: {why.message}"
                 return [*self._fail(span.object, message, "span-attempts"), *self._turn(now)]
-        self._again.append((now + self._backoff_s(count), span))
+        self._again.append((now + self._policy.backoff.pause_s(count), span))
         return self._turn(now)
 
     def passed(self, span: Span, *, now: float) -> list[Action]:
@@ -204,7 +204,7 @@ class TransformJob:
         if why.kind == WRONG or count >= self._policy.attempts_max:
             reason = "output-wrong" if why.kind == WRONG else "output-attempts"
             return [*self._fail(number, why.message, reason), *self._turn(now)]
-        self._outputs[number] = now + self._backoff_s(count)
+        self._outputs[number] = now + self._policy.backoff.pause_s(count)
         return self._turn(now)
 
     def stop(self, *, now: float) -> list[Action]:
@@ -343,7 +343,7 @@ class TransformJob:
         self._cases[key] = case
         # A search goes on at once, for a while: who kills at random is to have time to stop.
         count = case.tries - policy.search_tries if case.suspects else case.tries
-        self._again.append((now + self._backoff_s(max(count, 0)), span))
+        self._again.append((now + self._policy.backoff.pause_s(count), span))
         return [KeepCase(*key, case, "instance-ended")]
 
     def _too_many(self, case: CrashCase) -> bool:
@@ -405,9 +405,3 @@ class TransformJob:
         others = len(self._failed) - 1
         more = f" ({others} other object{'s' if others > 1 else ''} failed too)" if others else ""
         return FAILED, first + more, "objects-failed"
-
-    def _backoff_s(self, count: int) -> float:
-        if not count:
-            return 0.0
-        doubled = self._policy.backoff_s_min * 2.0 ** min(count - 1, 16)
-        return min(self._policy.backoff_s_max, doubled)

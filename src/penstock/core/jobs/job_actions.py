@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.core.backoff import Backoff
 from penstock.core.jobs.crashes import CrashCase
 from penstock.core.jobs.spec import Span
 
@@ -31,8 +32,7 @@ class JobPolicy:
     crashes_max: int = 5  #: of instances over one span, with something at work at each of them
     crash_tries_max: int = 16  #: of instances over one span, for whatever reason
     search_tries: int = 6  #: the first of these, which need no pause while suspects are run apart
-    backoff_s_min: float = 0.5  #: before it is tried again; doubles each time
-    backoff_s_max: float = 30.0
+    backoff: Backoff = Backoff(0.5, 30.0)  #: before it is tried again
     stop_s_max: float = 30.0  #: for spans to end that need not be finished
 
 

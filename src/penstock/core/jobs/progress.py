@@ -18,6 +18,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from penstock.core.backoff import Backoff
+
 _WINDOW_S: Final = 30.0
 _SAMPLES_S_MIN: Final = 0.5  #: between two samples that are kept
 
@@ -104,8 +106,7 @@ class JobProgress:
 
 
 WAIT_S_MAX: Final = 86_400.0  #: of one thing, since it was first found to wait
-BACKOFF_S_MIN: Final = 0.5  #: doubles each time
-BACKOFF_S_MAX: Final = 30.0
+_BACKOFF: Final = Backoff(0.5, 30.0)
 
 
 class _Wait(NamedTuple):
@@ -129,12 +130,12 @@ class Stuck:
         """
         before = self._waits.get(key)
         since = now if before is None else before.since
-        tries = 0 if before is None else before.tries + 1
+        tries = 1 if before is None else before.tries + 1
         if now >= since + WAIT_S_MAX:
             del self._waits[key]
             return None
         self._waits[key] = _Wait(since, tries, message, full)
-        return now + min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2.0 ** min(tries, 16))
+        return now + _BACKOFF.pause_s(tries)
 
     def over(self, key: Hashable) -> None:
         """It waits no longer, whatever came of it."""

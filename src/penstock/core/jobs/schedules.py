@@ -34,9 +34,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.core.alarms.moments import date_of
 from penstock.core.apply.versioned_names import ENDPOINT_NAME
 from penstock.core.jobs.progress import WAIT_S_MAX
+from penstock.core.timetable.calendar import time_of
 from penstock.core.timetable.timetable import Timetable, Zone
 from penstock.errors import CallerError
 
@@ -208,7 +208,6 @@ _NAME: Final = "TransformJobName"
 _INPUT: Final = ("TransformInput", "DataSource", "S3DataSource", "S3Uri")
 _OUTPUT: Final = ("TransformOutput", "S3OutputPath")
 _PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{([a-z]{1,16})\}|[{}]")
-_DAY_S: Final = 86_400
 #: Any due time: all are as long.
 _SAMPLE: Final = 1_700_000_000.0
 
@@ -268,9 +267,9 @@ def _written(text: str, words: Mapping[str, str]) -> str:
 
 
 def _words(schedule: str, due: float, zone: Zone) -> dict[str, str]:
-    year, month, day, hour, minute, second = _clock(int(due))
+    year, month, day, hour, minute, second = time_of(int(due))
     stamp = f"{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z"
-    year, month, day, hour, minute, _ = _clock(int(zone.local(due)))
+    year, month, day, hour, minute, _ = time_of(int(zone.local(due)))
     return {
         "schedule": schedule,
         "due": stamp,
@@ -281,12 +280,6 @@ def _words(schedule: str, due: float, zone: Zone) -> dict[str, str]:
         "hour": f"{hour:02}",
         "minute": f"{minute:02}",
     }
-
-
-def _clock(moment: int) -> tuple[int, int, int, int, int, int]:
-    days, of_day = divmod(moment, _DAY_S)
-    year, month, day = date_of(days)
-    return year, month, day, of_day // 3600, of_day // 60 % 60, of_day % 60
 
 
 def _invalid(message: str, hint: str) -> CallerError:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-BACKOFF_S_MIN: Final = 0.5
-BACKOFF_S_MAX: Final = 30.0
+from penstock.core.backoff import Backoff
+
+_BACKOFF: Final = Backoff(0.5, 30.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +38,7 @@ def decide(wished: int, observed: SparesObserved, *, now: float) -> SparesDecisi
     if observed.starting:
         return SparesDecision(0, 0, None)
     if observed.failures:
-        doublings = min(observed.failures - 1, 16)
-        due = observed.failed_at + min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2**doublings)
+        due = observed.failed_at + _BACKOFF.pause_s(observed.failures)
         if now < due:
             return SparesDecision(0, 0, due)
     return SparesDecision(1, 0, None)

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.core.backoff import Backoff
+
 ALONE: Final = "crashed-alone"
 IN_EVERY_CRASH: Final = "in-every-crash"
 
@@ -95,6 +97,6 @@ def _in_every_one(recent: Sequence[Crash], spec: CulpritSpec) -> list[Culprit]:
 
 
 def _culprit(model: str, theirs: Sequence[Crash], reason: str, spec: CulpritSpec) -> Culprit:
-    doublings = min(len(theirs) - spec.crashes_min, 16)
-    left_alone_s = min(spec.quarantine_s * 2.0**doublings, spec.remembered_s)
+    quarantine = Backoff(spec.quarantine_s, spec.remembered_s)
+    left_alone_s = quarantine.pause_s(len(theirs) - spec.crashes_min + 1)
     return Culprit(model, theirs[-1].at + left_alone_s, reason, len(theirs))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
+from penstock.core.backoff import Backoff
 from penstock.core.residency import actions as why
 from penstock.core.residency.account import Account
 from penstock.core.residency.actions import Action, Admit
@@ -114,9 +115,8 @@ class ResidencyOutcomes:
             self._start_over(known)  # it was the old artifact that failed
             return self._go_on(now)
         known.failures += 1
-        wait_s = min(
-            self._spec.failure_s * 2.0 ** min(known.failures - 1, 64), self._spec.failure_s_max
-        )
+        backoff = Backoff(self._spec.failure_s, self._spec.failure_s_max)
+        wait_s = backoff.pause_s(known.failures)
         known.failed_until = inf if permanent else now + wait_s
         known.failed_reason, known.failed_text = why.LOAD_FAILED, message
         known.story.tell("failed", why.LOAD_FAILED, now=now, text=message)

@@ -30,9 +30,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-#: As `runtimes.workers.supervision`: a worker of one model is started again after such times.
-WAIT_S_MIN: Final = 0.1
-WAIT_S_MAX: Final = 10.0
+from penstock.core.backoff import Backoff
+
+#: Before a worker that died is started again, whether it is of one model or of several.
+WORKER_RESTART: Final = Backoff(0.1, 10.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +321,7 @@ class WorkerSharing:
         if known.deaths >= self._spec.deaths_max:
             self._fail(model, "died-too-often", actions)
             return
-        wait_s = min(WAIT_S_MIN * 2.0 ** (known.deaths - 1), WAIT_S_MAX)
+        wait_s = WORKER_RESTART.pause_s(known.deaths)
         number = self._start(known.kind, reason, actions, wait_s=wait_s, apart=True)
         self._seat(number, model, lane, reason, actions)
 

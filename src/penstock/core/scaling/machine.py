@@ -138,7 +138,7 @@ class TargetScaler:
         actions: list[Action] = []
         for at, name in due:
             action, _ = self._schedules.pop(name)
-            following = action.next_due(after=max(now, at))
+            following = action.timetable.next_due(after=max(now, at))
             if following is not None:
                 self._schedules[name] = action, following
             ran = self._run(action, following, observed, now)

@@ -1,8 +1,6 @@
 """Scalable targets and their policies. The words are Application Auto Scaling's.
 
 Resource ids and dimensions of scalable targets, and how activities call their capacity.
-
-Scheduled actions: what is to become of a target's bounds, and when.
 """
 
 from __future__ import annotations
@@ -125,6 +123,17 @@ class ScalingSpec:
         return tuple(one for one in self.policies if isinstance(one, TrackingPolicy))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledAction:
+    """What is to become of a target's bounds, and when. Its timetable begins at its StartTime, else
+    when it was made, and ends at its EndTime."""
+
+    name: str
+    timetable: Timetable
+    capacity_min: int | None = None  #: None: stays
+    capacity_max: int | None = None
+
+
 def _capped(policy: Policy, most_s: float) -> Policy:
     if isinstance(policy, StepPolicy):
         return replace(policy, cooldown_s=min(policy.cooldown_s, most_s))
@@ -170,18 +179,3 @@ def parse(resource_id: str, dimension: str) -> VariantId | ComponentId | None:
 def words_of(dimension: str) -> str:
     """As in "Setting desired instance count to 3."."""
     return _WORDS.get(dimension, "desired capacity")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduledAction:
-    """One scheduled action of a target. Its timetable begins at its StartTime, else when it was
-    made, and ends at its EndTime."""
-
-    name: str
-    timetable: Timetable
-    capacity_min: int | None = None  #: None: stays
-    capacity_max: int | None = None
-
-    def next_due(self, *, after: float) -> float | None:
-        """The first time after that moment at which it is due; None: never again."""
-        return self.timetable.next_due(after=after)

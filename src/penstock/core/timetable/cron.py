@@ -3,9 +3,6 @@
 The dialect is Application Auto Scaling's (Quartz's fields without seconds): `* , - / ? L W #`,
 names of months and days, 1 = Sunday. A day has to match both day fields. Times are those of a clock
 on some wall, in seconds since its 1 January 1970: which zone it hangs in is not known here.
-
-Days are numbered by the arithmetic of the Gregorian calendar (Howard Hinnant, "chrono-Compatible
-Low-Level Date Algorithms", `days_from_civil`).
 """
 
 from __future__ import annotations
@@ -14,7 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from penstock.core.alarms.moments import date_of
+from penstock.core.timetable.calendar import (
+    DAY_S,
+    date_of,
+    day_number,
+    month_length,
+    weekday,
+)
 
 _MONTHS: Final = {
     name: number
@@ -23,16 +26,13 @@ _MONTHS: Final = {
         start=1,
     )
 }
-_DAYS: Final = {
+WEEKDAYS: Final = {
     name: number
     for number, name in enumerate(("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"), start=1)
 }
 _YEARS: Final = (1970, 2199)
 #: Leap years and days of the week come round within 28 years, and within 40 across the year 2100.
 _LOOKED_AHEAD_YEARS: Final = 40
-
-_DAY_S: Final = 86_400
-_LENGTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 class Day(NamedTuple):
@@ -60,10 +60,10 @@ class Cron:
 
     def from_(self, moment: int) -> Iterator[int]:
         """Times from `moment` on, in order; ends where none can follow."""
-        for day in self._days(moment // _DAY_S):
+        for day in self._days(moment // DAY_S):
             for hour in self.hours:
                 for minute in self.minutes:
-                    found = day.number * _DAY_S + hour * 3600 + minute * 60
+                    found = day.number * DAY_S + hour * 3600 + minute * 60
                     if found >= moment:
                         yield found
 
@@ -73,9 +73,9 @@ class Cron:
         for year in [one for one in years if one <= years[0] + _LOOKED_AHEAD_YEARS]:
             for month in self.months:
                 number = day_number(year, month, 1)
-                for day in range(1, month_length(year, month) + 1):
+                for day in range(max(first - number + 1, 1), month_length(year, month) + 1):
                     found = Day(number + day - 1, year, month, day)
-                    if found.number >= first and self._holds(found):
+                    if self._holds(found):
                         yield found
 
     def _holds(self, day: Day) -> bool:
@@ -166,34 +166,16 @@ def _of_week(part: str) -> DayRule:
         return lambda day: True
     if "#" in part:
         name, _, which = part.partition("#")
-        weekday = _number(name, 1, 7, "day of week", _DAYS)
+        wanted = _number(name, 1, 7, "day of week", WEEKDAYS)
         nth = _number(which, 1, 5, "day of week", {})
-        return lambda day: _weekday(day) == weekday and (day.day - 1) // 7 + 1 == nth
+        return lambda day: weekday(day.number) == wanted and (day.day - 1) // 7 + 1 == nth
     if part == "L":
-        return lambda day: _weekday(day) == _DAYS["SAT"]
+        return lambda day: weekday(day.number) == WEEKDAYS["SAT"]
     if part.endswith("L"):
-        last = _number(part[:-1], 1, 7, "day of week", _DAYS)
-        return lambda day: _weekday(day) == last and day.day + 7 > _length(day)
-    days = frozenset(_range(part, 1, 7, "day of week", _DAYS))
-    return lambda day: _weekday(day) in days
-
-
-def day_number(year: int, month: int, day: int) -> int:
-    """Days since 1 January 1970."""
-    of_400 = year - (month <= 2)
-    cycle, of_400 = divmod(of_400, 400)
-    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
-    return cycle * 146_097 + of_400 * 365 + of_400 // 4 - of_400 // 100 + of_year - 719_468
-
-
-def month_length(year: int, month: int) -> int:
-    leaps = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    return 29 if month == 2 and leaps else _LENGTHS[month - 1]
-
-
-def _weekday(day: Day) -> int:
-    """1 = Sunday; 1 January 1970 was a Thursday."""
-    return (day.number + 4) % 7 + 1
+        last = _number(part[:-1], 1, 7, "day of week", WEEKDAYS)
+        return lambda day: weekday(day.number) == last and day.day + 7 > _length(day)
+    days = frozenset(_range(part, 1, 7, "day of week", WEEKDAYS))
+    return lambda day: weekday(day.number) in days
 
 
 def _length(day: Day) -> int:
@@ -202,9 +184,9 @@ def _length(day: Day) -> int:
 
 def _weekday_near(day: Day, wanted: int) -> int:
     """The day from Monday to Friday that is nearest to the `wanted` one, within its month."""
-    weekday = _weekday(Day(day.number + wanted - day.day, day.year, day.month, wanted))
-    if weekday == _DAYS["SAT"]:
+    of_week = weekday(day.number + wanted - day.day)
+    if of_week == WEEKDAYS["SAT"]:
         return wanted - 1 if wanted > 1 else wanted + 2
-    if weekday == _DAYS["SUN"]:
+    if of_week == WEEKDAYS["SUN"]:
         return wanted + 1 if wanted < _length(day) else wanted - 2
     return wanted

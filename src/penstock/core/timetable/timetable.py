@@ -14,13 +14,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol
 
-from penstock.core.timetable.cron import (
-    Cron,
-    CronError,
-    check_days,
-    day_number,
-    month_length,
-)
+from penstock.core.timetable.calendar import DAY_S, day_number, month_length
+from penstock.core.timetable.cron import Cron, CronError, check_days
 from penstock.core.timetable.cron import parse as parse_cron
 
 _EXPRESSION: Final = re.compile(r"(at|rate|cron)\(([^()]*)\)")
@@ -28,7 +23,7 @@ _RATE: Final = re.compile(r"([1-9][0-9]{0,8}) (minute|hour|day)s?", re.ASCII)
 _AT: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?", re.ASCII
 )
-_UNIT_S: Final = {"minute": 60, "hour": 3600, "day": 86400}
+_UNIT_S: Final = {"minute": 60, "hour": 3600, "day": DAY_S}
 #: A clock is put forward by less: local times within it may be due after a later one's moment.
 _LOOKED_BACK_S: Final = 3 * 3600
 
@@ -118,7 +113,7 @@ def _local(text: str) -> int:
     in_year = year >= 1970 and 1 <= month <= 12 and 1 <= day <= month_length(year, month)
     if not in_year or hour > 23 or minute > 59 or second > 59:
         raise CronError(f"{text} is no time")
-    return day_number(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second
+    return day_number(year, month, day) * DAY_S + hour * 3600 + minute * 60 + second
 
 
 def _due_times(expression: Expression, since: float, after: float) -> Iterator[float]:

@@ -22,6 +22,7 @@ from typing import Any, Protocol, cast
 
 import orjson
 
+from penstock.core.backoff import Backoff
 from penstock.errors import NotNowError, PenstockError
 from penstock.fleet.identity.dial import Tls, dial, no_tls
 from penstock.gateway.dispatch.invocation import SENT, Invocation
@@ -40,8 +41,8 @@ _pack_invoke = struct.Struct(frames.HEAD.format + frames.INVOKE_HEAD.format[1:])
 _unpack_reply = struct.Struct(frames.HEAD.format + frames.REPLY_HEAD.format[1:]).unpack_from
 _REPLY_BYTES_MIN = frames.HEAD.size + frames.REPLY_HEAD.size
 _new_tuple = tuple.__new__
-RECONNECT_S_MIN = 0.02
-RECONNECT_S_MAX = 1.0
+_RECONNECT = Backoff(0.02, 1.0)
+_WELL_S = 1.0  #: a connection that lasted as long did not fail
 
 
 class LinkEvents(Protocol):
@@ -163,20 +164,18 @@ class FrameLink(asyncio.Protocol):
             await asyncio.gather(keeper, return_exceptions=True)
 
     async def _keep(self) -> None:
-        wait_s = RECONNECT_S_MIN
+        failures = 0
         while True:
             try:
                 await self._connect()
             except (OSError, PenstockError) as error:
                 self._not_connected(error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(RECONNECT_S_MAX, wait_s * 2)
-                continue
-            await self._lost.wait()
-            if self._loop.time() >= self._connected_at + RECONNECT_S_MAX:
-                wait_s = RECONNECT_S_MIN
-            await asyncio.sleep(wait_s)
-            wait_s = min(RECONNECT_S_MAX, wait_s * 2)  # for one that breaks again at once
+            else:
+                await self._lost.wait()
+                if self._loop.time() >= self._connected_at + _WELL_S:
+                    failures = 0
+            failures += 1  # one that breaks again at once has failed too
+            await asyncio.sleep(_RECONNECT.pause_s(failures))
 
     async def _connect(self) -> None:
         self._lost.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 import orjson
 
@@ -21,48 +22,116 @@ from penstock.wire.frames import Reply
 
 log = logging.getLogger(__name__)
 
-_NO_ROUTE = {
-    "sessions-full": (
-        "holds as many sessions as it may.",
-        "Close sessions that are over, or wait until unused ones expire.",
-    ),
-    "no-copies": (
-        "has no copies of its model.",
-        "Wait until it is InService, or raise its instance count.",
-    ),
-    "no-healthy-copy": (
-        "has no copy that is well right now; one is being restarted.",
-        "Try again in a second.",
-    ),
-    "all-copies-full": (
-        "has as many requests waiting as it may hold.",
-        "Send fewer at once, or raise its instance count.",
-    ),
+#: What callers are told of the reasons of routing and of holding. `{who}` is the endpoint or a
+#: component of it; clients search the texts of components for what stands at their beginnings.
+_TEMPLATES: Final = {
+    one.code: one
+    for one in (
+        CallerError(
+            "variant-not-found",
+            "Variant {variant} of endpoint {endpoint} not found.",
+            hint="DescribeEndpoint names its variants.",
+        ),
+        CallerError(
+            "component-not-found",
+            "Inference component {component} of endpoint {endpoint} not found.",
+            hint="ListInferenceComponents names those of the endpoint.",
+        ),
+        CallerError(
+            "component-required",
+            "Inference Component Name header is required for endpoints to which inference"
+            " components are deployed.",
+            hint="ListInferenceComponents names those of the endpoint: give one as"
+            " InferenceComponentName, or name the model ENDPOINT:COMPONENT.",
+        ),
+        CallerError(
+            "component-not-allowed",
+            "Inference Component Name header is not allowed for endpoints without inference"
+            " components.",
+            hint="Leave InferenceComponentName out.",
+        ),
+        CallerError(
+            "component-no-capacity",
+            "Inference Component has no capacity to process this request. ApplicationAutoScaling"
+            " may be in-progress (if configured) or try to increase the capacity by invoking"
+            " UpdateInferenceComponentRuntimeConfig API.",
+        ),
+        CallerError(
+            "target-model-required",
+            "Endpoint {endpoint} needs a TargetModel: it is a multi-model endpoint.",
+            hint="Name one of the models below its prefix.",
+        ),
+        CallerError(
+            "target-model-not-allowed",
+            "Endpoint {endpoint} takes no TargetModel: it is not a multi-model endpoint.",
+            hint="Leave TargetModel out.",
+        ),
+        CallerError(
+            "session-unknown",
+            "The session of endpoint {endpoint} is not known: it was never opened, was closed, or"
+            " nobody used it for long.",
+            hint="Open another with the session id NEW_SESSION.",
+        ),
+        CallerError(
+            "session-lost",
+            "The session of endpoint {endpoint} is lost: the copy that held it is gone, and with it"
+            " what it knew.",
+            hint="Open another with the session id NEW_SESSION.",
+        ),
+        NotNowError(
+            "sessions-full",
+            "Endpoint {endpoint} holds as many sessions as it may.",
+            hint="Close sessions that are over, or wait until unused ones expire.",
+        ),
+        NotNowError(
+            "no-copies",
+            "Endpoint {endpoint} has no copies of its model.",
+            hint="Wait until it is InService, or raise its instance count.",
+        ),
+        NotNowError(
+            "no-healthy-copy",
+            "Endpoint {endpoint} has no copy that is well right now; one is being restarted.",
+            hint="Try again in a second.",
+        ),
+        NotNowError(
+            "all-copies-full",
+            "Endpoint {endpoint} has as many requests waiting as it may hold.",
+            hint="Send fewer at once, or raise its instance count.",
+        ),
+        NotNowError(
+            "held-too-many",
+            "{who} has no copy that can take requests, and as many wait for one as may.",
+            hint="Try again once a copy is ready, or raise limits.held_requests_max.",
+        ),
+        NotNowError(
+            "held-bytes-too-many",
+            "{who} has no copy that can take requests, and the bodies of those that wait for one"
+            " take all the memory set aside for them.",
+            hint="Try again once a copy is ready, or raise limits.held_bytes_max.",
+        ),
+        NotNowError(
+            "ready-too-late",
+            "{who} has no copy that can take requests, and none can be ready within the time that"
+            " this one allows.",
+            hint="Try again once a copy is ready, or allow more time.",
+        ),
+    )
+}
+#: Reasons whose codes are others.
+_CODES: Final = {
+    "unknown-component": "component-not-found",
+    "unknown-variant": "variant-not-found",
 }
 
 
-_NOT_HELD = {
-    "held-too-many": (
-        "has no copy that can take requests, and as many wait for one as may.",
-        "Try again once a copy is ready, or raise limits.held_requests_max.",
-    ),
-    "held-bytes-too-many": (
-        "has no copy that can take requests, and the bodies of those that wait for one take all"
-        " the memory set aside for them.",
-        "Try again once a copy is ready, or raise limits.held_bytes_max.",
-    ),
-    "ready-too-late": (
-        "has no copy that can take requests, and none can be ready within the time that this one"
-        " allows.",
-        "Try again once a copy is ready, or allow more time.",
-    ),
-}
-
-
-_SESSION_GONE = {
-    "session-unknown": "is not known: it was never opened, was closed, or nobody used it for long",
-    "session-lost": "is lost: the copy that held it is gone, and with it what it knew",
-}
+def _filled(
+    code: str, endpoint: str = "", retry_after_s: float | None = None, **words: str | None
+) -> PenstockError:
+    template = _TEMPLATES[code]
+    message = template.message.format(endpoint=endpoint, **words)
+    if isinstance(template, CallerError):
+        return CallerError(code, message, hint=template.hint)
+    return NotNowError(code, message, hint=template.hint, retry_after_s=retry_after_s)
 
 
 def endpoint_not_found(endpoint: str) -> PenstockError:
@@ -74,97 +143,26 @@ def endpoint_not_found(endpoint: str) -> PenstockError:
     )
 
 
-_TARGET_MODEL = {
-    "target-model-required": (
-        "needs a TargetModel: it is a multi-model endpoint.",
-        "Name one of the models below its prefix.",
-    ),
-    "target-model-not-allowed": (
-        "takes no TargetModel: it is not a multi-model endpoint.",
-        "Leave TargetModel out.",
-    ),
-}
-
-
-#: Clients search these texts for what stands at their beginnings.
-_COMPONENT = {
-    "component-required": (
-        "Inference Component Name header is required for endpoints to which inference components"
-        " are deployed.",
-        "ListInferenceComponents names those of the endpoint: give one as InferenceComponentName,"
-        " or name the model ENDPOINT:COMPONENT.",
-    ),
-    "component-not-allowed": (
-        "Inference Component Name header is not allowed for endpoints without inference"
-        " components.",
-        "Leave InferenceComponentName out.",
-    ),
-}
-_COMPONENT_ASLEEP = (
-    "Inference Component has no capacity to process this request. ApplicationAutoScaling may be"
-    " in-progress (if configured) or try to increase the capacity by invoking"
-    " UpdateInferenceComponentRuntimeConfig API."
-)
-
-
 def component_not_allowed() -> PenstockError:
     """One is named where none may be."""
-    return _component_refused("component-not-allowed")
-
-
-def _component_refused(code: str) -> PenstockError:
-    message, hint = _COMPONENT[code]
-    return CallerError(code, message, hint=hint)
+    return _filled("component-not-allowed")
 
 
 def no_route(
     endpoint: str, variant: str | None, route: NoRoute, component: str | None = None
 ) -> PenstockError:
-    if route.reason in _COMPONENT:
-        return _component_refused(route.reason)
-    if route.reason == "unknown-component":
-        return CallerError(
-            "component-not-found",
-            f"Inference component {component} of endpoint {endpoint} not found.",
-            hint="ListInferenceComponents names those of the endpoint.",
-        )
-    if route.reason == "unknown-variant":
-        return CallerError(
-            "variant-not-found",
-            f"Variant {variant} of endpoint {endpoint} not found.",
-            hint="DescribeEndpoint names its variants.",
-        )
-    if route.reason in _SESSION_GONE:
-        return CallerError(
-            route.reason,
-            f"The session of endpoint {endpoint} {_SESSION_GONE[route.reason]}.",
-            hint="Open another with the session id NEW_SESSION.",
-        )
-    if route.reason in _TARGET_MODEL:
-        what, hint = _TARGET_MODEL[route.reason]
-        return CallerError(route.reason, f"Endpoint {endpoint} {what}", hint=hint)
-    what, hint = _NO_ROUTE[route.reason]
-    return NotNowError(
-        route.reason,
-        f"Endpoint {endpoint} {what}",
-        hint=hint,
-        retry_after_s=route.retry_after_s,
-    )
+    code = _CODES.get(route.reason, route.reason)
+    return _filled(code, endpoint, route.retry_after_s, variant=variant, component=component)
 
 
 def not_held(endpoint: str, pool: VariantRoutes, route: NoRoute, step: HoldStep) -> PenstockError:
     """No copy can take it, and it can't wait for one."""
-    if step.reason == REFUSED:
-        if pool.component and route.reason == "no-copies":
-            return CallerError("component-no-capacity", _COMPONENT_ASLEEP)
-        return no_route(endpoint, pool.name, route, pool.component)
-    what, hint = _NOT_HELD[step.reason]
-    return NotNowError(
-        step.reason,
-        f"{_whose(endpoint, pool.component)} {what}",
-        hint=hint,
-        retry_after_s=step.retry_after_s,
-    )
+    if step.reason != REFUSED:
+        who = _whose(endpoint, pool.component)
+        return _filled(step.reason, endpoint, step.retry_after_s, who=who)
+    if pool.component and route.reason == "no-copies":
+        return _filled("component-no-capacity")
+    return no_route(endpoint, pool.name, route, pool.component)
 
 
 def no_capacity_in_time(endpoint: str, component: str | None) -> PenstockError:
@@ -187,9 +185,7 @@ def target_model_not_allowed(endpoint: str) -> PenstockError:
 
 def target_model_refused(endpoint: str, *, named: bool) -> PenstockError:
     """One is named where none may be, or none where one must be."""
-    code = "target-model-not-allowed" if named else "target-model-required"
-    what, hint = _TARGET_MODEL[code]
-    return CallerError(code, f"Endpoint {endpoint} {what}", hint=hint)
+    return _filled("target-model-not-allowed" if named else "target-model-required", endpoint)
 
 
 def target_model_not_ready(model: str) -> PenstockError:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import datetime as dt
 import logging
-import zoneinfo
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.clock import Clock
+from penstock.clock import Clock, zone_of
 from penstock.core.residency.keep_warm import Keep, KeepWarm, Schedule, parse
 from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.models.host import ModelHost
@@ -26,25 +23,6 @@ _SLEEP_S_MIN: Final = 0.01
 def schedules_of(environment: Mapping[str, str]) -> tuple[Schedule, ...]:
     """Raises CallerError (`keep-warm-invalid`)."""
     return parse(environment.get(VARIABLE, ""), zone_of)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LocalTime:
-    """A `core.keep_warm.Zone`."""
-
-    zone: dt.tzinfo
-
-    def local(self, wall: float) -> tuple[int, int]:
-        local = dt.datetime.fromtimestamp(wall, self.zone)
-        return local.weekday(), local.hour * 60 + local.minute
-
-
-def zone_of(name: str) -> LocalTime:
-    """UTC is known on machines without a database of time zones, too.
-
-    Raises KeyError, ValueError or OSError for others that are not.
-    """
-    return LocalTime(dt.UTC if name == "UTC" else zoneinfo.ZoneInfo(name))
 
 
 class KeepWarmDriver:

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from sqlalchemy import Column, Double, Index, Integer, String, Table, Text
 
+from penstock.clock import zone_of
 from penstock.control.database.schema import metadata
-from penstock.control.zones import zone_of
 from penstock.core.jobs.schedules import RUN_ONCE, ScheduleObserved, ScheduleSpec
 from penstock.core.timetable.cron import CronError
 from penstock.core.timetable.timetable import Timetable, Zone, parse

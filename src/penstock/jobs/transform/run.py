@@ -16,6 +16,7 @@ from typing import Any, Final
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.control.plane import ControlPlane
+from penstock.core.backoff import Backoff
 from penstock.core.jobs.capacity import HOPELESS
 from penstock.core.jobs.job import TransformJob
 from penstock.core.jobs.job_actions import (
@@ -48,7 +49,8 @@ _TICK_S: Final = 1.0  #: what is counted is looked at as often
 _KEPT_EVERY_S: Final = 10.0  #: what a job has cost so far is written down as often
 _RETRY_S: Final = 1.0  #: when the database could not be written
 _BUG_RETRY_S: Final = 5.0
-_LISTING_ATTEMPTS_MAX: Final = 5
+_LISTING_ATTEMPTS_MAX: Final = 5  #: that fail by something else than a store or a disk
+_LISTING_RETRY: Final = Backoff(2.0, 16.0)
 # What waits for a disk or a store beside spans and outputs.
 _LISTING: Final = "listing"
 _RECORD: Final = "record"
@@ -172,19 +174,20 @@ class TransformRun:
         record, database = self._record, self._plane.database
         if record.span_bytes:
             return await work.take_up(record, database, self._parts_uri)
-        attempt = 0
+        attempts = 0
         while not self._stopping:
             try:
                 begun = await work.begin(record, database, self._settings, now=self._clock.wall())
                 self._stuck.over(_LISTING)
                 return begun
             except PenstockError as error:
-                attempt += 1
-                pause_s: float | None = _RETRY_S * 2**attempt
+                pause_s: float | None = None
                 if is_storage(error):
                     pause_s = self._pause_s(_LISTING, error)
-                elif attempt == _LISTING_ATTEMPTS_MAX:
-                    pause_s = None
+                else:
+                    attempts += 1
+                    if attempts < _LISTING_ATTEMPTS_MAX:
+                        pause_s = _LISTING_RETRY.pause_s(attempts)
                 if isinstance(error, CallerError) or pause_s is None:
                     await self._end(EndJob(FAILED, reason_of(error), "input-wrong"))
                     return None

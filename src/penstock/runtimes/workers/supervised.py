@@ -27,11 +27,10 @@ from typing import Final, Generic, Protocol, TypeVar
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.core.machine.stopped import LOOK_EVERY_S, LOOKS_MAX, StoppedLooks
+from penstock.core.residency.worker_sharing import WORKER_RESTART
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
 
-BACKOFF_S_MIN: Final = 0.1
-BACKOFF_S_MAX: Final = 10.0
 DEATHS_MAX: Final = 5
 DEATHS_WINDOW_S: Final = 60.0
 
@@ -41,22 +40,21 @@ class RestartPolicy:
 
     def __init__(self) -> None:
         self._deaths: deque[float] = deque(maxlen=DEATHS_MAX)  #: without serving in between
-        self._backoff_s = BACKOFF_S_MIN
+        self._failures = 0  #: deaths since it last served
 
     def served(self) -> None:
         """A batch was answered: what lies before no longer counts."""
         if self._deaths:
             self._deaths.clear()
-        self._backoff_s = BACKOFF_S_MIN
+        self._failures = 0
 
     def died(self, *, now: float) -> float | None:
         """Seconds to wait before the next start; None: give up."""
         self._deaths.append(now)
         if len(self._deaths) == DEATHS_MAX and now - self._deaths[0] < DEATHS_WINDOW_S:
             return None
-        wait_s = self._backoff_s
-        self._backoff_s = min(self._backoff_s * 2, BACKOFF_S_MAX)
-        return wait_s
+        self._failures += 1
+        return WORKER_RESTART.pause_s(self._failures)
 
 
 class _Process(Protocol):
