@@ -1,31 +1,52 @@
 """Writes docs/reference from the code: `python docs/generate.py`; with --check it only compares.
 
-The command line comes from Typer, settings from the dataclasses and their comments, error codes
-from the source, metrics from their own table. Nothing in docs/reference is written by hand.
+The command line comes from Typer, settings and files from their declarations and the comments
+beside them, error codes from the source, metrics from their own table. Nothing in docs/reference is
+written by hand.
 """
 
 from __future__ import annotations
 
 import ast
-import re
+import inspect
+import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import typer
+from msgspec import inspect as declared
 
 from penstock.api.sagemaker import security_members
+from penstock.artifacts.description.builds import BuildsFile
+from penstock.artifacts.description.model_yaml import ModelFile
 from penstock.cli import main as cli
 from penstock.cli.settings import PREFIX, walk
 from penstock.config import ServerConfig
 from penstock.core.machine.room import MachineCapacity
+from penstock.file_schema import allowed_by, information
 from penstock.fleet.catalogue import MACHINE_TYPE, InstanceCatalogue
 from penstock.metrics.page import reference as metrics_reference
+from penstock.orchestrator.regions_file import RegionsKeys
+from penstock.packaging.apply_spec import ApplyKeys
+from penstock.packaging.package_spec import PackageKeys
+from penstock.runtimes.pipeline.file import PipelineKeys
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "penstock"
 TARGET = ROOT / "docs" / "reference"
+#: Files that people write, and what declares them.
+FILES: dict[str, type] = {
+    "model.yaml": ModelFile,
+    "pipeline.yaml": PipelineKeys,
+    "builds.yaml": BuildsFile,
+    "package.yaml": PackageKeys,
+    "apply.yaml": ApplyKeys,
+    "regions.yaml": RegionsKeys,
+}
 ERRORS = ("CallerError", "NotNowError", "ModelError", "InternalError")
 
 
@@ -63,27 +84,166 @@ def _parameter(item: Any) -> str:
 
 def settings() -> str:
     """Every setting: path, variable, default, meaning (the comment beside the field)."""
-    comments = _comments(SOURCE / "config.py")
     lines = [
         "# Settings",
         "",
         "Generated from the code; do not edit. Defaults < TOML file < environment < flags. A "
         "relative path in a file is relative to the file, elsewhere to where the command runs.",
         "",
-        "| setting | environment | default | meaning |",
-        "| --- | --- | --- | --- |",
+        "| setting | environment | value | default | meaning |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for path, value in walk(ServerConfig()):
         variable = PREFIX + path.upper().replace(".", "_")
         default = "the user's data directory" if path == "state_dir" else f"`{value}`"
-        meaning = comments.get(path.rpartition(".")[2], "")
-        lines.append(f"| `{path}` | `{variable}` | {default} | {meaning} |")
+        allowed, meaning = _setting(ServerConfig, path)
+        lines.append(f"| `{path}` | `{variable}` | {allowed} | {default} | {meaning} |")
     return "\n".join([*lines, ""])
 
 
-def _comments(file: Path) -> dict[str, str]:
-    found = re.findall(r"^    (\w+): .*?#: (.*)$", file.read_text(), re.MULTILINE)
-    return dict(found)
+def _setting(kind: type, path: str) -> tuple[str, str]:
+    """What it may be, and what it means."""
+    section, _, rest = path.partition(".")
+    info: Any = information(kind)
+    (declaration,) = (field.type for field in info.fields if field.name == section)
+    if rest:
+        return _setting(declaration.cls, rest)
+    return _value(declaration), _comments(kind)[section]
+
+
+def _comments(kind: type) -> dict[str, str]:
+    """What `#:` says of each field of a class, above it or beside it."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if not base.__module__.startswith("penstock"):
+            continue
+        lines = textwrap.dedent(inspect.getsource(base)).splitlines()
+        (body,) = ast.parse("\n".join(lines)).body
+        assert isinstance(body, ast.ClassDef)
+        for node in body.body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                first = node.lineno - 1
+                while lines[first - 1].lstrip().startswith("#:"):
+                    first -= 1
+                said = [line.partition("#:")[2].strip() for line in lines[first : node.end_lineno]]
+                found[node.target.id] = " ".join(filter(None, said))
+    return found
+
+
+def files() -> str:
+    """Every key of every file: where it stands, what it may be, default, meaning."""
+    lines = [
+        "# Files",
+        "",
+        "Generated from the code; do not edit. An editor that knows JSON Schema",
+    ]
+    lines += ["checks a file while it is written, with [its schema](../howto/editors.md)."]
+    for name, kind in FILES.items():
+        lines += ["", f"## {name}", "", str(kind.__doc__).partition("\n")[0], ""]
+        lines += ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+        lines += _keys(information(kind), "")
+    return "\n".join([*lines, ""])
+
+
+def _keys(info: Any, path: str) -> Iterator[str]:
+    """A row for each key of a mapping, and of those in it."""
+    for option in _options(info):
+        if isinstance(option, declared.CollectionType):
+            yield from _keys(option.item_type, f"{path}[]")
+        elif isinstance(option, declared.DictType):
+            yield from _keys(option.value_type, f"{path}.NAME")
+        elif isinstance(option, declared.DataclassType | declared.StructType):
+            comments = _comments(option.cls)
+            for field in option.fields:
+                key = f"{path}.{field.encode_name}" if path else field.encode_name
+                default = "required" if field.required else _shown(field.default)
+                cells = (f"`{key}`", _value(field.type), default, comments[field.name])
+                yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+                yield from _keys(field.type, key)
+
+
+def _value(info: Any) -> str:
+    """What a key may be, in words."""
+    options = _options(info)
+    for option in options:
+        made = isinstance(option, declared.CustomType) and option.cls is not Path
+        if made or isinstance(option, declared.AnyType):
+            return "anything"
+    value = allowed_by(info)
+    if isinstance(options[0], declared.CollectionType):
+        item = options[0].item_type
+        if not isinstance(item, declared.DataclassType | declared.StructType):
+            value = f"{value}: {_value(item)}"
+    return value.replace("; put it in quotes", "")
+
+
+def _options(info: Any) -> list[Any]:
+    """The types that a value may have."""
+    if isinstance(info, declared.Metadata):
+        return _options(info.type)
+    if isinstance(info, declared.UnionType):
+        return [option for one in info.types for option in _options(one)]
+    return [info]
+
+
+def _shown(default: object) -> str:
+    """Nothing is shown where the default is what no file says."""
+    empty = default is msgspec.NODEFAULT or default in ("", None, ())
+    return "" if empty else f"`{json.dumps(default)}`"
+
+
+def json_schema(kind: type) -> str:
+    """JSON Schema of a file, for editors."""
+    schema = msgspec.json.schema(kind, schema_hook=lambda _: {"title": "Anything"})
+    classes = {each.__name__: each for each in _classes(information(kind))}
+    for part in schema["$defs"].values():
+        comments = _comments(classes[part["title"]])
+        names = _encoded(classes[part["title"]])
+        for key, own in part["properties"].items():
+            if comments[names[key]]:
+                own["description"] = comments[names[key]]
+            default = own.get("default")
+            if default in ("", None, (), {}) or default == 0 < own.get("minimum", 0):
+                own.pop("default", None)  # what is left out; no file says it
+        part["additionalProperties"] = False
+    text = json.dumps(_without_null(schema), indent=1, ensure_ascii=False)
+    return f"{text}\n"
+
+
+def _classes(info: Any) -> Iterator[type]:
+    for option in _options(info):
+        if isinstance(option, declared.CollectionType):
+            yield from _classes(option.item_type)
+        elif isinstance(option, declared.DictType):
+            yield from _classes(option.value_type)
+        elif isinstance(option, declared.DataclassType | declared.StructType):
+            yield option.cls
+            for field in option.fields:
+                yield from _classes(field.type)
+
+
+def _encoded(kind: type) -> dict[str, str]:
+    """The keys of a mapping -> the names of its fields."""
+    return {field.encode_name: field.name for field in information(kind).fields}  # type: ignore[attr-defined]
+
+
+def _without_null(schema: Any) -> Any:
+    """A key that is left out is no key with null, which files may not have."""
+    if isinstance(schema, list):
+        return [_without_null(each) for each in schema]
+    # Annotations that are equal may be one object: 1 and 1.0 are written as whichever came first.
+    if isinstance(schema, float) and schema.is_integer():
+        return int(schema)
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _without_null(value) for key, value in schema.items()}
+    options = [one for one in found.get("anyOf", ()) if one != {"type": "null"}]
+    if "anyOf" in found:
+        found["anyOf"] = options
+    if len(options) == 1:
+        del found["anyOf"]
+        found = options[0] | found
+    return found
 
 
 def error_codes() -> str:
@@ -174,10 +334,11 @@ def pages() -> dict[str, str]:
         "cli.md": command_line(),
         "config.md": settings(),
         "errors.md": error_codes(),
+        "files.md": files(),
         "instance-types.md": instance_types(),
         "metrics.md": metrics_reference.render(),
         "security-members.md": security(),
-    }
+    } | {f"schemas/{name}.json": json_schema(kind) for name, kind in FILES.items()}
 
 
 def stale() -> list[str]:
@@ -190,7 +351,7 @@ def stale() -> list[str]:
 
 
 def write() -> None:
-    TARGET.mkdir(parents=True, exist_ok=True)
+    (TARGET / "schemas").mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (TARGET / name).write_text(text)
 

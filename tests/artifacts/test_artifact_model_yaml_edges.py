@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from artifact_files import error_of
 
-from penstock.artifacts.description import yaml_keys, yaml_tree
+from penstock.artifacts.description import yaml_tree
 from penstock.artifacts.description.description import (
     Embedding,
     EngineOptions,
@@ -15,7 +13,6 @@ from penstock.artifacts.description.description import (
     Tokenizer,
 )
 from penstock.artifacts.description.model_yaml import dump, parse
-from penstock.artifacts.description.yaml_keys import Keys
 
 BASE = "schema: 1\nruntime: openvino\n"
 WRITER = "schema: 1\nruntime: seq2seq\ntokenizer: {}\n"
@@ -208,89 +205,13 @@ def test_a_head_has_a_name_that_tensors_may_begin_with(name: str, fits: bool) ->
 def test_what_is_written_is_in_the_order_in_which_it_is_explained() -> None:
     text = "runtime: python\nname: é\nlanes: 2\nenvironment: {A: b}"
     assert dump(parse(f"schema: 1\n{text}")) == (
-        "schema: 1\nname: é\nruntime: python\ntask: payload\nversion: '1'\nbatching:\n"
-        "  rows_max: 1\n  wait_ms_max: 0\n  queue_rows_max: 2048\n  priorities: 1\nlanes: 2\n"
+        "schema: 1\nname: é\nruntime: python\ntask: payload\nversion: '1'\nlanes: 2\n"
         "environment:\n  A: b\n"
+        "batching:\n  rows_max: 1\n  wait_ms_max: 0\n  queue_rows_max: 2048\n  priorities: 1\n"
     )
 
 
-# Trees and keys by themselves
-
-
-def keys(**values: Any) -> Keys:
-    return Keys(values, where="f", path="a.")
-
-
-@pytest.mark.parametrize(
-    ("text", "fits"),
-    [("x" * 4096, True), ("x" * 4097, False), ("", False), ("a\0b", False), (chr(0xD800), False),
-     (chr(0xDFFF), False), (chr(0xE000), True)],
-)  # fmt: skip
-def test_a_text_is_one_that_can_be_passed_on(text: str, fits: bool) -> None:
-    if fits:
-        assert keys(k=text).text("k") == text
-    else:
-        assert error_of(lambda: keys(k=text).text("k")).code == "model-yaml-invalid"
-
-
-def test_a_list_and_a_mapping_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml_keys, "_ITEMS_MAX", 2)
-    assert keys(k=["a", "b"]).texts("k") == ("a", "b")
-    assert keys(k={"a": "", "b": "1"}).text_map("k") == {"a": "", "b": "1"}
-    assert error_of(lambda: keys(k=["a"] * 3).texts("k")).hint == "It must be a list."
-    assert "a mapping" in error_of(lambda: keys(k=dict.fromkeys("abc", "")).text_map("k")).hint
-
-
-def test_what_is_not_there_is_the_default_and_what_is_needed_must_be_there() -> None:
-    empty = keys()
-    assert (empty.text("k", "d"), empty.texts("k"), empty.text_map("k")) == ("d", (), {})
-    assert (empty.path("k"), empty.path("k", "d"), empty.choice("k", ("d",))) == ("", "d", "")
-    assert (empty.flag("k", default=True), empty.integer("k", 7, low=0, high=9)) == (True, 7)
-    assert (empty.integers("k", low=0, high=1), empty.number("k", low=0, high=1)) == ((), None)
-    assert (empty.section("k"), empty.sections("k"), empty.ascending("k", high=1)) == (None, [], ())
-    for needed in (
-        lambda: keys().text("k", required=True),
-        lambda: keys().choice("k", ("d",), required=True),
-        lambda: keys().integer("k", 7, low=0, high=9, required=True),
-        lambda: keys().integers("k", low=0, high=9, required=True),
-    ):
-        assert error_of(needed).message == "f: a.k is None"
-
-
-@pytest.mark.parametrize("value", [0, 1, "true", [], {}])
-def test_a_flag_is_a_truth_value(value: Any) -> None:
-    assert keys(k=False).flag("k", default=True) is False
-    assert error_of(lambda: keys(k=value).flag("k", default=True)).hint == (
-        "It must be true or false."
-    )
-
-
-def test_a_key_is_taken_once_and_what_is_left_is_unknown() -> None:
-    some = keys(k="a", other=1)
-    assert some.text("k") == "a"
-    error = error_of(some.done)
-    assert (error.message, error.hint) == ("f: unknown key a.other", "The keys here are: k.")
-    keys().done()
-
-
-@pytest.mark.parametrize(("values", "fits"), [([1, 2], True), ([1, 1], False), ([2, 1], False)])
-def test_ascending_means_each_once(values: list[int], fits: bool) -> None:
-    if fits:
-        assert keys(k=values).ascending("k", high=2) == tuple(values)
-    else:
-        assert "ascending" in error_of(lambda: keys(k=values).ascending("k", high=2)).hint
-
-
-@pytest.mark.parametrize("value", [True, "1", None, float("nan"), 10**400])
-def test_a_number_is_no_truth_value_and_no_text(value: Any) -> None:
-    assert error_of(lambda: keys(k=value).number("k", low=0, high=1)).code == "model-yaml-invalid"
-
-
-@pytest.mark.parametrize(("length", "told"), [(118, 120), (119, 120)])
-def test_a_wrong_value_is_shown_in_short(length: int, told: int) -> None:
-    message = yaml_keys.invalid("f", "k", "x" * length, "short").message
-    assert len(message) == len("f: k is ") + told
-    assert message.endswith("...") == (length == 119)
+# Trees by themselves
 
 
 @pytest.mark.parametrize(("depth", "fits"), [(16, True), (17, False)])

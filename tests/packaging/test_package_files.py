@@ -38,7 +38,7 @@ def refused(path: Path) -> tuple[str, str, str]:
 def test_a_file_makes_one_package_for_each_row(tmp_path: Path) -> None:
     specs = read_packages(echo_packages(tmp_path, ["acme", "best"]))
     assert [spec.name for spec in specs] == ["echo-acme", "echo-best"]
-    assert specs[1].templates[0].values == {"customer": "best"}
+    assert specs[1].file.row_of(specs[1].templates[0]) == {"customer": "best"}
 
 
 def test_rows_may_be_plain_texts_or_lie_in_another_file(tmp_path: Path) -> None:
@@ -160,7 +160,10 @@ def test_rows_of_another_file_are_a_list_there(tmp_path: Path) -> None:
     text = "schema: 1\nfor_each: {file: rows.yaml}\n"
     write(tmp_path, {"package.yaml": PACKAGE + "for_each: {file: rows.yaml}\n", "rows.yaml": text})
     code, message, _ = refused(tmp_path / "package.yaml")
-    assert (code, "rows.yaml:2: for_each is no such list" in message) == ("spec-invalid", True)
+    assert (code, "rows.yaml:2: for_each is {'file': 'rows.yaml'}" in message) == (
+        "spec-invalid",
+        True,
+    )
 
 
 def test_two_packages_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ def step(more: str) -> str:
     ("text", "words"),
     [
         ("schema: 2\nsteps: []", "schema is 2"),
-        ("schema: 1", "steps is 0"),
+        ("schema: 1", "steps is None"),
+        ("schema: 1\nsteps: []", "steps is 0"),
         ("schema: 1\nspeed: 9\nsteps: [{name: a, value: 1}]", "unknown key speed"),
         (step("name: A, value: 1"), "steps[1].name is 'A'"),
         (step("name: request, value: 1"), "steps[1].name is 'request'"),

@@ -427,7 +427,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "artifacts/description/model_yaml.py": _MODEL_YAML,
     "artifacts/sources/object_store.py": ("artifacts/test_artifact_object_store.py", *_PREPARE),
     "artifacts/files/onnx_header.py": ("artifacts/test_artifact_onnx_header.py",),
-    "artifacts/description/pace_yaml.py": ("artifacts/test_artifact_pace.py",),
     "artifacts/files/paths.py": ("artifacts/test_artifact_bounds.py",),
     "artifacts/triton/pbtxt.py": (*_TRITON,),
     "artifacts/prepare.py": _PREPARE,
@@ -439,7 +438,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "artifacts/test_artifact_ensemble.py",
         *_TRITON,
     ),
-    "artifacts/description/yaml_keys.py": _MODEL_YAML,
+    "file_schema.py": ("artifacts/test_file_schema.py", *_MODEL_YAML),
     "artifacts/description/yaml_tree.py": _MODEL_YAML,
     "metrics/series/sketch.py": ("metrics/test_metrics_sketch.py",),
     "artifacts/model_prefix.py": (
@@ -457,7 +456,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "artifacts/test_artifact_prepare.py",
     ),
     "artifacts/triton/warm_up.py": ("artifacts/test_warm_up_keys.py",),
-    "artifacts/description/warm_up_yaml.py": ("artifacts/test_warm_up_keys.py",),
     "core/cost/compared.py": ("core/test_core_cost_compared.py",),
     "core/cost/report.py": (
         "core/test_core_cost_report.py",

@@ -14,17 +14,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import tomllib
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
-from penstock.config import CAPACITY_MODES, FLEET_LOCAL, ServerConfig
-from penstock.core.request.holding import ZERO_CAPACITY_MODES
+from penstock.config import FLEET_LOCAL, ServerConfig
 from penstock.core.request.host_gate import ANY, is_host, normal_origin
 from penstock.errors import CallerError
+from penstock.file_schema import Reader
 
 PREFIX = "PENSTOCK_"
 
@@ -35,40 +34,6 @@ CLIENT_VARIABLES = frozenset({"PENSTOCK_URL", "PENSTOCK_KEY", "PENSTOCK_CONFIG"}
 STANDARD_VARIABLES = {
     "OTEL_EXPORTER_OTLP_ENDPOINT": "telemetry.otlp_endpoint",
     "OTEL_SERVICE_NAME": "telemetry.service_name",
-}
-
-LOG_LEVELS = ("debug", "info", "warning", "error")
-
-#: Settings that are one of a few words, by path.
-CHOICES: dict[str, tuple[str, ...]] = {
-    "log_level": LOG_LEVELS,
-    "control.capacity": CAPACITY_MODES,
-    "limits.zero_capacity": ZERO_CAPACITY_MODES,
-}
-
-#: Inclusive bounds of numbers, by path; everything else only has to be positive or zero.
-BOUNDS: dict[str, tuple[float, float]] = {
-    "listen.port": (0, 65_535),
-    "listen.grpc_port": (0, 65_535),
-    "listen.gateways": (0, 64),
-    "limits.body_bytes_max": (1, 1 << 30),
-    "limits.bodies_bytes_max": (1, 1 << 40),
-    "limits.head_bytes_max": (1024, 1 << 20),
-    "limits.connections_max": (1, 1_000_000),
-    "limits.request_timeout_s": (0.001, 3600),
-    "limits.async_bytes_max": (128_000, 1 << 30),
-    "control.warm_instances": (0, 64),
-    "control.node_wait_s": (0, 3600),
-    "limits.stream_timeout_s": (0.001, 86_400),
-    "scaling.high_resolution_period_s": (1, 3600),
-    "scaling.high_resolution_high_periods": (1, 1000),
-    "scaling.high_resolution_low_periods": (1, 1000),
-    "scaling.standard_period_s": (1, 3600),
-    "scaling.standard_high_periods": (1, 1000),
-    "scaling.standard_low_periods": (1, 1000),
-    "scaling.low_share": (0.01, 1.0),
-    "telemetry.trace_share": (0, 1),
-    "telemetry.metrics_every_s": (0, 86_400),
 }
 
 
@@ -105,7 +70,7 @@ def resolve(
         folder = file.absolute().parent if file and origin == str(file) else Path.cwd()
         values[path] = _absolute(value, hints[path], folder) if path in hints else value
         origins[path] = origin
-    config = _build(ServerConfig, "", values, origins)
+    config = _Settings().read(ServerConfig, _nested(values))
     known = {path for path, _ in walk(config)}
     _check(config)
     return Resolved(config, {path: origins.get(path, "default") for path in sorted(known)})
@@ -220,44 +185,30 @@ def _absolute(value: object, hint: Any, folder: Path) -> object:
     return value
 
 
-def _build(
-    kind: type, prefix: str, values: Mapping[str, object], origins: Mapping[str, str]
-) -> Any:
-    built: dict[str, object] = {}
-    hints = get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        path, hint = f"{prefix}{field.name}", hints[field.name]
-        if dataclasses.is_dataclass(hint):
-            built[field.name] = _build(typing.cast(type, hint), f"{path}.", values, origins)
-        elif path in values:
-            built[field.name] = _convert(path, values[path], hint)
-    return kind(**built)
+def _nested(values: Mapping[str, object]) -> dict[str, Any]:
+    """The tree whose leaves are at these paths."""
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        section = tree
+        for each in sections:
+            section = section.setdefault(each, {})
+        section[name] = list(value) if isinstance(value, tuple) else value
+    return tree
 
 
-def _convert(path: str, value: object, hint: Any) -> object:
-    if isinstance(hint, types.UnionType):
-        hint = next(part for part in get_args(hint) if part is not type(None))
-    if hint is Path and isinstance(value, Path):
-        return value
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if hint in {int, str, bool} and type(value) is hint:
-        return value
-    if get_origin(hint) is tuple and isinstance(value, list | tuple):
-        return tuple(_convert(path, item, get_args(hint)[0]) for item in value)
-    if get_origin(hint) is dict and isinstance(value, dict):
-        inner = get_args(hint)[1]
-        return {str(key): _convert(f"{path}.{key}", item, inner) for key, item in value.items()}
-    raise _invalid(path, value, f"allowed: {_in_words(hint)}", ())
+class _Settings(Reader):
+    """Settings of all sources; most texts are empty where they are not given."""
 
+    text_chars_min = 0
 
-def _in_words(hint: Any) -> str:
-    if hint is bool:
-        return "true or false"
-    names = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
-    if hint in names:
-        return names[hint]
-    return "a list" if get_origin(hint) is tuple else "a table"
+    def __init__(self) -> None:
+        super().__init__(
+            "settings", lambda _, cause, hint: CallerError("config-invalid", cause, hint=hint)
+        )
+
+    def wrong(self, path: str, value: object, allowed: str) -> CallerError:
+        return _invalid(path, value, f"allowed: {allowed}", ())
 
 
 def _check_web_url(path: str, url: str) -> None:
@@ -266,14 +217,6 @@ def _check_web_url(path: str, url: str) -> None:
 
 
 def _check(config: ServerConfig) -> None:
-    for path, value in walk(config):
-        if path in CHOICES and value not in CHOICES[path]:
-            raise _invalid(path, value, f"allowed: {', '.join(CHOICES[path])}", ())
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        low, high = BOUNDS.get(path, (0, float("inf")))
-        if not low <= value <= high:
-            raise _invalid(path, value, f"allowed: {low:g} to {high:g}", ())
     _check_names(config)
     fleet = config.control.fleet
     if fleet != FLEET_LOCAL and not (fleet.startswith("ray:") and fleet.removeprefix("ray:")):
@@ -282,9 +225,6 @@ def _check(config: ServerConfig) -> None:
     if cache and not cache.startswith(("/", "~")):
         allowed = "allowed: an absolute path, the same on every node"
         raise _invalid("control.node_cache_dir", cache, allowed, ())
-    for name, count in config.control.instance_limits.items():
-        if count < 0:
-            raise _invalid(f"control.instance_limits.{name}", count, "allowed: 0 or more", ())
     for topic, url in config.control.topics.items():
         _check_web_url(f"control.topics.{topic}", url)
     if config.control.advertise:

@@ -23,21 +23,70 @@ Paths are relative to the file. A key is never written into it, nor into a log.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Final
 
-from penstock.artifacts.description.yaml_keys import Keys
+import msgspec
+from msgspec import Meta
+
 from penstock.artifacts.description.yaml_tree import read_tree
 from penstock.core.traffic.spec import AUTOMATIC, MODES, RegionSpec, TrafficSpec
 from penstock.errors import CallerError
+from penstock.file_schema import Keys, Reader, one_of, read_by
 from penstock.orchestrator.pool import Address, address_of
 
 REGIONS_MAX: Final = 64
 _NAME_CHARS_MAX: Final = 63
+_Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+_Seconds = Annotated[float, Meta(ge=0.0, le=3600.0)]
+_Many = Annotated[float, Meta(ge=0.0, le=1e6)]
+_Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
+def _name(text: str, _where: str) -> str:
+    if len(text) > _NAME_CHARS_MAX or not text.replace("-", "").replace("_", "").isalnum():
+        raise ValueError("letters, digits, hyphens and underscores, 63 at most")
+    return text
+
+
+class RegionKeys(Keys):
+    """One region: how it is reached, and its part of the traffic."""
+
+    name: Annotated[str, read_by(_name)]
+    url: str
+    key_file: str = ""  #: holds its bearer key (scope operate)
+    key_variable: str = ""  #: the environment's variable that does, in place of a file
+    certificate: str = ""  #: who vouches for its certificate; left out: the system's authorities
+    ratio: _Many = 1.0  #: against the others'
+    ratio_min: _Share = 0.0  #: bounds of what moves by itself
+    ratio_max: _Share = 1.0
+    cost_per_hour: _Many = 0.0  #: of one of its slots
+    slots_max: _Count = 0  #: requests at once that are sent there; 0 = as it has room for
+
+
+class EndpointTraffic(Keys):
+    """What an endpoint has of its own."""
+
+    pinned: tuple[str, ...] = ()  #: regions that its data stays in
+    #: part of each region; they sum to 1, and a region that is not named gets none
+    ratios: dict[str, _Many] = msgspec.field(default_factory=dict)
+    mode: Annotated[str, one_of(MODES)] = ""  #: left out: the file's
+
+
+class RegionsKeys(Keys, kw_only=True):
+    """A file of regions."""
+
+    home: str = ""  #: the region that this orchestrator stands in; it comes first
+    mode: Annotated[str, one_of(MODES)] = AUTOMATIC  #: manual: ratios stay as they are set
+    hold_max: _Count = 1024  #: requests that wait for a region at once
+    hold_s_max: _Seconds | None = None  #: how long one of them may wait
+    step_max: _Share | None = None  #: by how much a share moves at once
+    settle_s: _Seconds | None = None  #: between two moves
+    regions: Annotated[tuple[RegionKeys, ...], Meta(min_length=1, max_length=REGIONS_MAX)]
+    endpoints: dict[str, EndpointTraffic] = msgspec.field(default_factory=dict)
 
 
 class Credential:
@@ -103,121 +152,75 @@ def read_regions(path: Path, environ: Mapping[str, str] | None = None) -> Region
         tree = read_tree(content, str(path))
     except CallerError as error:
         raise _invalid(error.message, "Check the YAML of the file.") from error
-    return _RegionsReader(path, os.environ if environ is None else environ).regions(tree)
+    return _regions(path, tree, os.environ if environ is None else environ)
 
 
 def _invalid(message: str, hint: str) -> CallerError:
     return CallerError("regions-invalid", message, hint=hint)
 
 
-class _RegionsReader:
-    def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
-        self._path = path
-        self._environ = environ
+def _regions(path: Path, tree: dict[str, object], environ: Mapping[str, str]) -> Regions:
+    reader = Reader(str(path), lambda _, cause, hint: _invalid(f"{path}: {cause}", hint))
+    file = reader.read(RegionsKeys, tree)
+    given = {name: getattr(file, name) for name in ("step_max", "settle_s", "hold_s_max")}
+    spec = TrafficSpec(
+        regions=tuple(
+            RegionSpec(
+                name=one.name,
+                ratio=one.ratio,
+                ratio_min=one.ratio_min,
+                ratio_max=one.ratio_max,
+                cost_per_hour=one.cost_per_hour,
+                slots_max=one.slots_max,
+            )
+            for one in file.regions
+        ),
+        mode=file.mode,
+        home=file.home,
+        hold_max=file.hold_max,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    endpoints: dict[str, TrafficSpec] = {}
+    for name, own in file.endpoints.items():
+        mode = own.mode or file.mode
+        one = replace(spec, endpoint=name, pinned=frozenset(own.pinned), mode=mode)
+        endpoints[name] = one.shared(own.ratios) if own.ratios else one
+    access = tuple(_access(path, one, environ) for one in file.regions)
+    return Regions(access, spec, endpoints)
 
-    def regions(self, tree: dict[str, Any]) -> Regions:
-        keys = Keys(
-            tree,
-            where=str(self._path),
-            fail=lambda _, cause, hint: _invalid(f"{self._path}: {cause}", hint),
+
+def _access(path: Path, region: RegionKeys, environ: Mapping[str, str]) -> RegionAccess:
+    certificate = path.parent / region.certificate if region.certificate else None
+    address = address_of(region.url, certificate)
+    return RegionAccess(region.name, region.url, address, _credential(path, region, environ))
+
+
+def _credential(path: Path, region: RegionKeys, environ: Mapping[str, str]) -> Credential:
+    file, variable = region.key_file, region.key_variable
+    if file and variable:
+        raise _invalid(
+            f"{path}: region {region.name} has a key_file and a key_variable",
+            "Say once where its key is.",
         )
-        listed = keys.sections("regions")
-        if not 1 <= len(listed) <= REGIONS_MAX:
-            raise keys.wrong("regions", len(listed), f"a list of 1 to {REGIONS_MAX} regions")
-        pairs = [self._region(one) for one in listed]
-        defaults: dict[str, Any] = {
-            "mode": keys.choice("mode", MODES, default=AUTOMATIC),
-            "home": keys.text("home"),
-            "hold_max": keys.integer("hold_max", 1024, low=0, high=1_000_000),
-        }
-        for name, high in (("step_max", 1.0), ("settle_s", 3600.0), ("hold_s_max", 3600.0)):
-            value = keys.number(name, low=0.0, high=high)
-            if value is not None:
-                defaults[name] = value
-        spec = TrafficSpec(regions=tuple(one for _, one in pairs), **defaults)
-        own = self._endpoints(keys, spec)
-        keys.done()
-        return Regions(tuple(access for access, _ in pairs), spec, own)
 
-    def _region(self, keys: Keys) -> tuple[RegionAccess, RegionSpec]:
-        name = keys.text("name", required=True)
-        if len(name) > _NAME_CHARS_MAX or not name.replace("-", "").replace("_", "").isalnum():
-            raise keys.wrong("name", name, "letters, digits, hyphens and underscores, 63 at most")
-        url = keys.text("url", required=True)
-        certificate = keys.text("certificate")
-        address = address_of(url, self._path.parent / certificate if certificate else None)
-        credential = self._credential(name, keys.text("key_file"), keys.text("key_variable"))
-        spec = RegionSpec(
-            name=name,
-            ratio=_number(keys, "ratio", 1.0, high=1e6),
-            ratio_min=_number(keys, "ratio_min", 0.0, high=1.0),
-            ratio_max=_number(keys, "ratio_max", 1.0, high=1.0),
-            cost_per_hour=_number(keys, "cost_per_hour", 0.0, high=1e6),
-            slots_max=keys.integer("slots_max", 0, low=0, high=1_000_000),
+    def missing(what: str) -> CallerError:
+        return CallerError(
+            "region-key-missing",
+            f"the key of region {region.name} is missing: {what}",
+            hint="Make one there: penstock keys create --bearer --scope operate.",
         )
-        keys.done()
-        return RegionAccess(name, url, address, credential), spec
 
-    def _credential(self, name: str, file: str, variable: str) -> Credential:
-        if file and variable:
-            raise _invalid(
-                f"{self._path}: region {name} has a key_file and a key_variable",
-                "Say once where its key is.",
-            )
+    def read() -> str:
+        if variable:
+            key = environ.get(variable, "")
+            if not key:
+                raise missing(f"the variable {variable} is not set")
+            return key
+        if not file:
+            return ""
+        try:
+            return (path.parent / file).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise missing(f"{file} can't be read") from error
 
-        def missing(what: str) -> CallerError:
-            return CallerError(
-                "region-key-missing",
-                f"the key of region {name} is missing: {what}",
-                hint="Make one there: penstock keys create --bearer --scope operate.",
-            )
-
-        def read() -> str:
-            if variable:
-                key = self._environ.get(variable, "")
-                if not key:
-                    raise missing(f"the variable {variable} is not set")
-                return key
-            if not file:
-                return ""
-            try:
-                return (self._path.parent / file).read_text()
-            except (OSError, UnicodeDecodeError) as error:
-                raise missing(f"{file} can't be read") from error
-
-        return Credential(read)
-
-    def _endpoints(self, keys: Keys, spec: TrafficSpec) -> dict[str, TrafficSpec]:
-        found: dict[str, TrafficSpec] = {}
-        listed = keys.section("endpoints")
-        if listed is None:
-            return found
-        for name in listed.names():
-            own = listed.section(name)
-            if own is None:
-                continue
-            ratios = _ratios(own, "ratios")
-            one = replace(
-                spec,
-                endpoint=name,
-                pinned=frozenset(own.texts("pinned")),
-                mode=own.choice("mode", MODES, default=spec.mode),
-            )
-            own.done()
-            found[name] = one.shared(ratios) if ratios else one
-        listed.done()
-        return found
-
-
-def _number(keys: Keys, name: str, default: float, *, high: float) -> float:
-    value = keys.number(name, low=0.0, high=high)
-    return default if value is None else value
-
-
-def _ratios(keys: Keys, name: str) -> dict[str, float]:
-    section = keys.section(name)
-    if section is None:
-        return {}
-    shares = {one: _number(section, one, math.nan, high=1e6) for one in section.names()}
-    section.done()
-    return shares
+    return Credential(read)

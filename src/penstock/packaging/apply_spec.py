@@ -30,61 +30,86 @@ Any entry of a list may have a `for_each`, as in package.yaml.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from penstock.artifacts.description.yaml_keys import Keys
+from msgspec import Meta, field
+
 from penstock.core.apply.versioned_names import ENDPOINT_NAME
 from penstock.errors import CallerError
-from penstock.packaging.package_spec import LATEST, VERSION
-from penstock.packaging.spec_file import SpecFile, relative_path
+from penstock.file_schema import Keys, Version, matching, one_of
+from penstock.packaging.package_spec import LATEST, VERSION, Name
+from penstock.packaging.spec_file import Entry, SpecFile, relative_path
 
 MULTI_MODEL = "MultiModel"
 _MODES = ("SingleModel", MULTI_MODEL)
 _CACHE = ("Enabled", "Disabled")
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/.*)?\Z", re.DOTALL)
-_ENVIRONMENT_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,1023}\Z")
+_ENVIRONMENT_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,1023}")
 #: SageMaker's bounds of tags and of instance counts are checked by the server.
 _COUNT_MAX = 1_000
 _WEIGHT_MAX = 1e6
 _TAG_CHARS_MAX = 256
+_Count = Annotated[int, Meta(ge=1, le=_COUNT_MAX)]
+_PackageVersion = Annotated[str, matching(VERSION, f"a package's version, or {LATEST}, in quotes")]
+_EnvironmentName = Annotated[
+    str, matching(_ENVIRONMENT_NAME, "names of letters, digits and underscores")
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Entry, kw_only=True):
     """Target models: packages by a pattern of names, or by kind."""
 
-    package: str = ""
-    kind: str = ""
-    version: str
-    target: str  #: of one package: the TargetModel; empty = its name and .tar.gz
-    key: str
+    package: str = ""  #: a name, or a pattern with * ? [ in it
+    kind: str = ""  #: in place of `package`: all of this kind
+    version: _PackageVersion = LATEST
+    target: str = field(name="as", default="")  #: of one package: the TargetModel; "" = NAME.tar.gz
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VariantEntry:
+class VariantEntry(Entry, kw_only=True):
+    """One variant of an endpoint."""
+
     name: str
     package: str
-    version: str
-    weight: float
-    instance_type: str
-    count: int
+    version: _PackageVersion = LATEST
+    weight: Annotated[float, Meta(ge=0.0, le=_WEIGHT_MAX)] = 1.0
+    instance_type: str = ""  #: left out: the endpoint's
+    count: _Count = 0  #: instances; left out: the endpoint's
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointEntry:
-    """One endpoint: `variants` with a package each, or one variant with many `models`."""
+class EndpointEntry(Entry, kw_only=True):
+    """One endpoint: of a package, of `variants` with a package each, or of many `models`.
 
-    name: str
-    key: str
-    location: str  #: URI that ends in "/"
-    variants: tuple[VariantEntry, ...]
-    models: tuple[Selection, ...] | None  #: None = a single-model endpoint
-    cache: str
-    image: str
-    environment: dict[str, str]
-    tags: dict[str, str]
+    Read, it has its location as a URI that ends in "/", its variants whole (one at least), and
+    `models` where there are many.
+    """
+
+    name: Name
+    mode: Annotated[str, one_of(_MODES)] = _MODES[0]
+    location: str = ""  #: as the file's; left out: a folder of its name below that
+    package: str = ""
+    version: _PackageVersion = ""  #: left out: the latest
+    variants: tuple[VariantEntry, ...] | None = None  #: in place of `package`
+    models: tuple[Selection, ...] | None = None  #: MultiModel
+    cache: Annotated[str, one_of(_CACHE)] = ""  #: MultiModel: of loaded models; left out: Enabled
+    instance_type: str = "ml.local.small"
+    count: _Count = 1  #: instances
+    image: str = ""
+    environment: dict[_EnvironmentName, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class ApplyKeys(Keys, kw_only=True):
+    """An apply file: which packages there are, and which endpoints serve them from where."""
+
+    schema: Version
+    #: whose endpoints these are: `--prune` knows them by it
+    stack: Annotated[str, matching(ENDPOINT_NAME, "letters and digits, with hyphens between them")]
+    build: str = "build"  #: the folder that packages are made in
+    packages: tuple[str, ...] = ()  #: package files, made first
+    location: str = ""  #: s3://BUCKET/PREFIX/, or a folder; each endpoint has one of its name below
+    endpoints: tuple[EndpointEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,159 +140,100 @@ def read_apply(path: Path) -> list[ApplySpec]:
 
 
 def _apply(file: SpecFile) -> ApplySpec:
-    keys = file.keys(file.tree)
-    keys.integer("schema", 1, low=1, high=1, required=True)
-    stack = keys.text("stack", required=True)
-    if not ENDPOINT_NAME.fullmatch(stack):
-        raise keys.wrong("stack", stack, "letters and digits, with hyphens between them")
-    build = file.root / relative_path(keys.text("build", "build"), file.fail, "build")
+    keys = file.read(ApplyKeys, file.tree)
     packages = tuple(
         file.root / relative_path(name, file.fail, f"packages[{at}]")
-        for at, name in enumerate(keys.texts("packages"))
+        for at, name in enumerate(keys.packages)
     )
-    base = _location(file, keys)
-    endpoints = tuple(_endpoints(file, keys, base))
-    keys.done()
+    base = _location(file, keys.location, "location")
     names: set[str] = set()
-    for endpoint in endpoints:
+    for endpoint in keys.endpoints:
+        _complete(file, endpoint, base)
         if endpoint.name.lower() in names:
             raise file.fail(
-                endpoint.key,
+                file.path_of(endpoint),
                 f"the endpoint {endpoint.name} is there twice",
                 "Names of endpoints are compared without case.",
             )
         names.add(endpoint.name.lower())
-    return ApplySpec(file=file, stack=stack, build=build, packages=packages, endpoints=endpoints)
-
-
-def _endpoints(file: SpecFile, keys: Keys, base: str) -> Iterator[EndpointEntry]:
-    for raw, path in keys.mappings("endpoints"):
-        for tree, values in file.expanded(raw, path):
-            yield _endpoint(file, file.keys(tree, path), values, base, path)
-
-
-def _endpoint(
-    file: SpecFile, keys: Keys, values: dict[str, str], base: str, path: str
-) -> EndpointEntry:
-    name = keys.text("name", required=True)
-    if not ENDPOINT_NAME.fullmatch(name):
-        raise keys.wrong("name", name, "1 to 63 letters and digits, with hyphens between them")
-    many = keys.choice("mode", _MODES, default=_MODES[0]) == MULTI_MODEL
-    location = _location(file, keys, path) or (base and f"{base}{name}/")
-    if not location:
-        raise keys.wrong("location", None, "given here, or for all endpoints at the top")
-    models = tuple(_selections(file, keys, values)) if many else None
-    if many and not models:
-        raise keys.wrong("models", None, "a list of packages, for an endpoint of many models")
-    entry = EndpointEntry(
-        name=name,
-        key=path,
-        location=location,
-        models=models,
-        variants=tuple(_variants(file, keys, values, many=many)),
-        cache=keys.choice("cache", _CACHE, default=_CACHE[0]) if many else "",
-        image=keys.text("image"),
-        environment=_environment(keys),
-        tags=_tags(keys),
+    return ApplySpec(
+        file=file,
+        stack=keys.stack,
+        build=file.root / relative_path(keys.build, file.fail, "build"),
+        packages=packages,
+        endpoints=keys.endpoints,
     )
-    keys.done()
-    return entry
 
 
-def _selections(file: SpecFile, keys: Keys, outer: dict[str, str]) -> Iterator[Selection]:
-    for raw, path in keys.mappings("models"):
-        for tree, _ in file.expanded(raw, path, values=outer):
-            entry = file.keys(tree, path)
-            package, kind = entry.text("package"), entry.text("kind")
-            if bool(package) == bool(kind):
-                raise entry.wrong("package", package or None, "given, or else kind; not both")
-            target = entry.text("as")
-            if target:
-                target = relative_path(target, file.fail, f"{path}as")
-                if kind or any(sign in package for sign in "*?["):
-                    raise entry.wrong("as", target, "left out where there may be many packages")
-            yield Selection(
-                package=package, kind=kind, version=_version(entry), target=target, key=path
-            )
-            entry.done()
-
-
-def _variants(
-    file: SpecFile, keys: Keys, outer: dict[str, str], *, many: bool
-) -> Iterator[VariantEntry]:
-    kind = keys.text("instance_type", "ml.local.small")
-    count = keys.integer("count", 1, low=1, high=_COUNT_MAX)
+def _complete(file: SpecFile, entry: EndpointEntry, base: str) -> None:
+    """Checks what goes together, and puts in what is left out."""
+    path = file.path_of(entry)
+    own = _location(file, entry.location, f"{path}.location")
+    entry.location = own or (base and f"{base}{entry.name}/")
+    if not entry.location:
+        allowed = "given here, or for all endpoints at the top"
+        raise file.wrong(f"{path}.location", None, allowed)
+    many = entry.mode == MULTI_MODEL
     if many:
-        yield _variant("AllTraffic", "", "", 1.0, kind, count)
-        return
-    listed = keys.mappings("variants")
-    if not listed:
-        package = keys.text("package", required=True)
-        yield _variant("AllTraffic", package, _version(keys), 1.0, kind, count)
-    for raw, path in listed:
-        for tree, _ in file.expanded(raw, path, values=outer):
-            entry = file.keys(tree, path)
-            weight = entry.number("weight", low=0.0, high=_WEIGHT_MAX)
-            yield _variant(
-                entry.text("name", required=True),
-                entry.text("package", required=True),
-                _version(entry),
-                1.0 if weight is None else weight,
-                entry.text("instance_type", kind),
-                entry.integer("count", count, low=1, high=_COUNT_MAX),
-            )
-            entry.done()
-
-
-def _variant(
-    name: str, package: str, version: str, weight: float, instance_type: str, count: int
-) -> VariantEntry:
-    return VariantEntry(
-        name=name,
-        package=package,
-        version=version,
-        weight=weight,
-        instance_type=instance_type,
-        count=count,
+        _refuse_beside(file, entry, f"mode: {MULTI_MODEL}", "package", "version", "variants")
+    else:
+        _refuse_beside(file, entry, f"mode: {entry.mode}", "models", "cache")
+    if entry.variants:
+        _refuse_beside(file, entry, "variants", "package", "version")
+    elif not many and not entry.package:
+        raise file.wrong(f"{path}.package", None, "given")
+    if many and not entry.models:
+        raise file.wrong(
+            f"{path}.models", None, "a list of packages, for an endpoint of many models"
+        )
+    for selection in entry.models or ():
+        _check_selection(file, selection)
+    version = entry.version or LATEST
+    entry.variants = entry.variants or (
+        VariantEntry(name="AllTraffic", package=entry.package, version=version),
     )
+    for variant in entry.variants:
+        variant.instance_type = variant.instance_type or entry.instance_type
+        variant.count = variant.count or entry.count
+    entry.cache = entry.cache or _CACHE[0]
+    for name, value in entry.tags.items():
+        if max(len(name), len(value)) > _TAG_CHARS_MAX:
+            raise file.wrong(f"{path}.tags", name, f"at most {_TAG_CHARS_MAX} characters")
 
 
-def _version(keys: Keys) -> str:
-    version = keys.text("version", LATEST)
-    if not VERSION.match(version):
-        raise keys.wrong("version", version, f"a package's version, or {LATEST}, in quotes")
-    return version
+def _refuse_beside(file: SpecFile, entry: EndpointEntry, beside: str, *names: str) -> None:
+    for name in names:
+        value = getattr(entry, name)
+        if value not in (None, ""):
+            shown = value if isinstance(value, str) else "a list"
+            place = f"{file.path_of(entry)}.{name}"
+            raise file.wrong(place, shown, f"left out beside {beside}")
 
 
-def _environment(keys: Keys) -> dict[str, str]:
-    found = keys.text_map("environment")
-    for name in found:
-        if not _ENVIRONMENT_NAME.match(name):
-            raise keys.wrong("environment", name, "names of letters, digits and underscores")
-    return found
+def _check_selection(file: SpecFile, entry: Selection) -> None:
+    path = file.path_of(entry)
+    if bool(entry.package) == bool(entry.kind):
+        allowed = "given, or else kind; not both"
+        raise file.wrong(f"{path}.package", entry.package or None, allowed)
+    if entry.target:
+        entry.target = relative_path(entry.target, file.fail, f"{path}.as")
+        if entry.kind or any(sign in entry.package for sign in "*?["):
+            allowed = "left out where there may be many packages"
+            raise file.wrong(f"{path}.as", entry.target, allowed)
 
 
-def _tags(keys: Keys) -> dict[str, str]:
-    found = keys.text_map("tags")
-    for name, value in found.items():
-        if not name or max(len(name), len(value)) > _TAG_CHARS_MAX:
-            raise keys.wrong("tags", name, f"at most {_TAG_CHARS_MAX} characters")
-    return found
-
-
-def _location(file: SpecFile, keys: Keys, path: str = "") -> str:
+def _location(file: SpecFile, text: str, path: str) -> str:
     """A bucket's prefix, or a folder: an absolute path, or one below the file's folder."""
-    text, path = keys.text("location"), f"{path}location"
     if not text:
         return ""
     if text.startswith("s3://"):
         bucket, _, prefix = text.removeprefix("s3://").partition("/")
         if not _BUCKET.match(text):
-            raise keys.wrong("location", text, "s3://BUCKET/PREFIX/ or a folder")
+            raise file.wrong(path, text, "s3://BUCKET/PREFIX/ or a folder")
         prefix = relative_path(prefix, file.fail, path)
         return f"s3://{bucket}/{prefix}/" if prefix else f"s3://{bucket}/"
     if "://" in text:
-        raise keys.wrong("location", text, "s3://BUCKET/PREFIX/ or a folder")
+        raise file.wrong(path, text, "s3://BUCKET/PREFIX/ or a folder")
     if text.startswith("/"):
         folder = Path("/") / relative_path(text.lstrip("/"), file.fail, path)
     else:

@@ -33,7 +33,7 @@ from penstock.artifacts.sources.fetch import directory_digest
 from penstock.artifacts.sources.local_files import list_local
 from penstock.clock import SystemClock
 from penstock.errors import NotNowError
-from penstock.packaging.package_spec import LATEST, Code, PackageSpec, Placed
+from penstock.packaging.package_spec import LATEST, Code, PackageSpec, Placed, Template
 from penstock.packaging.spec_file import filled_text, inside, relative_path
 
 #: gzip: deflate, a comment follows; no time; no hint; unknown system (RFC 1952).
@@ -203,11 +203,11 @@ def contents(spec: PackageSpec) -> tuple[list[SourceFile], str]:
     found: list[SourceFile] = []
     code_version = ""
     for placed in spec.files:
-        found += _files(spec, placed)
+        found += _files(spec, placed, spec.file.path_of(placed))
     if spec.code is not None:
         code_version = _code_version(spec, spec.code)
         folder = f"{spec.code.folder}/{code_version}"
-        found += _files(spec, Placed(source=folder, to=f"{spec.code.to}/", key="code."))
+        found += _files(spec, Placed(source=folder, to=f"{spec.code.to}/"), "code")
     known = {
         "package": spec.name,
         "version": spec.version,
@@ -215,24 +215,24 @@ def contents(spec: PackageSpec) -> tuple[list[SourceFile], str]:
         "code_version": code_version,
     }
     for placed in spec.templates:
-        found.append(_template(spec, placed, known | placed.values))
+        found.append(_template(spec, placed, known))
     files = sorted(found, key=lambda file: file.name)
     _check_paths(spec, files)
     return files, code_version
 
 
-def _files(spec: PackageSpec, placed: Placed) -> Iterator[SourceFile]:
+def _files(spec: PackageSpec, placed: Placed, path: str) -> Iterator[SourceFile]:
     fail = spec.file.fail
-    real = inside(spec.file.root, placed.source, fail, f"{placed.key}from")
-    to = relative_path(placed.to, fail, f"{placed.key}to")
+    real = inside(spec.file.root, placed.source, fail, f"{path}.from")
+    to = relative_path(placed.to, fail, f"{path}.to")
     budget = Budget(placed.source, bytes_max=BYTES_MAX, seconds_max=SECONDS_MAX)
     listing = list_local(real, budget=budget, files_max=_FILES_MAX, clock=SystemClock())
     for file in listing.files:
-        path = to
+        name = to
         if not listing.single or placed.to.endswith("/"):
-            path = f"{to}/{file.name}" if to else file.name
+            name = f"{to}/{file.name}" if to else file.name
         yield SourceFile(
-            name=relative_path(path, fail, f"{placed.key}to"),
+            name=relative_path(name, fail, f"{path}.to"),
             size=file.size,
             stamp=file.stamp,
             executable=file.executable,
@@ -240,11 +240,12 @@ def _files(spec: PackageSpec, placed: Placed) -> Iterator[SourceFile]:
         )
 
 
-def _template(spec: PackageSpec, placed: Placed, values: dict[str, str]) -> SourceFile:
-    fail = spec.file.fail
-    key = f"{placed.key}from"
+def _template(spec: PackageSpec, placed: Template, known: dict[str, str]) -> SourceFile:
+    fail, path = spec.file.fail, spec.file.path_of(placed)
+    values = known | spec.file.row_of(placed) | placed.values
+    key = f"{path}.from"
     real = inside(spec.file.root, placed.source, fail, key)
-    to = relative_path(placed.to, fail, f"{placed.key}to")
+    to = relative_path(placed.to, fail, f"{path}.to")
     if not real.is_file() or real.stat().st_size > _TEMPLATE_BYTES_MAX:
         raise fail(
             key, f"{placed.source} is no file of at most 1 MiB", "Put large files under files."

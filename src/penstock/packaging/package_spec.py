@@ -18,37 +18,58 @@ Templates know `package`, `version`, `code_version`, `kind` and the row's values
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from penstock.artifacts.description.yaml_keys import Keys
+from msgspec import field
+
 from penstock.core.apply.versioned_names import ENDPOINT_NAME
-from penstock.packaging.spec_file import SpecFile
+from penstock.file_schema import Keys, Version, matching
+from penstock.packaging.spec_file import Entry, SpecFile
 
 #: Part of a file's name, before a hyphen and the digest.
-VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.]{0,31}\Z")
+VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.]{0,31}")
 LATEST = "latest"
+_Version = Annotated[str, matching(VERSION, "1 to 32 letters, digits and full stops, in quotes")]
+#: A name that an endpoint or a package may have.
+Name = Annotated[
+    str, matching(ENDPOINT_NAME, "1 to 63 letters and digits, with hyphens between them")
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """A file or folder, and where it goes. Its text's values, if it is a template."""
+class Placed(Entry, kw_only=True):
+    """A file or folder, and where it goes."""
 
-    source: str
-    to: str
-    key: str  #: path of this entry in the file, for errors
+    source: str = field(name="from")  #: below the file's folder
+    to: str  #: its path in the package; with / at its end a folder that it goes into
+
+
+class Template(Placed, kw_only=True):
+    """A file of text whose `${...}` is given values."""
+
+    #: beside those of the row, and `package`, `version`, `code_version` and `kind`
     values: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class Code(Keys, kw_only=True):
     """Inference code that has versions of its own."""
 
-    folder: str  #: with one folder for each version
-    version: str
-    to: str
+    folder: str = field(name="from")  #: with one folder for each version
+    version: _Version = LATEST  #: `latest`: the highest by its numbers
+    to: str = "code"
+
+
+class PackageKeys(Entry, kw_only=True):
+    """A package.yaml: what makes a package of a model, or of many."""
+
+    schema: Version
+    package: Name  #: the package's name; with `for_each` a value stands in it
+    version: _Version  #: in quotes
+    kind: str = ""  #: apply files may choose packages by it
+    files: tuple[Placed, ...] = ()  #: files, or folders with everything in them
+    templates: tuple[Template, ...] = ()
+    code: Code | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +79,7 @@ class PackageSpec:
     version: str
     kind: str
     files: tuple[Placed, ...]
-    templates: tuple[Placed, ...]
+    templates: tuple[Template, ...]
     code: Code | None
 
 
@@ -68,7 +89,7 @@ def read_packages(path: Path, *, root: Path | None = None) -> list[PackageSpec]:
     Raises CallerError: `spec-not-found`, `spec-unreadable`, `spec-invalid`.
     """
     file = SpecFile(path, root=root)
-    specs = [_package(file, tree, row) for tree, row in file.expanded(file.tree)]
+    specs = [_package(file, keys) for keys in file.read_each(PackageKeys)]
     seen: set[str] = set()
     for spec in specs:
         if spec.name in seen:
@@ -79,57 +100,18 @@ def read_packages(path: Path, *, root: Path | None = None) -> list[PackageSpec]:
     return specs
 
 
-def _package(file: SpecFile, tree: dict[str, Any], row: dict[str, str]) -> PackageSpec:
-    keys = file.keys(tree)
-    keys.integer("schema", 1, low=1, high=1, required=True)
-    name = keys.text("package", required=True)
-    if not ENDPOINT_NAME.fullmatch(name):
-        raise keys.wrong("package", name, "1 to 63 letters and digits, with hyphens between them")
-    spec = PackageSpec(
+def _package(file: SpecFile, keys: PackageKeys) -> PackageSpec:
+    if keys.version == LATEST:
+        raise file.wrong("version", LATEST, "a version of this package's own")
+    if not (keys.files or keys.templates or keys.code):
+        cause = f"the package {keys.package} is empty"
+        raise file.fail("package", cause, "Give files, code or templates.")
+    return PackageSpec(
         file=file,
-        name=name,
-        version=_version(keys, required=True),
-        kind=keys.text("kind"),
-        files=tuple(_placed(file, keys, "files", row)),
-        templates=tuple(_placed(file, keys, "templates", row)),
-        code=_code(keys.section("code")),
+        name=keys.package,
+        version=keys.version,
+        kind=keys.kind,
+        files=keys.files,
+        templates=keys.templates,
+        code=keys.code,
     )
-    keys.done()
-    if spec.version == LATEST:
-        raise keys.wrong("version", LATEST, "a version of this package's own")
-    if not (spec.files or spec.templates or spec.code):
-        raise file.fail("package", f"the package {name} is empty", "Give files, code or templates.")
-    return spec
-
-
-def _placed(file: SpecFile, keys: Keys, name: str, row: dict[str, str]) -> Iterator[Placed]:
-    for raw, path in keys.mappings(name):
-        for tree, values in file.expanded(raw, path, values=row):
-            entry = file.keys(tree, path)
-            placed = Placed(
-                source=entry.text("from", required=True),
-                to=entry.text("to", required=True),
-                key=path,
-                values=values | entry.text_map("values") if name == "templates" else {},
-            )
-            entry.done()
-            yield placed
-
-
-def _code(keys: Keys | None) -> Code | None:
-    if keys is None:
-        return None
-    code = Code(
-        folder=keys.text("from", required=True),
-        version=_version(keys, LATEST),
-        to=keys.text("to", "code"),
-    )
-    keys.done()
-    return code
-
-
-def _version(keys: Keys, default: str = "", *, required: bool = False) -> str:
-    version = keys.text("version", default, required=required)
-    if not VERSION.match(version):
-        raise keys.wrong("version", version, "1 to 32 letters, digits and full stops, in quotes")
-    return version

@@ -9,14 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
+from msgspec import Meta, inspect
 
-from penstock.artifacts.description.yaml_keys import Fail, Keys
 from penstock.artifacts.description.yaml_tree import FILE_BYTES_MAX, read_tree
 from penstock.artifacts.files.paths import safe_path, shown
 from penstock.errors import CallerError
+from penstock.file_schema import (
+    Fail,
+    Keys,
+    Reader,
+    Version,
+    in_words,
+    information,
+    matching,
+)
 
 #: `$${` is taken first, so that it is never the beginning of a value.
 _VALUE = re.compile(r"\$\$\{|\$\{([^{}\n]{0,64})\}")
@@ -24,75 +33,112 @@ _VALUE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
 _STEP = re.compile(r"\[(\d{1,9})\]|([^.\[\]]+)")
 _ROWS_MAX = 100_000
 _KEY = "for_each"
+EntryT = TypeVar("EntryT", bound="Entry")
 
 
-class SpecFile:
+_Row = dict[
+    Annotated[str, matching(_VALUE_NAME, "named by small letters, digits and underscores")], str
+]
+_ListedRows = Annotated[tuple[str | _Row, ...], Meta(min_length=1, max_length=_ROWS_MAX)]
+
+
+class RowsIn(Keys):
+    """Rows that another file has."""
+
+    file: str  #: below the root; its key `for_each` is the list
+
+
+class RowsFile(Keys):
+    """A file of rows for others."""
+
+    for_each: _ListedRows
+    schema: Version = 1
+
+
+_Rows = Annotated[_ListedRows | RowsIn, in_words("a list of texts or of mappings, or {file: NAME}")]
+
+
+class Entry(Keys):
+    """A mapping that stands for several where it has `for_each`: for one with each row's values."""
+
+    #: rows of values, or texts, each of which is called `each`; or the file that has them
+    for_each: _Rows | None = None
+
+
+class SpecFile(Reader):
     """One file, read; `root` is the folder that its paths are relative to."""
 
     def __init__(self, path: Path, *, root: Path | None = None) -> None:
         """Raises CallerError `spec-not-found`, `spec-unreadable` or `spec-invalid`."""
+        super().__init__(str(path), self._at_line)
         self.path = path
         self.root = root or path.parent
         self._content = _read(path)
+        self._row: dict[str, str] | None = None  #: values of the mapping that is read
+        self._entries: dict[int, tuple[object, str, dict[str, str]]] = {}
         try:
             self.tree: dict[str, Any] = read_tree(self._content, str(path))
         except CallerError as error:
             raise CallerError("spec-invalid", error.message, hint=error.hint) from error
 
-    def fail(self, key: str, cause: str, hint: str) -> CallerError:
-        """The one error of a wrong key or value."""
-        where = f"{self.path}:{self._line(key)}"
-        return CallerError("spec-invalid", f"{where}: {cause}", hint=hint)
+    def read_each(self, kind: type[EntryT]) -> Iterator[EntryT]:
+        """The file's mapping for each of its rows."""
+        yield from self._each(information(kind), self.tree, "")
 
-    def keys(self, tree: dict[str, Any], path: str = "") -> Keys:
-        return Keys(tree, where=str(self.path), path=path, fail=self.fail)
+    def path_of(self, entry: Entry) -> str:
+        """Where in the file the entry stands, for errors."""
+        return self._entries[id(entry)][1]
 
-    def expanded(
-        self, tree: dict[str, Any], path: str = "", *, values: Mapping[str, str] | None = None
+    def row_of(self, entry: Entry) -> dict[str, str]:
+        """The values that were put into its texts."""
+        return self._entries[id(entry)][2]
+
+    def items(self, info: inspect.Type, values: list[Any], path: str) -> Iterator[Any]:
+        for at, value in enumerate(values):
+            place = f"{path}[{at}]"
+            if isinstance(info, inspect.StructType) and isinstance(value, dict):
+                yield from self._each(info, value, place)
+            else:
+                yield self.value(info, value, place)
+
+    def _each(self, info: inspect.Type, tree: dict[str, Any], path: str) -> Iterator[Any]:
+        outer = self._row
+        for filled_tree, row in self._expanded(tree, path):
+            self._row = row
+            entry = self.value(info, filled_tree, path)
+            self._row = outer
+            self._entries[id(entry)] = entry, path, row
+            yield entry
+
+    def _expanded(
+        self, tree: dict[str, Any], path: str
     ) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
         """A mapping once for each row of its `for_each`, or once: with the row's values put in.
 
-        `values` are those of the mapping around it, whose texts they were put into already.
+        The values of the mapping around it were put into its texts already.
         """
+        outer = self._row
         if _KEY not in tree:
-            yield (
-                (filled(tree, {}, self.fail, path) if values is None else tree),
-                dict(values or {}),
-            )
+            yield (filled(tree, {}, self.fail, path) if outer is None else tree), dict(outer or {})
             return
         rest = {key: value for key, value in tree.items() if key != _KEY}
-        for row in self._rows(tree[_KEY], f"{path}{_KEY}"):
-            all_values = {**(values or {}), **row}
-            yield filled(rest, all_values, self.fail, path), all_values
+        for row in self._rows(tree[_KEY], f"{path}.{_KEY}" if path else _KEY):
+            values = {**(outer or {}), **row}
+            yield filled(rest, values, self.fail, path), values
 
     def _rows(self, value: object, path: str) -> list[dict[str, str]]:
         """Those of a list, or of the list that another file has."""
-        if not isinstance(value, dict):
-            return self._listed_rows(value, path)
-        keys = self.keys(value, f"{path}.")
-        file = keys.text("file", required=True)
-        keys.done()
-        other = SpecFile(inside(self.root, file, self.fail, f"{path}.file"), root=self.root)
-        top = other.keys({key: item for key, item in other.tree.items() if key != _KEY})
-        top.integer("schema", 1, low=1, high=1)
-        top.done()
-        return other._listed_rows(other.tree.get(_KEY), _KEY)
+        rows = self.value(information(_Rows), value, path)
+        if isinstance(rows, RowsIn):
+            place = inside(self.root, rows.file, self.fail, f"{path}.file")
+            other = SpecFile(place, root=self.root)
+            rows = other.read(RowsFile, other.tree).for_each
+        return [{"each": row} if isinstance(row, str) else row for row in rows]
 
-    def _listed_rows(self, value: object, path: str) -> list[dict[str, str]]:
-        if not isinstance(value, list) or not value or len(value) > _ROWS_MAX:
-            allowed = "a list of texts or of mappings, or {file: NAME}"
-            raise self.fail(path, f"{path} is no such list", f"It must be {allowed}.")
-        return [self._row(row, f"{path}[{at}]") for at, row in enumerate(value)]
-
-    def _row(self, row: object, path: str) -> dict[str, str]:
-        if isinstance(row, str):
-            row = {"each": row}
-        keys = self.keys({path: row})
-        values = keys.text_map(path)
-        for name in values:
-            if not _VALUE_NAME.match(name):
-                raise keys.wrong(path, name, "named by small letters, digits and underscores")
-        return values
+    def _at_line(self, key: str, cause: str, hint: str) -> CallerError:
+        """The one error of a wrong key or value."""
+        where = f"{self.path}:{self._line(key)}"
+        return CallerError("spec-invalid", f"{where}: {cause}", hint=hint)
 
     def _line(self, key: str) -> int:
         """Of the innermost part of the key's path that the file has."""
@@ -114,16 +160,15 @@ class SpecFile:
 def filled(tree: Any, values: Mapping[str, str], fail: Fail, path: str = "") -> Any:
     """The tree with the values put into its texts; its keys stay as they are.
 
-    A mapping with a `for_each` waits for values of its own, and stays as it is. `path` ends with
-    what comes before a key, or in a whole path.
+    A mapping with a `for_each` waits for values of its own, and stays as it is.
     """
     if isinstance(tree, str):
         return filled_text(tree, values, fail, path)
     if isinstance(tree, list):
         return [filled(item, values, fail, f"{path}[{at}]") for at, item in enumerate(tree)]
     if isinstance(tree, dict) and _KEY not in tree:
-        dot = "." if path and not path.endswith(".") else ""
-        return {key: filled(item, values, fail, f"{path}{dot}{key}") for key, item in tree.items()}
+        start = f"{path}." if path else ""
+        return {key: filled(item, values, fail, f"{start}{key}") for key, item in tree.items()}
     return tree
 
 

@@ -61,7 +61,7 @@ def deployment(
         for endpoint in spec.endpoints:
             if names.count(endpoint.name.lower()) > 1:
                 raise spec.file.fail(
-                    endpoint.key,
+                    spec.file.path_of(endpoint),
                     f"the endpoint {endpoint.name} is in several files",
                     "Ask for each endpoint in one file.",
                 )
@@ -86,7 +86,7 @@ class _Maker:
     def add(self, entry: EndpointEntry) -> None:
         variants: list[dict[str, Any]] = []
         models: list[str] = []
-        for variant in entry.variants:
+        for variant in entry.variants or ():
             if entry.models is not None:
                 container = self._many(entry)
             else:
@@ -121,7 +121,7 @@ class _Maker:
             for name in self._names(selection):
                 package = self._find(name, selection.version)
                 target = selection.target or f"{name}.tar.gz"
-                self._place(entry, target, package, key=selection.key)
+                self._place(entry, target, package, selection)
         return {
             "Mode": MULTI_MODEL,
             "ModelDataUrl": entry.location,
@@ -156,13 +156,19 @@ class _Maker:
     def _find(self, name: str, version: str) -> Package:
         return self._manifest.find(name, self._versions.get(name, version))
 
-    def _place(self, entry: EndpointEntry, name: str, package: Package, *, key: str = "") -> str:
+    def _place(
+        self,
+        entry: EndpointEntry,
+        name: str,
+        package: Package,
+        selection: Selection | None = None,
+    ) -> str:
         """Asks for the package's archive at this place; its URI."""
         place = ArtifactPlace(entry.location, name)
         content = Content(digest=package.digest, size=package.size)
         if self._made.artifacts.setdefault(place, content) != content:
             raise self._spec.file.fail(
-                key or entry.key,
+                self._spec.file.path_of(selection or entry),
                 f"two packages would lie at {entry.location}{name}",
                 "Give one of them another name with `as`, or the endpoint another location.",
             )

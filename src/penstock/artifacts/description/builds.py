@@ -12,19 +12,39 @@ that loads it. The file lies at the artifact's root and is as untrusted as the r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import yaml
+from msgspec import Meta
 
-from penstock.artifacts.description.yaml_keys import Keys
-from penstock.artifacts.description.yaml_tree import FILE_BYTES_MAX, read_tree
+from penstock.artifacts.description.yaml_tree import FILE_BYTES_MAX, artifact_file, read_tree
 from penstock.artifacts.files.budget import too_large
 from penstock.artifacts.files.paths import safe_path
 from penstock.core.models.instruction_sets import NAMES, Build, BuildChoice, choose
 from penstock.errors import CallerError
+from penstock.file_schema import Versioned, one_of
 
 FILE_NAME = "builds.yaml"
 _BUILDS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildEntry:
+    """One build of the model."""
+
+    folder: str  #: beside the file: an artifact by itself
+    #: instruction set, by oneDNN's name, or the machine's; "" = any processor
+    needs: Annotated[str, one_of(("", *NAMES, "aarch64", "arm64"))] = ""
+    target: str = ""  #: what it was compiled for; for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildsFile(Versioned):
+    """A builds.yaml: an artifact that holds a model in several builds."""
+
+    builds: Annotated[tuple[BuildEntry, ...], Meta(min_length=1)]
 
 
 def read_builds(root: Path) -> tuple[Build, ...]:
@@ -36,15 +56,10 @@ def read_builds(root: Path) -> tuple[Build, ...]:
     size = path.stat().st_size
     if size > FILE_BYTES_MAX:
         raise too_large(FILE_NAME, f"{size} bytes", FILE_BYTES_MAX)
-    top = Keys(read_tree(path.read_bytes(), FILE_NAME), where=FILE_NAME)
-    top.integer("schema", 1, low=1, high=1, required=True)
-    entries = top.sections("builds")
-    top.done()
-    if not entries:
-        raise top.wrong("builds", [], "a list of one build or more")
-    if len(entries) > _BUILDS_MAX:
-        raise too_large(FILE_NAME, f"{len(entries)} builds", _BUILDS_MAX)
-    return tuple(_build(root, each) for each in entries)
+    file = artifact_file(FILE_NAME).read(BuildsFile, read_tree(path.read_bytes(), FILE_NAME))
+    if len(file.builds) > _BUILDS_MAX:
+        raise too_large(FILE_NAME, f"{len(file.builds)} builds", _BUILDS_MAX)
+    return tuple(_build(root, each) for each in file.builds)
 
 
 def chosen_build(root: Path, here: str) -> BuildChoice | None:
@@ -82,20 +97,13 @@ def write_builds(root: Path, builds: Sequence[Build]) -> None:
     (root / FILE_NAME).write_text(text, encoding="utf-8")
 
 
-def _build(root: Path, keys: Keys) -> Build:
-    folder = keys.text("folder", required=True)
-    build = Build(
-        folder=folder,
-        needs=keys.choice("needs", ("", *NAMES, "aarch64", "arm64"), default=""),
-        target=keys.text("target"),
-    )
-    keys.done()
-    name = safe_path(folder, where=f"{FILE_NAME}: folder")
+def _build(root: Path, entry: BuildEntry) -> Build:
+    name = safe_path(entry.folder, where=f"{FILE_NAME}: folder")
     place = root / name
-    if name != folder or "/" in name or not place.is_dir() or place.is_symlink():
+    if name != entry.folder or "/" in name or not place.is_dir() or place.is_symlink():
         raise CallerError(
             "artifact-incomplete",
-            f"{FILE_NAME} names the build {folder[:120]!r}, which is no folder beside it",
+            f"{FILE_NAME} names the build {entry.folder[:120]!r}, which is no folder beside it",
             hint="Pack every build's folder with the file, or take its line out.",
         )
-    return build
+    return Build(folder=name, needs=entry.needs, target=entry.target)

@@ -6,11 +6,21 @@ repository, `code/inference.py`) is turned into the same `ModelDescription` by
 Runtimes and the instance read nothing but this. Tensor names, dtypes and shapes are those of the
 Open Inference Protocol; -1 is a free dimension; the first dimension is the batch when
 `batching.rows_max` is above 0.
+
+What a file may hold stands here as well, in the types of the fields (`file_schema.py`);
+what is derived inside has no bounds. A default need not be what a file may say.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from penstock.artifacts.files.paths import ArtifactPath
+from penstock.file_schema import matching, one_of
 
 #: Dtypes of the Open Inference Protocol that a tensor may have.
 DTYPES = (
@@ -35,6 +45,22 @@ TASKS = (
 )
 FILLS = ("zeros", "random")
 HEAD_TASKS = ("classification", "regression", "embedding")
+_POOLINGS = ("mean", "cls")
+_PRECISIONS = ("", "f32", "bf16", "f16")
+#: Part of tensor names of the Open Inference Protocol, after which a full stop follows.
+_HEAD_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+#: A model that needs more warm-up requests is better warmed up by its own code.
+WARM_UPS_MAX: Final = 100
+WARM_UP_TIMES_MAX: Final = 1000
+#: Of all tensors of a warm-up request; a shape can claim any size.
+WARM_UP_ELEMENTS_MAX: Final = 1 << 26
+_SIZE_MAX = 2**40  #: of one dimension
+_TOKENS_MAX = 10_000_000
+_EACH_S_MAX = 10.0
+
+_TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_Seconds = Annotated[float, Meta(ge=0.0, le=_EACH_S_MAX)]
+_Tokens = Annotated[int, Meta(ge=0, le=_TOKENS_MAX)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +68,8 @@ class TensorSpec:
     """One named tensor. `shape` includes the batch dimension when the model batches."""
 
     name: str
-    dtype: str  #: one of DTYPES
-    shape: tuple[int, ...]  #: -1 = any
+    dtype: Annotated[str, one_of(DTYPES)]
+    shape: tuple[Annotated[int, Meta(ge=-1, le=_SIZE_MAX)], ...]  #: -1 = any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +96,16 @@ class Batching:
 class Tokenizer:
     """The Hugging Face `tokenizers` file inside the artifact, and the inputs it feeds."""
 
-    file: str = "tokenizer.json"  #: path below the artifact's root
-    tokens_max: int = 512  #: longer texts are cut here
-    pad_id: int = 0
+    file: ArtifactPath = "tokenizer.json"  #: path below the artifact's root
+    tokens_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 512  #: longer texts are cut here
+    pad_id: _TokenId = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedding:
     """How token vectors become one vector per text."""
 
-    pooling: str = "mean"  #: mean | cls
+    pooling: Annotated[str, one_of(_POOLINGS)] = "mean"
     normalize: bool = True  #: L2 norm 1
 
 
@@ -87,8 +113,9 @@ class Embedding:
 class Head:
     """One of several heads over a shared backbone; all heads run in one forward pass."""
 
-    name: str  #: how requests and answers call it
-    task: str  #: one of HEAD_TASKS
+    #: how requests and answers call it
+    name: Annotated[str, matching(_HEAD_NAME, "up to 64 letters, digits, hyphens, underscores")]
+    task: Annotated[str, one_of(HEAD_TASKS)]
     output: str  #: the model's output tensor that holds it
     labels: tuple[str, ...] = ()  #: classification: class names, in the order of the logits
 
@@ -97,45 +124,62 @@ class Head:
 class Generation:
     """How an encoder-decoder model writes its answer."""
 
-    encoder_file: str = "encoder.xml"
-    decoder_file: str = "decoder.xml"
-    eos_ids: tuple[int, ...] = (1,)
-    decoder_start_id: int = 0
-    tokens_new_max: int = 64  #: upper bound of what a request may ask for
-    beams_max: int = 4  #: likewise; 1 = greedy only
+    encoder_file: ArtifactPath = "encoder.xml"
+    decoder_file: ArtifactPath = "decoder.xml"
+    eos_ids: tuple[_TokenId, ...] = (1,)  #: any of them ends an answer
+    decoder_start_id: _TokenId = 0
+    #: upper bound of what a request may ask for
+    tokens_new_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 64
+    beams_max: Annotated[int, Meta(ge=1, le=64)] = 4  #: likewise; 1 = greedy only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceSpec:
     """How long a paced engine's steps take (`core/batching/generation_steps.py`), and what it
     answers.
+
+    The first five keys are called as in a scenario's `[generation]`: a table can be carried over.
     """
 
-    step_s: float = 0.011  #: of each step; as the next three, those of a 135M Llama on two cores
-    sequence_s: float = 0.0015  #: more for each sequence in the step
-    prefill_token_s: float = 0.0005  #: more for each token of a prompt that is read in the step
-    prefixes_cached_max: int = 0  #: beginnings of prompts that are not read again
-    sigma: float = 0.0  #: of the logarithm of the noise on a step's time; its mean is 1
-    seed: int = 0  #: of the noise; 0 = each start draws its own, so that copies differ
-    prefix_tokens: int = 0  #: the beginning that longer prompts may share; 0 = they share none
-    answer_tokens: int = 0  #: an answer ends by itself after so many; 0 = where it is cut
-    load_s: float = 0.0  #: until it is ready
+    # A step of a few microseconds would be a busy loop; one of more than ten minutes looks dead.
+    #: of each step; as the next three, those of a 135M Llama on two cores
+    step_s: Annotated[float, Meta(ge=1e-4, le=600.0)] = 0.011
+    sequence_s: _Seconds = 0.0015  #: more for each sequence in the step
+    prefill_token_s: _Seconds = 0.0005  #: more for each token of a prompt that is read in the step
+    #: beginnings of prompts that are not read again
+    prefixes_cached_max: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    #: of the logarithm of the noise on a step's time; its mean is 1
+    sigma: Annotated[float, Meta(ge=0.0, le=2.0)] = 0.0
+    #: of the noise; 0 = each start draws its own, so that copies differ
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    prefix_tokens: _Tokens = 0  #: the beginning that longer prompts may share; 0 = they share none
+    answer_tokens: _Tokens = 0  #: an answer ends by itself after so many; 0 = where it is cut
+    load_s: Annotated[float, Meta(ge=0.0, le=3600.0)] = 0.0  #: until it is ready
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOptions:
-    """How a generation engine runs a model. 0 = derived from model and machine."""
+class EngineKeys:
+    """How a generation engine runs a model, as far as a file says it in the units of the inside."""
 
-    context_tokens_max: int = 0  #: prompt and answer of a request; 0 = the model's positions
-    sequences_max: int = 64  #: answered at once; more wait
-    tokens_batched_max: int = 2048  #: prompt and answer tokens of one step
+    #: prompt and answer of a request; 0 = the model's positions
+    context_tokens_max: Annotated[int, Meta(ge=1, le=100_000_000)] = 0
+    sequences_max: Annotated[int, Meta(ge=1, le=4096)] = 64  #: answered at once; more wait
+    #: prompt and answer tokens of one step
+    tokens_batched_max: Annotated[int, Meta(ge=1, le=_TOKENS_MAX)] = 2048
     chunked_prefill: bool = True  #: long prompts are taken in parts, between others' tokens
     prefix_caching: bool = True  #: prompts that begin alike share their cache blocks
-    cache_bytes: int = 0  #: of keys and values
-    chat_template: str = ""  #: a Jinja file of the artifact that replaces the tokenizer's template
+    #: a Jinja file of the artifact that replaces the tokenizer's template
+    chat_template: ArtifactPath = ""
     python: str = ""  #: interpreter of the engine's process; "" = the server's own
     options: dict[str, str] = field(default_factory=dict)  #: the engine's own, passed through
     pace: PaceSpec | None = None  #: `paced`: its table of times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions(EngineKeys):
+    """How a generation engine runs a model. 0 = derived from model and machine."""
+
+    cache_bytes: int = 0  #: of keys and values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,12 +187,11 @@ class WarmUpTensor:
     """One input of a warm-up request."""
 
     name: str
-    dtype: str  #: one of DTYPES
-    shape: tuple[int, ...]  #: whole: no size is free
-    fill: str = "zeros"  #: one of FILLS, where `file` does not say more
-    file: str = (
-        ""  #: its raw bytes in the Open Inference Protocol's form, below the artifact's root
-    )
+    dtype: Annotated[str, one_of(DTYPES)]
+    shape: tuple[Annotated[int, Meta(ge=0, le=_SIZE_MAX)], ...]  #: whole: no size is free
+    fill: Annotated[str, one_of(FILLS)] = "zeros"  #: where `file` does not say more
+    #: its raw bytes in the Open Inference Protocol's form, below the artifact's root
+    file: ArtifactPath = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +200,46 @@ class WarmUp:
 
     name: str = ""  #: how errors call it
     body: str = ""
-    file: str = ""  #: holds the body; below the artifact's root
+    file: ArtifactPath = ""  #: holds the body; below the artifact's root
     content_type: str = ""  #: "" = by the file's ending, else JSON
     accept: str = ""
     tensors: tuple[WarmUpTensor, ...] = ()
-    times: int = 1  #: in each lane
+    times: Annotated[int, Meta(ge=1, le=WARM_UP_TIMES_MAX)] = 1  #: in each lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelKeys:
+    """What a model.yaml says in the units of the inside.
+
+    `task` says who understands the body: `tensor` (the tensor codecs), the text tasks (tokenizer
+    in; labels, numbers, vectors or text out), `payload` (the model's own code: runtimes `python`
+    and `process`, bytes pass through).
+    """
+
+    runtime: Annotated[str, one_of(RUNTIMES)]
+    task: Annotated[str, one_of(TASKS)] = "tensor"
+    name: str = ""  #: the model's own name; the endpoint's name is used where it is empty
+    file: ArtifactPath = ""  #: model file (or code file) below the artifact's root
+    version: str = "1"
+    inputs: tuple[TensorSpec, ...] = ()  #: empty: read from the model file when it is loaded
+    outputs: tuple[TensorSpec, ...] = ()
+    labels: tuple[str, ...] = ()  #: class (regression: value) names, in the order of the logits
+    tokenizer: Tokenizer | None = None
+    embedding: Embedding | None = None
+    heads: tuple[Head, ...] = ()  #: `multi-head`
+    generation: Generation | None = None  #: `text2text-generation`
+    lanes: Annotated[int, Meta(ge=1, le=1024)] = 1  #: batches of one copy that may run at once
+    #: intra-op threads; 0 = what the instance's cores leave per lane
+    threads_per_lane: Annotated[int, Meta(ge=0, le=1024)] = 0
+    pinned: bool = False  #: each lane has cores of its own, if so many are free
+    command: tuple[str, ...] = ()  #: `process`: argv; "{port}" and "{model_dir}" are filled in
+    triton_python: bool = False  #: `python`: the file defines TritonPythonModel, not model_fn
+    #: config.pbtxt / model.yaml parameters, for the model's code
+    parameters: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)  #: for worker processes
+    #: what to compute in: "" (the runtime's choice), "f32", "bf16", "f16"
+    precision: Annotated[str, one_of(_PRECISIONS)] = ""
+    warmup: tuple[WarmUp, ...] = ()  #: answered before the model is given other requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,42 +265,13 @@ class ModelInside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelDescription:
-    """Everything the instance needs to load and serve a copy.
+class ModelDescription(ModelKeys):
+    """Everything the instance needs to load and serve a copy."""
 
-    `task` says who understands the body: `tensor` (the tensor codecs), the text tasks (tokenizer
-    in; labels, numbers, vectors or text out), `payload` (the model's own code: runtimes `python`
-    and `process`, bytes pass through).
-    """
-
-    runtime: str  #: one of RUNTIMES
-    task: str = "tensor"  #: one of TASKS
-    name: str = ""  #: the model's own name; the endpoint's name is used where it is empty
-    file: str = ""  #: model file (or code file) below the artifact's root
-    version: str = "1"
-    inputs: tuple[TensorSpec, ...] = ()  #: empty: read from the model file when it is loaded
-    outputs: tuple[TensorSpec, ...] = ()
-    labels: tuple[str, ...] = ()  #: class (regression: value) names, in the order of the logits
-    tokenizer: Tokenizer | None = None
-    embedding: Embedding | None = None
-    heads: tuple[Head, ...] = ()  #: `multi-head`
-    generation: Generation | None = None  #: `text2text-generation`
     engine: EngineOptions | None = None  #: `text-generation`
     batching: Batching = field(default_factory=Batching)
-    lanes: int = 1  #: batches of one copy that may run at once
-    threads_per_lane: int = 0  #: intra-op threads; 0 = what the instance's cores leave per lane
-    pinned: bool = False  #: each lane has cores of its own, if so many are free
-    command: tuple[str, ...] = ()  #: `process`: argv; "{port}" and "{model_dir}" are filled in
-    triton_python: bool = False  #: `python`: the file defines TritonPythonModel, not model_fn
     calls_models: bool = False  #: `python`: its code may call other models of the artifact
-    parameters: dict[str, str] = field(
-        default_factory=dict
-    )  #: config.pbtxt / model.yaml parameters, for the model's code
-    environment: dict[str, str] = field(default_factory=dict)  #: for worker processes
-    warmup: tuple[WarmUp, ...] = ()  #: answered before the model is given other requests
     ensemble: tuple[EnsembleStep, ...] = ()  #: `pipeline`: the steps of a Triton ensemble
     models: tuple[ModelInside, ...] = ()  #: of the artifact, that this one calls or may call
-    precision: str = ""  #: what to compute in: "" (the runtime's choice), "f32", "bf16", "f16"
-    trusted: bool = (
-        False  #: pickle formats may be loaded: set by the operator, never by the artifact
-    )
+    #: pickle formats may be loaded: set by the operator, never by the artifact
+    trusted: bool = False

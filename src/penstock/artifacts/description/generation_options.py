@@ -58,7 +58,9 @@ _ELSEWHERE: Final = frozenset(
     }
 )  # fmt: skip
 _FLAGS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_FIELDS: Final = {each.name: each.type for each in dataclasses.fields(EngineOptions)}
+_KINDS: Final[dict[str, type]] = {
+    each.name: type(each.default) for each in dataclasses.fields(EngineOptions)
+}
 
 
 def options_of(
@@ -111,12 +113,12 @@ def _settings(properties: Path, environment: Mapping[str, str]) -> list[tuple[st
 
 
 def _value(source: str, field: str, text: str) -> Any:
-    kind = str(_FIELDS[field])
-    if kind == "bool":
+    kind = _KINDS[field]
+    if kind is bool:
         if text.lower() not in _FLAGS:
             raise _wrong(source, text, "true or false")
         return _FLAGS[text.lower()]
-    if kind == "str":
+    if kind is str:
         return text
     digits = text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS_MAX
     if not (digits and 1 <= int(text) <= _COUNT_MAX):

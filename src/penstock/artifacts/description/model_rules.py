@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from penstock.artifacts.description.description import TASKS, EngineOptions, ModelDescription
-from penstock.artifacts.description.yaml_keys import invalid
+from penstock.artifacts.description.yaml_tree import invalid
 
 OWN_CODE = ("python", "process", "pipeline")
 TEXT_TASKS = (

@@ -1,48 +1,85 @@
 """model.yaml: the explicit description of a model, checked to the last key.
 
-Every mistake names the key's path, the value and what is allowed. `dump` writes the same form. That
-the file is untrusted is `yaml_tree`'s business; which keys fit together is `model_rules`'.
+What each key may be is declared with the description itself; here stands what the file says in
+other units, and how the one becomes the other. That the file is untrusted is `yaml_tree`'s
+business; which keys fit together is `model_rules`'.
 """
 
 from __future__ import annotations
 
-import re
+import math
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from msgspec import Meta
 
-from penstock.artifacts.description import pace_yaml, warm_up_yaml
 from penstock.artifacts.description.description import (
-    DTYPES,
-    HEAD_TASKS,
-    RUNTIMES,
     TASKS,
+    WARM_UP_ELEMENTS_MAX,
+    WARM_UPS_MAX,
     Batching,
     Embedding,
+    EngineKeys,
     EngineOptions,
     Generation,
     Head,
     ModelDescription,
+    ModelKeys,
     TensorSpec,
-    Tokenizer,
+    WarmUp,
 )
 from penstock.artifacts.description.model_rules import GENERATION_RUNTIMES, OWN_CODE, check_together
-from penstock.artifacts.description.yaml_keys import Keys
-from penstock.artifacts.description.yaml_tree import FILE_BYTES_MAX, read_tree
+from penstock.artifacts.description.yaml_tree import FILE_BYTES_MAX, artifact_file, read_tree
 from penstock.artifacts.files.budget import too_large
+from penstock.file_schema import Reader, Versioned, one_of
 
 FILE_NAME = "model.yaml"
-_POOLINGS = ("mean", "cls")
-_PRECISIONS = ("", "f32", "bf16", "f16")
 _ROWS_MAX = 65_536
 #: A service level chooses the size of batches; up to here, unless the file says less or more.
 _LEVEL_ROWS_MAX = 64
 _MS_MAX = 3_600_000
-_ID_MAX = 2**31 - 1
 _MB = 1 << 20
-#: Part of tensor names of the Open Inference Protocol, after which a full stop follows.
-HEAD_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingFile:
+    """How requests to one copy may be joined. All times in ms, all sizes in rows."""
+
+    #: rows in a batch; 1 = the model batches, one row at a time; 0 = no batch dimension. Left out
+    #: it is 1, or 64 beside `latency_ms_p99_max`
+    rows_max: Annotated[int, Meta(ge=0, le=_ROWS_MAX)] | None = None
+    #: longest time the oldest item waits for company
+    wait_ms_max: Annotated[float, Meta(ge=0.0, le=_MS_MAX)] = 0.0
+    #: sizes to leave at without waiting longer, ascending, up to `rows_max`
+    rows_preferred: tuple[Annotated[int, Meta(ge=1, le=_ROWS_MAX)], ...] = ()
+    #: rows waiting in one copy before it refuses
+    queue_rows_max: Annotated[int, Meta(ge=1, le=10_000_000)] = 2048
+    #: an item older than this is refused; left out = its deadline alone
+    queue_wait_ms_max: Annotated[float, Meta(ge=0.001, le=_MS_MAX)] | None = None
+    #: padded lengths, ascending; none = no length buckets
+    buckets: tuple[Annotated[int, Meta(ge=1, le=1_000_000)], ...] = ()
+    #: number of priority levels; 0 is served first
+    priorities: Annotated[int, Meta(ge=1, le=100)] = 1
+    #: service level: delay and size follow from it
+    latency_ms_p99_max: Annotated[float, Meta(ge=0.001, le=_MS_MAX)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFile(EngineKeys):
+    """How a generation engine runs a model. What is left out is derived from model and machine."""
+
+    cache_mb: Annotated[float, Meta(ge=1, le=2**30)] | None = None  #: MiB of keys and values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFile(ModelKeys, Versioned):
+    """A model.yaml: what a model is, and how it is served."""
+
+    task: Annotated[str, one_of(TASKS)] = ""  #: left out: as the runtime has it
+    batching: BatchingFile | None = None
+    engine: EngineFile | None = None  #: `text-generation`
 
 
 def load(root: Path) -> ModelDescription:
@@ -59,242 +96,151 @@ def parse(content: bytes | str, *, where: str = FILE_NAME) -> ModelDescription:
 
     Raises `CallerError` (`model-yaml-invalid`) with the key's path, the value, what is allowed.
     """
-    top = Keys(read_tree(content, where), where=where)
-    top.integer("schema", 1, low=1, high=1, required=True)
-    runtime = top.choice("runtime", RUNTIMES, required=True)
-    task = top.choice("task", TASKS, default=_task_of(runtime))
-    batching = _batching(top.section("batching"))
-    description = ModelDescription(
-        runtime=runtime,
-        task=task,
-        name=top.text("name"),
-        file=top.path("file"),
-        version=top.text("version", "1"),
-        inputs=_tensors(top, "inputs", batching.rows_max),
-        outputs=_tensors(top, "outputs", batching.rows_max),
-        labels=top.texts("labels"),
-        tokenizer=_tokenizer(top.section("tokenizer")),
-        embedding=_embedding(top.section("embedding"), task),
-        heads=_heads(top),
-        generation=_generation(top.section("generation"), task),
-        engine=_engine(top.section("engine"), task),
-        batching=batching,
-        lanes=top.integer("lanes", 1, low=1, high=1024),
-        threads_per_lane=top.integer("threads_per_lane", 0, low=0, high=1024),
-        pinned=top.flag("pinned", default=False),
-        command=top.texts("command"),
-        triton_python=top.flag("triton_python", default=False),
-        parameters=top.text_map("parameters"),
-        environment=top.text_map("environment"),
-        precision=top.choice("precision", _PRECISIONS, default=""),
-        warmup=warm_up_yaml.parse(top),
-    )
-    top.done()
+    tree, reader = read_tree(content, where), artifact_file(where)
+    if "trusted" in tree:
+        allowed = "left out: trust is given by the operator"
+        raise reader.wrong("trusted", tree["trusted"], allowed)
+    file = reader.read(ModelFile, tree)
+    batching = _batching(file.batching, reader)
+    _check_tensors(file.inputs, "inputs", batching.rows_max, reader)
+    _check_tensors(file.outputs, "outputs", batching.rows_max, reader)
+    _check_heads(file.heads, reader)
+    _check_warm_ups(file.warmup, reader)
+    task = file.task or _task_of(file.runtime)
+    shared = {each.name: getattr(file, each.name) for each in fields(ModelKeys)}
+    shared |= {
+        "task": task,
+        "embedding": file.embedding or (Embedding() if task == "feature-extraction" else None),
+        "generation": _generation(file.generation, task),
+    }
+    description = ModelDescription(**shared, batching=batching, engine=_engine(file.engine, task))
     check_together(description, where)
     return description
 
 
 def dump(description: ModelDescription) -> str:
-    """The model.yaml that `parse` reads back as this description; defaults are left out.
+    """The model.yaml that `parse` reads back as this description; what is empty is left out.
 
     `trusted` is the operator's and is never written.
     """
-    batching = description.batching
-    fields: dict[str, Any] = {
-        "schema": 1,
-        "name": description.name,
-        "runtime": description.runtime,
-        "task": description.task,
-        "file": description.file,
-        "version": description.version,
-        "inputs": [_dump_tensor(tensor) for tensor in description.inputs],
-        "outputs": [_dump_tensor(tensor) for tensor in description.outputs],
-        "labels": list(description.labels),
-        "tokenizer": _slots(description.tokenizer),
-        "embedding": _slots(description.embedding),
-        "heads": [_slots(head) for head in description.heads],
-        "generation": _slots(description.generation),
-        "engine": _dump_engine(description.engine),
-        "batching": {
-            "rows_max": batching.rows_max,
-            "wait_ms_max": _to_ms(batching.wait_s_max),
-            "rows_preferred": list(batching.rows_preferred),
-            "queue_rows_max": batching.queue_rows_max,
-            "queue_wait_ms_max": _to_ms(batching.queue_wait_s_max),
-            "buckets": list(batching.buckets),
-            "priorities": batching.priorities,
-            "latency_ms_p99_max": _to_ms(batching.latency_s_p99_max),
-        },
-        "lanes": description.lanes,
-        "threads_per_lane": description.threads_per_lane,
-        "pinned": description.pinned,
-        "command": list(description.command),
-        "triton_python": description.triton_python,
-        "parameters": dict(description.parameters),
-        "environment": dict(description.environment),
-        "precision": description.precision,
-        "warmup": [warm_up_yaml.dump(each) for each in description.warmup],
-    }
-    fields["batching"] = {
-        key: value for key, value in fields["batching"].items() if value not in (None, [])
-    }
-    kept = {key: value for key, value in fields.items() if value not in ("", None, [], {}, False)}
+    batching, engine = description.batching, description.engine
+    shared = {each.name: getattr(description, each.name) for each in fields(ModelKeys)}
+    file = ModelFile(
+        **shared,
+        schema=1,
+        batching=BatchingFile(
+            rows_max=batching.rows_max,
+            wait_ms_max=_to_ms(batching.wait_s_max) or 0,
+            rows_preferred=batching.rows_preferred,
+            queue_rows_max=batching.queue_rows_max,
+            queue_wait_ms_max=_to_ms(batching.queue_wait_s_max),
+            buckets=batching.buckets,
+            priorities=batching.priorities,
+            latency_ms_p99_max=_to_ms(batching.latency_s_p99_max),
+        ),
+        engine=None
+        if engine is None
+        else EngineFile(**_engine_keys(engine), cache_mb=engine.cache_bytes / _MB or None),
+    )
+    tree = {"schema": 1, "name": description.name} | _plain(file)
+    if engine is not None:  # 0 stands for what is derived, and is no value of the file
+        keys = tree["engine"].items()
+        tree["engine"] = {key: value for key, value in keys if value != 0 or value is False}
+    kept = {key: value for key, value in tree.items() if value not in ("", {}, False)}
     return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _tensors(top: Keys, name: str, rows_max: int) -> tuple[TensorSpec, ...]:
-    tensors: list[TensorSpec] = []
+def _batching(file: BatchingFile | None, reader: Reader) -> Batching:
+    if file is None:
+        return Batching()
+    level_ms = file.latency_ms_p99_max
+    rows_max = file.rows_max
+    if rows_max is None:
+        rows_max = Batching().rows_max if level_ms is None else _LEVEL_ROWS_MAX
+    for at, rows in enumerate(file.rows_preferred):
+        if rows > max(1, rows_max):
+            allowed = f"an integer from 1 to {max(1, rows_max)}"
+            raise reader.wrong(f"batching.rows_preferred[{at}]", rows, allowed)
+    reader.ascending("batching.rows_preferred", file.rows_preferred)
+    reader.ascending("batching.buckets", file.buckets)
+    if rows_max == 0 and file.wait_ms_max > 0:
+        allowed = "0 where rows_max is 0: nothing is joined"
+        raise reader.wrong("batching.wait_ms_max", file.wait_ms_max, allowed)
+    wait_ms = file.queue_wait_ms_max
+    return Batching(
+        rows_max=rows_max,
+        wait_s_max=file.wait_ms_max / 1000,
+        rows_preferred=file.rows_preferred,
+        queue_rows_max=file.queue_rows_max,
+        queue_wait_s_max=None if wait_ms is None else wait_ms / 1000,
+        buckets=file.buckets,
+        priorities=file.priorities,
+        latency_s_p99_max=None if level_ms is None else level_ms / 1000,
+    )
+
+
+def _generation(file: Generation | None, task: str) -> Generation | None:
+    if file is None:
+        return Generation() if task == "text2text-generation" else None
+    return file if file.eos_ids else replace(file, eos_ids=Generation().eos_ids)
+
+
+def _engine(file: EngineFile | None, task: str) -> EngineOptions | None:
+    if file is None:
+        return EngineOptions() if task == "text-generation" else None
+    return EngineOptions(**_engine_keys(file), cache_bytes=int((file.cache_mb or 0) * _MB))
+
+
+def _engine_keys(engine: EngineKeys) -> dict[str, Any]:
+    return {each.name: getattr(engine, each.name) for each in fields(EngineKeys)}
+
+
+def _check_tensors(
+    tensors: tuple[TensorSpec, ...], path: str, rows_max: int, reader: Reader
+) -> None:
+    # One row at a time may be written into the model file as a fixed 1.
+    batch = (-1, 1) if rows_max == 1 else (-1,)
     names: set[str] = set()
-    for item in top.sections(name):
-        tensor = TensorSpec(
-            name=item.text("name", required=True),
-            dtype=item.choice("dtype", DTYPES, required=True),
-            shape=item.integers("shape", low=-1, high=2**40, required=True),
-        )
-        item.done()
+    for at, tensor in enumerate(tensors):
         if tensor.name in names:
-            raise item.wrong("name", tensor.name, "a name that no other tensor of the list has")
+            allowed = "a name that no other tensor of the list has"
+            raise reader.wrong(f"{path}[{at}].name", tensor.name, allowed)
         names.add(tensor.name)
-        # One row at a time may be written into the model file as a fixed 1.
-        batch = (-1, 1) if rows_max == 1 else (-1,)
         if rows_max > 0 and (not tensor.shape or tensor.shape[0] not in batch):
-            raise item.wrong(
-                "shape",
+            raise reader.wrong(
+                f"{path}[{at}].shape",
                 list(tensor.shape),
                 "a shape that begins with -1, the batch, or batching.rows_max: 0 for a model "
                 "without a batch dimension",
             )
-        tensors.append(tensor)
-    return tuple(tensors)
 
 
-def _tokenizer(section: Keys | None) -> Tokenizer | None:
-    if section is None:
-        return None
-    tokenizer = Tokenizer(
-        file=section.path("file", Tokenizer().file),
-        tokens_max=section.integer("tokens_max", Tokenizer().tokens_max, low=1, high=1_000_000),
-        pad_id=section.integer("pad_id", Tokenizer().pad_id, low=0, high=_ID_MAX),
-    )
-    section.done()
-    return tokenizer
-
-
-def _embedding(section: Keys | None, task: str) -> Embedding | None:
-    if section is None:
-        return Embedding() if task == "feature-extraction" else None
-    embedding = Embedding(
-        pooling=section.choice("pooling", _POOLINGS, default=Embedding().pooling),
-        normalize=section.flag("normalize", default=Embedding().normalize),
-    )
-    section.done()
-    return embedding
-
-
-def _heads(top: Keys) -> tuple[Head, ...]:
-    heads: list[Head] = []
+def _check_heads(heads: tuple[Head, ...], reader: Reader) -> None:
     names: set[str] = set()
-    for item in top.sections("heads"):
-        head = Head(
-            name=item.text("name", required=True),
-            task=item.choice("task", HEAD_TASKS, required=True),
-            output=item.text("output", required=True),
-            labels=item.texts("labels"),
-        )
-        item.done()
-        if not HEAD_NAME.match(head.name):
-            raise item.wrong("name", head.name, "up to 64 letters, digits, hyphens, underscores")
+    for at, head in enumerate(heads):
         if head.name in names:
-            raise item.wrong("name", head.name, "a name that no other head has")
+            raise reader.wrong(f"heads[{at}].name", head.name, "a name that no other head has")
         names.add(head.name)
         if bool(head.labels) != (head.task == "classification"):
-            raise item.wrong(
-                "labels", list(head.labels), "class names of a classification head, and only there"
-            )
-        heads.append(head)
-    return tuple(heads)
+            allowed = "class names of a classification head, and only there"
+            raise reader.wrong(f"heads[{at}].labels", list(head.labels), allowed)
 
 
-def _generation(section: Keys | None, task: str) -> Generation | None:
-    if section is None:
-        return Generation() if task == "text2text-generation" else None
-    default = Generation()
-    generation = Generation(
-        encoder_file=section.path("encoder_file", default.encoder_file),
-        decoder_file=section.path("decoder_file", default.decoder_file),
-        eos_ids=section.integers("eos_ids", low=0, high=_ID_MAX) or default.eos_ids,
-        decoder_start_id=section.integer(
-            "decoder_start_id", default.decoder_start_id, low=0, high=_ID_MAX
-        ),
-        tokens_new_max=section.integer(
-            "tokens_new_max", default.tokens_new_max, low=1, high=1_000_000
-        ),
-        beams_max=section.integer("beams_max", default.beams_max, low=1, high=64),
-    )
-    section.done()
-    return generation
-
-
-def _engine(section: Keys | None, task: str) -> EngineOptions | None:
-    if section is None:
-        return EngineOptions() if task == "text-generation" else None
-    default = EngineOptions()
-    cache_mb = section.number("cache_mb", low=1, high=2**30)
-    engine = EngineOptions(
-        context_tokens_max=section.integer("context_tokens_max", 0, low=1, high=100_000_000),
-        sequences_max=section.integer("sequences_max", default.sequences_max, low=1, high=4096),
-        tokens_batched_max=section.integer(
-            "tokens_batched_max", default.tokens_batched_max, low=1, high=10_000_000
-        ),
-        chunked_prefill=section.flag("chunked_prefill", default=default.chunked_prefill),
-        prefix_caching=section.flag("prefix_caching", default=default.prefix_caching),
-        cache_bytes=0 if cache_mb is None else int(cache_mb * _MB),
-        chat_template=section.path("chat_template"),
-        python=section.text("python"),
-        options=section.text_map("options"),
-        pace=pace_yaml.parse(section),
-    )
-    section.done()
-    return engine
-
-
-def _dump_engine(engine: EngineOptions | None) -> dict[str, Any] | None:
-    if engine is None:
-        return None
-    values = _slots(engine) or {}
-    cache_bytes = values.pop("cache_bytes")
-    if cache_bytes:
-        values["cache_mb"] = cache_bytes / _MB
-    if engine.pace is not None:
-        values[pace_yaml.KEY] = pace_yaml.dump(engine.pace)
-    return {name: value for name, value in values.items() if value is False or value}
-
-
-def _batching(section: Keys | None) -> Batching:
-    if section is None:
-        return Batching()
-    default = Batching()
-    wait_ms = section.number("wait_ms_max", low=0, high=_MS_MAX)
-    queue_wait_ms = section.number("queue_wait_ms_max", low=0.001, high=_MS_MAX)
-    latency_ms = section.number("latency_ms_p99_max", low=0.001, high=_MS_MAX)
-    rows_default = default.rows_max if latency_ms is None else _LEVEL_ROWS_MAX
-    rows_max = section.integer("rows_max", rows_default, low=0, high=_ROWS_MAX)
-    batching = Batching(
-        rows_max=rows_max,
-        wait_s_max=default.wait_s_max if wait_ms is None else wait_ms / 1000,
-        rows_preferred=section.ascending("rows_preferred", high=max(1, rows_max)),
-        queue_rows_max=section.integer(
-            "queue_rows_max", default.queue_rows_max, low=1, high=10_000_000
-        ),
-        queue_wait_s_max=None if queue_wait_ms is None else queue_wait_ms / 1000,
-        buckets=section.ascending("buckets", high=1_000_000),
-        priorities=section.integer("priorities", default.priorities, low=1, high=100),
-        latency_s_p99_max=None if latency_ms is None else latency_ms / 1000,
-    )
-    if rows_max == 0 and batching.wait_s_max > 0:
-        raise section.wrong("wait_ms_max", wait_ms, "0 where rows_max is 0: nothing is joined")
-    section.done()
-    return batching
+def _check_warm_ups(requests: tuple[WarmUp, ...], reader: Reader) -> None:
+    if len(requests) > WARM_UPS_MAX:
+        raise reader.wrong("warmup", f"{len(requests)} requests", f"at most {WARM_UPS_MAX}")
+    for at, request in enumerate(requests):
+        path = f"warmup[{at}]"
+        given = [name for name in ("body", "file", "tensors") if getattr(request, name)]
+        if len(given) != 1:
+            allowed = "one of body, file and tensors: that one alone"
+            raise reader.wrong(f"{path}.body", given, allowed)
+        if request.tensors and request.content_type:
+            allowed = "left out where tensors are given"
+            raise reader.wrong(f"{path}.content_type", request.content_type, allowed)
+        if sum(math.prod(each.shape) for each in request.tensors) > WARM_UP_ELEMENTS_MAX:
+            allowed = f"of {WARM_UP_ELEMENTS_MAX} elements at most"
+            raise reader.wrong(f"{path}.tensors", "too large", allowed)
 
 
 def _task_of(runtime: str) -> str:
@@ -305,20 +251,17 @@ def _task_of(runtime: str) -> str:
     return "text2text-generation" if runtime == "seq2seq" else "tensor"
 
 
-def _dump_tensor(tensor: TensorSpec) -> dict[str, Any]:
-    return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
-
-
-def _slots(
-    part: Tokenizer | Embedding | Head | Generation | EngineOptions | None,
-) -> dict[str, Any] | None:
-    if part is None:
-        return None
-    values = {name: getattr(part, name) for name in type(part).__slots__}
+def _plain(value: Any) -> Any:
+    """A section of a file as plain values, without what is empty and may be left out."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if not is_dataclass(value):
+        return value
     return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in values.items()
-        if value != ()
+        each.name: _plain(own)
+        for each in fields(value)
+        if (own := getattr(value, each.name)) not in ("", None, (), {})
+        or (each.default is MISSING and each.default_factory is MISSING)
     }
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from penstock.artifacts.description.yaml_keys import TEXT_CHARS_MAX, invalid
 from penstock.artifacts.files.budget import too_large
 from penstock.errors import CallerError
+from penstock.file_schema import TEXT_CHARS_MAX, Reader
 
 FILE_BYTES_MAX = 1024 * 1024  #: room for tens of thousands of labels
 _DEPTH_MAX = 16
@@ -36,6 +36,20 @@ def read_tree(content: bytes | str, where: str) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise invalid(where, "", tree, "a mapping that begins with `schema: 1`")
     return tree
+
+
+def artifact_file(where: str) -> Reader:
+    """Reads what `read_tree` returned. Its errors are CallerError (`model-yaml-invalid`)."""
+
+    def fail(_path: str, cause: str, hint: str) -> CallerError:
+        return CallerError("model-yaml-invalid", f"{where}: {cause}", hint=hint)
+
+    return Reader(where, fail)
+
+
+def invalid(where: str, path: str, value: object, allowed: str) -> CallerError:
+    """The one error of a wrong value in a model.yaml."""
+    return artifact_file(where).wrong(path, value, allowed)
 
 
 def _refuse_deep_or_aliased(content: bytes | str) -> None:

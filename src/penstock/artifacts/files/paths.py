@@ -7,7 +7,10 @@ Knows nothing of the file system; it looks at names only.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from penstock.errors import CallerError
+from penstock.file_schema import read_by
 
 PATH_BYTES_MAX = (
     1024  #: well below PATH_MAX (4096 on Linux), which counts the cache's own prefix too
@@ -43,6 +46,10 @@ def safe_path(name: str, *, where: str) -> str:
     if len(path.encode()) > PATH_BYTES_MAX:
         raise _unsafe(name, where, f"it is longer than {PATH_BYTES_MAX} bytes")
     return path
+
+
+#: In a file: a path below the artifact's root.
+ArtifactPath = Annotated[str, read_by(lambda text, where: safe_path(text, where=where))]
 
 
 def is_clutter(path: str) -> bool:

@@ -10,8 +10,13 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.artifacts.description.description import WarmUp, WarmUpTensor
-from penstock.artifacts.description.warm_up_yaml import ELEMENTS_MAX, REQUESTS_MAX, TIMES_MAX
+from penstock.artifacts.description.description import (
+    WARM_UP_ELEMENTS_MAX,
+    WARM_UP_TIMES_MAX,
+    WARM_UPS_MAX,
+    WarmUp,
+    WarmUpTensor,
+)
 from penstock.artifacts.files.paths import safe_path
 from penstock.artifacts.triton.pbtxt import Fields
 
@@ -22,8 +27,8 @@ _ROWS_MAX: Final = 65_536
 def warm_ups(top: Fields, rows_max: int, dtypes: Mapping[str, str]) -> tuple[WarmUp, ...]:
     """`dtypes`: Triton's names -> ours. Raises CallerError (`triton-config-invalid`)."""
     samples = top.messages("model_warmup")
-    if len(samples) > REQUESTS_MAX:
-        raise top.invalid("model_warmup", len(samples), f"at most {REQUESTS_MAX} samples")
+    if len(samples) > WARM_UPS_MAX:
+        raise top.invalid("model_warmup", len(samples), f"at most {WARM_UPS_MAX} samples")
     read = (_sample(item, rows_max, dtypes) for item in samples)
     # One without inputs asks nothing.
     return tuple(sample for sample in read if sample.tensors)
@@ -36,10 +41,10 @@ def _sample(item: Fields, rows_max: int, dtypes: Mapping[str, str]) -> WarmUp:
         raise item.invalid("batch_size", rows, f"at most max_batch_size, {rows_max}")
     if rows_max > 0:
         rows = max(1, rows)
-    times = max(1, item.integer("count", 1, high=TIMES_MAX))
+    times = max(1, item.integer("count", 1, high=WARM_UP_TIMES_MAX))
     tensors = tuple(_input(entry, rows, dtypes) for entry in item.messages("inputs"))
-    if sum(math.prod(tensor.shape) for tensor in tensors) > ELEMENTS_MAX:
-        raise item.invalid("inputs", "too large", f"of {ELEMENTS_MAX} elements at most")
+    if sum(math.prod(tensor.shape) for tensor in tensors) > WARM_UP_ELEMENTS_MAX:
+        raise item.invalid("inputs", "too large", f"of {WARM_UP_ELEMENTS_MAX} elements at most")
     item.done()
     return WarmUp(name=name, tensors=tensors, times=times)
 

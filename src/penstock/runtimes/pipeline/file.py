@@ -34,12 +34,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from penstock.artifacts.description.yaml_keys import Keys
-from penstock.artifacts.description.yaml_tree import read_tree
+from msgspec import Meta, field
+
+from penstock.artifacts.description.yaml_tree import artifact_file, read_tree
+from penstock.artifacts.files.paths import ArtifactPath
 from penstock.core.pipeline.spec import PipelineEvent, PipelineSpec, PipelineStepSpec
 from penstock.errors import CallerError
+from penstock.file_schema import (
+    Keys,
+    Reader,
+    Version,
+    matching,
+    one_of,
+    read_by,
+)
 from penstock.runtimes.pipeline.events import COUNTS, EmitRule
 from penstock.runtimes.pipeline.templates import REQUEST, Filled, Scope, Template, from_environment
 
@@ -50,10 +60,10 @@ NOTICE: Final = "notice"
 
 _SECONDS_MAX: Final = 86_400.0
 _STEPS_MAX: Final = 100
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_KIND: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _RESERVED_NAMES: Final = (REQUEST, "piece", "item")
 _RESERVED_KINDS: Final = ("done", "error")
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_KIND: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 Way = Literal["endpoint", "http", "grpc", "python", "model", "value"]
 _WAYS: Final[tuple[Way, ...]] = ("endpoint", "http", "grpc", "python", "model", "value")
@@ -107,239 +117,298 @@ class PipelineFile:
     deadline_s: float | None  #: of a whole request
 
 
-class _Keys(Keys):
-    """`Keys` that also hand out values of any shape."""
+def _template(value: Any, _where: str) -> Template:
+    try:
+        return Template(value)
+    except ValueError as error:
+        raise ValueError(f"made of references that can be read: {error}") from None
 
-    def anything(self, name: str, default: Any = None) -> Any:
-        self._known.append(name)
-        return self._left.pop(name, default)
 
-    def has(self, name: str) -> bool:
-        return name in self._left
+_Value = Annotated[Template, read_by(_template)]
+_Seconds = Annotated[float, Meta(ge=0.001, le=_SECONDS_MAX)]
+_Kind = Annotated[
+    str,
+    matching(
+        _KIND, "lower case letters, digits, - and _; not done or error", reserved=_RESERVED_KINDS
+    ),
+]
 
-    def _sub(self, name: str, value: object) -> _Keys:
-        if not isinstance(value, dict):
-            raise self.wrong(name, value, "a mapping")
-        return _Keys(value, where=self._where, path=f"{self._path}{name}.")
 
-    def template(self, name: str, default: Any = None) -> Template:
-        value = self.anything(name, default)
-        try:
-            return Template(value)
-        except ValueError as error:
-            raise self.wrong(name, value, f"made of references that can be read: {error}") from None
+class EndpointKeys(Keys):
+    """A step that asks an endpoint."""
 
-    def part(self, name: str) -> _Keys | None:
-        value = self._take(name, required=False)
-        return None if value is None else self._sub(name, value)
+    name: str  #: the endpoint's; `${NAME}` is filled in from the model's Environment
+    operation: Annotated[str, one_of(OPERATIONS)] = "invoke"
+    stream: bool = False  #: the answer comes as server-sent events
 
-    def parts(self, name: str) -> list[_Keys]:
-        return [
-            self._sub(f"{name}[{at}]", value) for at, value in enumerate(self._list(name, False))
-        ]
 
-    def seconds(self, name: str) -> float | None:
-        return self.number(name, low=0.001, high=_SECONDS_MAX)
+class HttpKeys(Keys):
+    """A step that sends a request to a server."""
 
-    def filled(self, name: str, environment: Mapping[str, str]) -> str:
-        """Required text, with `${NAME}` from the model's environment."""
-        text = self.text(name, required=True)
-        try:
-            return from_environment(text, environment)
-        except KeyError as error:
-            raise self.wrong(
-                name, text, f"filled in: set {error.args[0]} in the model's Environment"
-            ) from None
+    url: str  #: begins with http://; `${NAME}` is filled in from the model's Environment
+    method: Annotated[str, one_of(("POST", "GET", "PUT"))] = "POST"
+    stream: bool = False  #: the answer comes as server-sent events
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class GrpcKeys(Keys):
+    """A step that calls a gRPC method."""
+
+    target: str  #: host:port; `${NAME}` is filled in from the model's Environment
+    method: str  #: package.Service/Method
+    descriptors: ArtifactPath = ""  #: a file of protoc's --descriptor_set_out; needed
+
+
+class PythonKeys(Keys):
+    """A step that calls a function of the file `code`."""
+
+    function: str
+
+
+class ModelStepKeys(Keys):
+    """A step that runs a model of the same artifact."""
+
+    folder: str  #: relative to the artifact's root
+
+
+class WhenKeys(Keys):
+    """A condition: where it does not hold, the step is skipped."""
+
+    value: _Value  #: with a reference, such as $request.encoder
+    allowed: Any = field(name="is")  #: a value, or a list of values of which one must be met
+
+
+class PlaceKeys(Keys):
+    """A place in what another step says."""
+
+    step: str
+    position: _Value | None = None  #: in the unit in which that step counts; left out: its end
+
+
+class RuleKeys(Keys):
+    """One line of a step's `emit`."""
+
+    kind: _Kind
+    data: _Value | None = None  #: left out: $piece
+    many: _Value | None = field(name="for", default=None)  #: a list: an event for each `$item`
+    after: str | PlaceKeys = ""  #: the step that it comes behind, or a place in it
+    count: Annotated[str, one_of(COUNTS)] = "events"
+
+
+class FallbackKeys(Keys):
+    """What stands for a step's answer that does not come."""
+
+    say: str = ""  #: what the stream says
+    kind: _Kind = ""  #: of a constant event
+    data: Any = None  #: of that event
+    result: Any = None  #: what other steps get
+
+
+class StepKeys(Keys):
+    """One step, which is carried out in exactly one of six ways."""
+
+    name: Annotated[
+        str,
+        matching(
+            _NAME,
+            "lower case letters, digits and _, and no reserved word",
+            reserved=_RESERVED_NAMES,
+        ),
+    ]
+    endpoint: EndpointKeys | None = None
+    http: HttpKeys | None = None
+    grpc: GrpcKeys | None = None
+    python: PythonKeys | None = None
+    model: ModelStepKeys | None = None
+    value: _Value | None = None  #: the answer itself
+    inputs: _Value | None = None  #: what it is given; a reference is $step.key, or $request.key
+    when: WhenKeys | None = None
+    needs: tuple[str, ...] = ()  #: steps that it only waits for
+    follows: str = ""  #: the step whose pieces it is handed as they come
+    each: bool = False  #: one call per piece, in place of one that gets them all
+    #: under way at once, where each piece has its call
+    calls_max: Annotated[int, Meta(ge=1, le=1024)] = 8
+    deadline_s: _Seconds | None = None  #: of a call; a follower's begins when its source has ended
+    first_s: _Seconds | None = None  #: until a call's first piece
+    #: what the stream says of it; `events`: the pieces are events as they are
+    emit: Literal["events"] | tuple[RuleKeys, ...] = ()
+    #: left out: the step must do; `skip`: others get null
+    fallback: Literal["skip"] | FallbackKeys | None = None
+
+
+class PipelineKeys(Keys, kw_only=True):
+    """A pipeline.yaml: the steps of a pipeline."""
+
+    schema: Version
+    code: ArtifactPath = CODE  #: of Python steps
+    #: of the worker process that runs Python steps
+    threads: Annotated[int, Meta(ge=1, le=256)] = 32
+    #: in the pipeline at once; more wait
+    requests_max: Annotated[int, Meta(ge=1, le=4096)] = 64
+    deadline_s: _Seconds | None = None  #: of a whole request
+    steps: Annotated[tuple[StepKeys, ...], Meta(min_length=1, max_length=_STEPS_MAX)]
 
 
 def read_pipeline(
     content: bytes, environment: Mapping[str, str], *, where: str = FILE
 ) -> PipelineFile:
     """Raises CallerError (`model-yaml-invalid`, `pipeline-invalid`)."""
-    top = _Keys(read_tree(content, where), where=where)
-    top.integer("schema", 1, low=1, high=1, required=True)
-    code = top.path("code", CODE)
-    threads = top.integer("threads", 32, low=1, high=256)
-    requests_max = top.integer("requests_max", 64, low=1, high=4096)
-    deadline_s = top.seconds("deadline_s")
-    parts = top.parts("steps")
-    if not 1 <= len(parts) <= _STEPS_MAX:
-        raise top.wrong("steps", len(parts), f"a list of 1 to {_STEPS_MAX} steps")
-    top.done()
-    drafts = [_draft(part, environment) for part in parts]
+    reader = artifact_file(where)
+    file = reader.read(PipelineKeys, read_tree(content, where))
+    drafts = [
+        _Draft(reader, environment, keys, f"steps[{at}]").step()
+        for at, keys in enumerate(file.steps)
+    ]
     try:
         spec = PipelineSpec(steps=tuple(step.spec for step in drafts))
     except CallerError as error:
         raise CallerError(error.code, f"{where}: {error.message}", hint=error.hint) from None
-    _check_anchors(drafts, where)
+    _check_anchors(drafts, reader)
     wanted = {name for step in drafts for name in _names_of(step)}
     return PipelineFile(
         spec=spec,
         steps={step.spec.name: _with_result(step, step.spec.name in wanted) for step in drafts},
-        code=code,
-        threads=threads,
-        requests_max=requests_max,
-        deadline_s=deadline_s,
+        code=file.code,
+        threads=file.threads,
+        requests_max=file.requests_max,
+        deadline_s=file.deadline_s,
     )
 
 
-def _draft(keys: _Keys, environment: Mapping[str, str]) -> FileStep:
-    name = keys.text("name", required=True)
-    if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
-        raise keys.wrong("name", name, "lower case letters, digits and _, and no reserved word")
-    follows = keys.text("follows")
-    each = keys.flag("each", default=False)
-    if each and not follows:
-        raise keys.wrong("each", each, "beside `follows`: the step whose pieces are meant")
-    way, about = _way(keys, environment)
-    inputs = about.pop("inputs", None) or keys.template("inputs", {})
-    when = _when(keys)
-    emit_events, emit = _emit(keys)
-    fallback, result = _fallback(keys, name)
-    known = set(inputs.names) | {each for rule in emit for each in _rule_names(rule)}
-    known |= when.value.names if when else set()
-    if "piece" in inputs.names and not each:
-        raise keys.wrong("inputs", "$piece", "used where `each` is true")
-    if name in known:
-        raise keys.wrong("inputs", f"${name}", "of other steps: this one's own answer is $piece")
-    known.difference_update(_RESERVED_NAMES)
-    spec = PipelineStepSpec(
-        name=name,
-        needs=tuple(sorted(known.union(keys.texts("needs")))),
-        follows=follows,
-        each=each,
-        calls_max=keys.integer("calls_max", 8, low=1, high=1024),
-        deadline_s=keys.seconds("deadline_s"),
-        first_s=keys.seconds("first_s"),
-        fallback=fallback,
+class _Draft:
+    """One step of the file, made into what the driver needs."""
+
+    def __init__(
+        self, reader: Reader, environment: Mapping[str, str], keys: StepKeys, path: str
+    ) -> None:
+        self._reader = reader
+        self._environment = environment
+        self._keys = keys
+        self._path = path
+
+    def step(self) -> FileStep:
+        keys = self._keys
+        if keys.each and not keys.follows:
+            raise self._wrong("each", True, "beside `follows`: the step whose pieces are meant")
+        way, about = self._way()
+        inputs = keys.value or keys.inputs or Template({})
+        when = self._when()
+        emit = () if keys.emit == "events" else tuple(_rule(rule) for rule in keys.emit)
+        fallback, result = self._fallback()
+        known = set(inputs.names) | {each for rule in emit for each in _rule_names(rule)}
+        known |= when.value.names if when else set()
+        if "piece" in inputs.names and not keys.each:
+            raise self._wrong("inputs", "$piece", "used where `each` is true")
+        if keys.name in known:
+            allowed = "of other steps: this one's own answer is $piece"
+            raise self._wrong("inputs", f"${keys.name}", allowed)
+        known.difference_update(_RESERVED_NAMES)
+        spec = PipelineStepSpec(
+            name=keys.name,
+            needs=tuple(sorted(known.union(keys.needs))),
+            follows=keys.follows,
+            each=keys.each,
+            calls_max=keys.calls_max,
+            deadline_s=keys.deadline_s,
+            first_s=keys.first_s,
+            fallback=fallback,
+        )
+        return FileStep(
+            spec=spec, way=way, inputs=inputs, when=when, emit=emit,
+            emit_events=keys.emit == "events", result=result, **about,
+        )  # fmt: skip
+
+    def _way(self) -> tuple[Way, dict[str, Any]]:
+        """How the step is carried out, and the fields that say more of it."""
+        keys = self._keys
+        given = [way for way in _WAYS if getattr(keys, way) is not None]
+        if len(given) != 1:
+            allowed = f"beside exactly one of {', '.join(_WAYS)}"
+            raise self._wrong("name", given or None, allowed)
+        if keys.endpoint is not None:
+            return "endpoint", {
+                "target": self._filled("endpoint.name", keys.endpoint.name),
+                "operation": keys.endpoint.operation,
+                "stream": keys.endpoint.stream,
+            }
+        if keys.http is not None:
+            url = self._filled("http.url", keys.http.url)
+            if not url.startswith("http://"):
+                raise self._wrong("http.url", url, "an address that begins with http://")
+            return "http", {
+                "target": url,
+                "operation": keys.http.method,
+                "stream": keys.http.stream,
+                "headers": tuple(keys.http.headers.items()),
+            }
+        if keys.grpc is not None:
+            return "grpc", self._grpc(keys.grpc)
+        if keys.model is not None:
+            return "model", {"target": keys.model.folder}
+        if keys.python is not None:
+            return "python", {"target": keys.python.function}
+        return "value", {}
+
+    def _grpc(self, keys: GrpcKeys) -> dict[str, Any]:
+        target, method = self._filled("grpc.target", keys.target), keys.method.lstrip("/")
+        if method.count("/") != 1:
+            raise self._wrong("grpc.method", method, "package.Service/Method")
+        if not keys.descriptors:
+            allowed = "a file of protoc's --descriptor_set_out"
+            raise self._wrong("grpc.descriptors", None, allowed)
+        return {"target": target, "operation": method, "descriptors": keys.descriptors}
+
+    def _when(self) -> Condition | None:
+        keys = self._keys.when
+        if keys is None:
+            return None
+        if not keys.value.names:
+            raise self._wrong("when.value", None, "a reference, such as $request.encoder")
+        if "piece" in keys.value.names:
+            raise self._wrong("when.value", "$piece", "known before the step begins")
+        allowed = keys.allowed
+        return Condition(
+            value=keys.value, allowed=tuple(allowed) if isinstance(allowed, list) else (allowed,)
+        )
+
+    def _fallback(self) -> tuple[tuple[PipelineEvent, ...] | None, Any]:
+        """The events and the result that stand for an answer; None: the step must do."""
+        keys, name = self._keys.fallback, self._keys.name
+        if keys is None:
+            return None, None
+        if isinstance(keys, str):  # skip
+            return (_notice(name, ""),), None
+        if keys.data is not None and not keys.kind:
+            allowed = "beside `kind`: what sort of event it is"
+            raise self._wrong("fallback.data", keys.data, allowed)
+        # A constant event speaks for itself; without one the stream says what is missing.
+        events = [PipelineEvent(keys.kind, keys.data, advance=1)] if keys.kind else []
+        if keys.say or not events:
+            events.append(_notice(name, keys.say))
+        return tuple(events), keys.result
+
+    def _filled(self, key: str, text: str) -> str:
+        """With `${NAME}` from the model's environment."""
+        try:
+            return from_environment(text, self._environment)
+        except KeyError as error:
+            allowed = f"filled in: set {error.args[0]} in the model's Environment"
+            raise self._wrong(key, text, allowed) from None
+
+    def _wrong(self, key: str, value: object, allowed: str) -> CallerError:
+        return self._reader.wrong(f"{self._path}.{key}", value, allowed)
+
+
+def _rule(keys: RuleKeys) -> EmitRule:
+    place = keys.after if isinstance(keys.after, PlaceKeys) else PlaceKeys(step=keys.after)
+    return EmitRule(
+        kind=keys.kind,
+        data=keys.data or Template("$piece"),
+        many=keys.many,
+        after=place.step,
+        position=place.position,
+        count=keys.count,
     )
-    keys.done()
-    return FileStep(
-        spec=spec, way=way, inputs=inputs, when=when, emit=emit, emit_events=emit_events,
-        result=result, **about,
-    )  # fmt: skip
-
-
-def _way(keys: _Keys, environment: Mapping[str, str]) -> tuple[Way, dict[str, Any]]:
-    """How the step is carried out, and the fields that say more of it."""
-    given = [way for way in _WAYS if keys.has(way)]
-    if len(given) != 1:
-        raise keys.wrong("name", given or None, f"beside exactly one of {', '.join(_WAYS)}")
-    (way,) = given
-    if way == "value":
-        return way, {"inputs": keys.template("value")}
-    part = keys.part(way)
-    if part is None:
-        raise keys.wrong(way, None, "a mapping")
-    about: dict[str, Any]
-    if way == "endpoint":
-        about = {
-            "target": part.filled("name", environment),
-            "operation": part.choice("operation", OPERATIONS, default="invoke"),
-            "stream": part.flag("stream", default=False),
-        }
-    elif way == "http":
-        url = part.filled("url", environment)
-        if not url.startswith("http://"):
-            raise part.wrong("url", url, "an address that begins with http://")
-        about = {
-            "target": url,
-            "operation": part.choice("method", ("POST", "GET", "PUT"), default="POST"),
-            "stream": part.flag("stream", default=False),
-            "headers": tuple(part.text_map("headers").items()),
-        }
-    elif way == "grpc":
-        about = {
-            "target": part.filled("target", environment),
-            "operation": part.text("method", required=True).lstrip("/"),
-            "descriptors": part.path("descriptors"),
-        }
-        if about["operation"].count("/") != 1:
-            raise part.wrong("method", about["operation"], "package.Service/Method")
-        if not about["descriptors"]:
-            raise part.wrong("descriptors", None, "a file of protoc's --descriptor_set_out")
-    elif way == "model":
-        about = {"target": part.text("folder", required=True)}
-    else:
-        about = {"target": part.text("function", required=True)}
-    part.done()
-    return way, about
-
-
-def _when(keys: _Keys) -> Condition | None:
-    part = keys.part("when")
-    if part is None:
-        return None
-    if not part.has("is"):
-        raise part.wrong("is", None, "a value, or a list of values of which one must be met")
-    value, allowed = part.template("value"), part.anything("is")
-    if not value.names:
-        raise part.wrong("value", None, "a reference, such as $request.encoder")
-    if "piece" in value.names:
-        raise part.wrong("value", "$piece", "known before the step begins")
-    part.done()
-    return Condition(
-        value=value, allowed=tuple(allowed) if isinstance(allowed, list) else (allowed,)
-    )
-
-
-def _emit(keys: _Keys) -> tuple[bool, tuple[EmitRule, ...]]:
-    """Rules, or the word `events`."""
-    if keys.has("emit") and keys._left["emit"] == "events":
-        keys.anything("emit")
-        return True, ()
-    return False, tuple(_rule(part) for part in keys.parts("emit"))
-
-
-def _rule(part: _Keys) -> EmitRule:
-    kind = _kind(part, required=True)
-    after, position = "", None
-    if part.has("after") and isinstance(part._left["after"], str):
-        after = part.text("after")
-    else:
-        place = part.part("after")
-        if place is not None:
-            after = place.text("step", required=True)
-            position = place.template("position") if place.has("position") else None
-            place.done()
-    rule = EmitRule(
-        kind=kind,
-        data=part.template("data", "$piece"),
-        many=part.template("for") if part.has("for") else None,
-        after=after,
-        position=position,
-        count=part.choice("count", COUNTS, default="events"),
-    )
-    part.done()
-    return rule
-
-
-def _kind(part: _Keys, *, required: bool, default: str = "") -> str:
-    kind = part.text("kind", default, required=required)
-    if kind and (not _KIND.fullmatch(kind) or kind in _RESERVED_KINDS):
-        raise part.wrong("kind", kind, "lower case letters, digits, - and _; not done or error")
-    return kind
-
-
-def _fallback(keys: _Keys, name: str) -> tuple[tuple[PipelineEvent, ...] | None, Any]:
-    """The events and the result that stand for an answer; None: the step must do."""
-    if keys.has("fallback") and keys._left["fallback"] == "skip":
-        keys.anything("fallback")
-        return (_notice(name, ""),), None
-    part = keys.part("fallback")
-    if part is None:
-        return None, None
-    say, kind = part.text("say"), _kind(part, required=False)
-    result = part.anything("result")
-    data = part.anything("data")
-    if data is not None and not kind:
-        raise part.wrong("data", data, "beside `kind`: what sort of event it is")
-    part.done()
-    # A constant event speaks for itself; without one the stream says what is missing.
-    events = [PipelineEvent(kind, data, advance=1)] if kind else []
-    if say or not events:
-        events.append(_notice(name, say))
-    return tuple(events), result
 
 
 def _notice(step: str, say: str) -> PipelineEvent:
@@ -362,13 +431,10 @@ def _with_result(step: FileStep, wanted: bool) -> FileStep:
     return replace(step, result_wanted=wanted)
 
 
-def _check_anchors(steps: list[FileStep], where: str) -> None:
+def _check_anchors(steps: list[FileStep], reader: Reader) -> None:
     names = [step.spec.name for step in steps]
     for at, step in enumerate(steps):
         for number, rule in enumerate(step.emit):
             if rule.after and (rule.after not in names or rule.after == step.spec.name):
-                raise CallerError(
-                    "model-yaml-invalid",
-                    f"{where}: steps[{at}].emit[{number}].after is {rule.after!r}",
-                    hint=f"It must be another step: {', '.join(names)}.",
-                )
+                path = f"steps[{at}].emit[{number}].after"
+                raise reader.wrong(path, rule.after, f"another step: {', '.join(names)}")
