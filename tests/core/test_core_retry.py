@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.core.blame.poison_requests import FRESH, Past
 from penstock.core.request.retry import (
-    FRESH,
     HELD_MAX,
-    Past,
     RetryStep,
-    blamed,
     next_retry,
     when_held,
     when_picked,
@@ -33,31 +31,11 @@ TIMELINES: dict[str, list[tuple[str, RetryStep]]] = {
         ("worker-died", ROUTE),
         ("worker-died", DIED_TWICE),
     ],
-    "one of a batch, then by itself: it is the one": [
-        ("worker-died-in-company", ROUTE),
-        ("worker-died", DIED_TWICE),
-    ],
-    "by itself, then in company: a second death is enough": [
-        ("worker-died", ROUTE),
-        ("worker-died-in-company", DIED_TWICE),
-    ],
-    "always in company, never the only suspect: four are enough": [
-        ("worker-died-in-company", ROUTE),
-        ("worker-died-in-company", ROUTE),
-        ("worker-died-in-company", ROUTE),
-        ("worker-died-in-company", DIED_TWICE),
-    ],
     "instances that are killed say nothing of it, but four are too many": [
         ("connection-lost", ROUTE),
         ("connection-lost", ROUTE),
         ("connection-lost", ROUTE),
         ("connection-lost", LOST),
-    ],
-    "an instance was lost in between": [
-        ("worker-died", ROUTE),
-        ("connection-lost", ROUTE),
-        ("copy-lost", ROUTE),
-        ("worker-died", DIED_TWICE),
     ],
     "what had not begun is not counted": [
         (reason, ROUTE)
@@ -77,48 +55,6 @@ def test_what_becomes_of_a_request_that_came_back(story: str) -> None:
         past = past.after(reason)
         steps.append(when_returned(past))
     assert steps == [step for _, step in TIMELINES[story]]
-
-
-def test_a_request_whose_worker_died_is_computed_alone_from_then_on() -> None:
-    assert not FRESH.alone
-    assert not FRESH.after("connection-lost").after("draining").alone
-    for reason in ("worker-died", "worker-died-in-company"):
-        assert FRESH.after(reason).alone
-        assert FRESH.after(reason).after("copy-lost").alone
-
-
-def test_a_death_is_laid_at_a_request_that_was_there_alone_or_the_only_suspect() -> None:
-    assert blamed(0) == "worker-died"
-    assert blamed(7) == "worker-died-in-company"
-    assert blamed(7, alone=True) == "worker-died"
-
-
-#: Who is poison, of a batch of eight; the rule must find them and nobody else.
-@pytest.mark.parametrize("poison", [{0}, {7}, {2, 3}, set(range(8)), set()])
-def test_of_a_poisoned_batch_only_the_poison_fails(poison: set[int]) -> None:
-    """Plays a copy of two workers: each takes what is sent as one batch, or alone."""
-    deaths = 0
-    past = {request: FRESH for request in range(8)}
-    waiting = [list(range(8))]
-    ends: dict[int, str] = {}
-    while waiting:
-        batch = waiting.pop(0)
-        if not poison & set(batch):
-            ends |= dict.fromkeys(batch, "answered")
-            continue
-        deaths += 1
-        for request in batch:
-            past[request] = past[request].after(blamed(len(batch) - 1))
-            step = when_returned(past[request])
-            if step == ROUTE:
-                assert past[request].alone
-                waiting.append([request])
-            else:
-                ends[request] = step.reason
-    assert ends == {
-        request: "worker-died-twice" if request in poison else "answered" for request in range(8)
-    }
-    assert deaths == (1 + len(poison) if poison else 0)
 
 
 def test_an_answer_that_has_begun_cannot_be_begun_again() -> None:

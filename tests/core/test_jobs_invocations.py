@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.core.blame.poison_requests import Past
 from penstock.core.jobs.asynchronous_actions import bodies_at_once
 from penstock.core.jobs.invocations import InvocationStep, Tries, when_failed, when_returned_to_job
-from penstock.core.request.retry import Past
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
 FRESH = Tries()
@@ -32,15 +32,6 @@ def test_a_body_whose_worker_died_is_computed_alone_and_refused_at_the_second_de
     assert step == InvocationStep("again", "worker-died", Tries(Past(deaths=1)))
     assert step.tries.alone
     assert when_returned_to_job(step.tries, "worker-died", wait_s_max=600).do == "refuse"
-
-
-def test_company_may_die_oftener_before_it_is_blamed() -> None:
-    tries = FRESH
-    for _ in range(3):
-        step = when_returned_to_job(tries, "worker-died-in-company", wait_s_max=600)
-        assert step.do == "again"
-        tries = step.tries
-    assert when_returned_to_job(tries, "worker-died-in-company", wait_s_max=600).do == "refuse"
 
 
 def test_a_part_of_a_body_that_died_is_blamed_for_the_next_death() -> None:

@@ -21,8 +21,8 @@ import orjson
 from penstock.config import LimitConfig
 from penstock.core.batching.batcher import Action, RunBatch
 from penstock.core.batching.generation_steps import EngineModel
+from penstock.core.blame.poison_requests import reason_of_death
 from penstock.core.request.admission import Admission, Refusal
-from penstock.core.request.retry import blamed
 from penstock.core.routing import EndpointRouter, NoRoute, Routed
 from penstock.errors import ModelError, PenstockError
 from penstock.gateway.dispatch.deadlines import Deadlines
@@ -450,7 +450,7 @@ class GeneratingLink:
             broken = frames.Reply(424, 1, 0, 0, 0, 0, 0, b"", error)
             self._events.on_error(self._pending.pop(number), broken)
         for number in not_begun:
-            reason = blamed(len(begun) + len(not_begun) - 1)
+            reason = reason_of_death(len(begun) + len(not_begun) - 1)
             self._events.on_returned(self._pending.pop(number), reason)
         self._tell("copy-lost")
 

@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from penstock.control.instances.instance_client import InstanceClient
-from penstock.core.request.retry import FRESH
+from penstock.core.blame.poison_requests import FRESH
 from penstock.errors import CallerError, NotNowError
 from penstock.fleet.identity import contexts, dial
 from penstock.fleet.identity.authority import Authority, key_and_request

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.gateway_fakes import Recording
 from tests.gateway.virtual_network import VirtualLoop, run_virtual
 
-from penstock.core.request.retry import FRESH, WORKER_DIED
+from penstock.core.blame.poison_requests import FRESH, WORKER_DIED
 from penstock.errors import NotNowError
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.gateway.dispatch.link import (

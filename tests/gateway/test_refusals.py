@@ -7,7 +7,7 @@ import pytest
 from tests.gateway.gateway_fakes import reply
 
 from penstock.config import LimitConfig
-from penstock.core.request import retry
+from penstock.core.blame.poison_requests import FRESH, died_of_it
 from penstock.core.request.admission import Refusal
 from penstock.core.routing import NoRoute
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
@@ -28,7 +28,7 @@ def told(error: PenstockError) -> tuple[type[PenstockError], str, int, float | N
         (refusals.deadline_passed("e"), (NotNowError, "deadline-passed", 503, None)),
         (refusals.stopping(), (NotNowError, "stopping", 503, 1.0)),
         (refusals.memory_full(), (NotNowError, "bodies-too-many", 503, 1.0)),
-        (retry.died_of_it(retry.FRESH), (ModelError, "model-worker-died", 424, None)),
+        (died_of_it(FRESH), (ModelError, "model-worker-died", 424, None)),
         (refusals.given_up("e", "why", 2), (NotNowError, "copies-lost", 503, 1.0)),
         (refusals.no_capacity_in_time("e", "c"), (NotNowError, "no-capacity-in-time", 503, 1.0)),
         (

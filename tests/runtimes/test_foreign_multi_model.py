@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from penstock.artifacts.description.description import ModelDescription
-from penstock.core.request.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
+from penstock.core.blame.poison_requests import WORKER_DIED, WORKER_DIED_IN_COMPANY
 from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import NOT_BEGUN, LoadContext, Payload, PayloadReply, Returned
 from penstock.runtimes.foreign.models_api import ForeignModels, ListedModel

@@ -76,6 +76,11 @@ _PLACEMENT = (
     "core/test_core_placement_search.py",
     "core/test_core_instance_room.py",
 )
+_BLAME = (
+    "core/blame/test_blame_crash_loop.py",
+    "core/blame/test_blame_crashed_instances.py",
+    "core/blame/test_blame_poison_requests.py",
+)
 _BATCHING = ("core/test_core_batching.py", "core/test_core_batching_properties.py")
 _RESIDENCY = tuple(
     f"core/residency/test_residency_{name}.py"
@@ -114,6 +119,11 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/backoff.py": ("core/test_core_backoff.py",),
     "core/batching/spec.py": _BATCHING,
     "core/batching/batcher.py": (*_BATCHING, "core/test_core_service_level.py"),
+    "core/blame/bisection.py": ("core/blame/test_blame_bisection.py",),
+    "core/blame/crash_loop.py": ("core/blame/test_blame_crash_loop.py",),
+    "core/blame/crashed_instances.py": ("core/blame/test_blame_crashed_instances.py",),
+    "core/blame/death_limits.py": _BLAME,
+    "core/blame/poison_requests.py": ("core/blame/test_blame_poison_requests.py",),
     "core/request/body_budget.py": (
         "core/test_core_body_budget.py",
         "core/test_core_connections.py",
@@ -168,13 +178,11 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/test_jobs_invocations.py",
         "core/test_jobs_notifying.py",
     ),
-    "core/jobs/bisect.py": ("core/test_jobs_bisect.py",),
     "core/jobs/capacity.py": ("core/jobs/test_jobs_capacity.py",),
     "core/jobs/container.py": (
         "core/jobs/test_jobs_container.py",
         "core/jobs/test_jobs_options.py",
     ),
-    "core/jobs/crashes.py": ("core/jobs/test_jobs_crashes.py",),
     "core/jobs/invocations.py": ("core/test_jobs_invocations.py",),
     "core/jobs/job.py": (
         "core/jobs/test_jobs_job.py",
@@ -221,7 +229,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/residency/account.py": ("core/residency/test_residency_account.py", *_RESIDENCY),
     "core/residency/actions.py": _RESIDENCY,
     "core/residency/contest.py": ("core/residency/test_residency_contest.py", *_RESIDENCY),
-    "core/residency/culprits.py": ("core/residency/test_residency_culprits.py",),
     "core/residency/evictor.py": _RESIDENCY,
     "core/residency/explain.py": _RESIDENCY,
     "core/residency/history.py": ("core/residency/test_residency_history.py", *_RESIDENCY),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from penstock.core.residency.culprits import is_crash
+from penstock.core.blame.crashed_instances import is_crash
 from penstock.errors import ModelError, PenstockError, from_dict
 
 _WORDS_CHARS_MAX = 2000

@@ -174,7 +174,7 @@ class PayloadReply:
 class Returned(NamedTuple):
     """Instead of an answer: the request was not computed to its end and may go to another copy."""
 
-    reason: str  #: of the RETURNED frame; `core.retry` names those that count against the request
+    reason: str  #: of the RETURNED frame; see `core.blame.poison_requests`
 
 
 #: In the place of an answer: the request had not begun when its worker was lost.

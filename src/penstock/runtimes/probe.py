@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from penstock.artifacts.description.description import ModelDescription
-from penstock.core.residency.culprits import is_crash
+from penstock.core.blame.crashed_instances import is_crash
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.environment import for_models
 from penstock.runtimes.graph_key import graph_key

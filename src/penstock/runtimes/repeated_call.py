@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from penstock.core.blame.poison_requests import FRESH, died_of_it
 from penstock.core.request.nested_calls import when_returned
-from penstock.core.request.retry import FRESH, RETRY_S, died_of_it
+from penstock.core.request.retry import RETRY_S
 from penstock.errors import PenstockError
 from penstock.runtimes.base import Asking, Pending, Returned
 

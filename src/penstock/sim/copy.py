@@ -9,7 +9,7 @@ from heapq import heappush
 from typing import Protocol
 
 from penstock.core.batching.batcher import Action, Batcher, RunBatch
-from penstock.core.request import retry
+from penstock.core.blame.poison_requests import reason_of_death
 from penstock.core.routing.rebalance import evenly
 from penstock.sim.events import BATCHER_TIMER, LANE_DONE, Event
 from penstock.sim.outcome import RunOutcome
@@ -212,10 +212,10 @@ class TwinCopy:
             if running is not None:
                 self._outcome.busy_s += now - running[1]
         for numbers in ran[:-1]:
-            self._gateway.returned(numbers, retry.blamed(len(numbers) - 1), now)
+            self._gateway.returned(numbers, reason_of_death(len(numbers) - 1), now)
         self._gateway.returned(queued, "copy-lost", now)
         self._gateway.copy_lost(self._number)
-        self._gateway.returned(ran[-1], retry.blamed(len(ran[-1]) - 1), now)
+        self._gateway.returned(ran[-1], reason_of_death(len(ran[-1]) - 1), now)
 
     def come_back(self, now: float) -> None:
         """New workers are ready."""

@@ -11,6 +11,7 @@ import random
 from heapq import heapify, heappop, heappush
 
 from penstock.config import LimitConfig
+from penstock.core.blame.poison_requests import CONNECTION_LOST, FRESH, INSTANCE_SILENT
 from penstock.core.request import holding, retry
 from penstock.core.request.admission import Admission, Refusal
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
@@ -53,7 +54,7 @@ class SimulatedRequest:
         self.deadline = deadline
         self.variant = variant  #: that took it, or that it asks for while it waits
         self.copy: CopyState | None = None  #: whose slot it holds
-        self.past = retry.FRESH
+        self.past = FRESH
         self.failures: tuple[int, ...] = ()  #: copies that gave it back
         self.met = False  #: a copy has had it
         self.streams = False  #: a part of its answer has come
@@ -342,7 +343,7 @@ class TwinGateway:
             if request.streams:
                 self._give_up(request, "copy: stream-broken", now)
             else:
-                request.past = request.past.after(retry.CONNECTION_LOST)
+                request.past = request.past.after(CONNECTION_LOST)
                 self._take_back(request, now)
 
     def _on(self, copy: int) -> list[SimulatedRequest]:
@@ -359,7 +360,7 @@ class TwinGateway:
         for request in self._on(state.copy):
             if not request.streams:
                 self.copies[state.copy].cancel(request.number, now)
-                request.past = request.past.after(retry.INSTANCE_SILENT)
+                request.past = request.past.after(INSTANCE_SILENT)
                 self._take_back(request, now)
 
     def _given_back(self, numbers: list[int], now: float) -> None:

@@ -11,7 +11,7 @@ import random
 from heapq import heappush
 
 from penstock.core.batching.generation_steps import EngineModel
-from penstock.core.request import retry
+from penstock.core.blame.poison_requests import reason_of_death
 from penstock.sim.copy import Reports
 from penstock.sim.events import LANE_DONE, Event
 from penstock.sim.outcome import RunOutcome
@@ -108,7 +108,7 @@ class TwinGenerationCopy:
         begun, not_begun = self._engine.die()
         for number in begun:
             self._gateway.broken(number, now)
-        reason = retry.blamed(len(begun) + len(not_begun) - 1)
+        reason = reason_of_death(len(begun) + len(not_begun) - 1)
         self._gateway.returned(tuple(not_begun), reason, now)
         self._gateway.copy_lost(self._number)
 

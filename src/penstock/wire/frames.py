@@ -25,8 +25,9 @@ From an instance
     END             payload as REPLY with an empty body: the end of a streamed answer
     ERROR           payload as REPLY, body = JSON of `PenstockError.to_dict()`. Last of its id.
     RETURNED        payload = reason (utf-8): not answered, nothing computed that the client could
-                    have seen; the gateway may send it to another copy. `core.retry` names the
-                    reasons that count against the request. Last of its id.
+                    have seen; the gateway may send it to another copy.
+                    `core.blame.poison_requests` names the reasons that count against the request.
+                    Last of its id.
     CONTROL_REPLY   payload = JSON {"ok": true, ...} or {"error": {...}}
     COUNTS          id 0, payload = pairs of copy u32 and count u32: what these copies have in
                     flight for other connections than this one, where that has changed. Only to

@@ -4,11 +4,11 @@ One exchange at a time; the connection is kept for the next one (`http_pool` kee
 is given on as it comes, and reading stops while whoever reads it can't take more. Nothing here
 knows what is asked, or what to do when a server is gone.
 
-Parsing is httptools', as on the other side (`gateway/http/connection.py`): llhttp in its strict mode, which
-refuses what two readers could frame in two ways (Content-Length beside Transfer-Encoding or said
-twice, bare line feeds, folded lines, bad chunk sizes). Added here: a bound on heads, trailers and
-bodies; no transfer coding but `chunked`; and a connection on which anything comes that was not
-asked for is never used again (RFC 9112, 6 and 9.2).
+Parsing is httptools', as on the other side (`gateway/http/connection.py`): llhttp in its strict
+mode, which refuses what two readers could frame in two ways (Content-Length beside
+Transfer-Encoding or said twice, bare line feeds, folded lines, bad chunk sizes). Added here: a
+bound on heads, trailers and bodies; no transfer coding but `chunked`; and a connection on which
+anything comes that was not asked for is never used again (RFC 9112, 6 and 9.2).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.core.jobs.crashes import CrashCase
+from penstock.core.blame.crashed_instances import CrashCase
 from penstock.core.jobs.job import TransformJob
 from penstock.core.jobs.job_actions import (
     AWAY,
@@ -274,36 +274,36 @@ def given_up(job: Job, *at_work: tuple[int, ...]) -> list[Any]:
 
 def test_suspects_who_pass_and_yet_were_there_every_time_are_given_up() -> None:
     """Each is innocent by itself: it takes two of them."""
-    job = Job(1, policy=JobPolicy(refused_max=None, crashes_max=4))
+    job = Job(1, policy=JobPolicy(refused_max=None))
     job.begin()
     job.copies(1)
-    why = "a: bytes 0 to 100: 4 instances ended while they had it: signal 8"
-    actions = given_up(job, (4, 5), (3, 4, 5), (4, 5, 6), (4, 5, 7))
+    why = "a: bytes 0 to 100: 5 instances ended while they had it: signal 8"
+    actions = given_up(job, (4, 5), (3, 4, 5), (4, 5, 6), (4, 5, 7), (4, 5, 8))
     assert actions[0] == FailObject(0, why, "span-crashes")
 
 
 def test_kills_by_chance_are_put_up_with_for_longer() -> None:
     """At no record do they meet; a machine that is failing is no good for ever."""
-    job = Job(1, policy=JobPolicy(refused_max=None, crashes_max=2, crash_tries_max=6))
+    job = Job(1, policy=JobPolicy(refused_max=None))
     job.begin()
     job.copies(1)
-    why = "a: bytes 0 to 100: 6 instances ended while they had it: signal 8"
-    actions = given_up(job, (1, 2), (3, 4), (5, 6), (7, 8), (9, 10), (11, 12))
+    why = "a: bytes 0 to 100: 16 instances ended while they had it: signal 8"
+    actions = given_up(job, *[(at, at + 1) for at in range(0, 32, 2)])
     assert actions[0] == FailObject(0, why, "span-crashes")
 
 
 def test_a_search_makes_no_pause_until_it_has_taken_many_instances() -> None:
-    job = Job(1, policy=JobPolicy(search_tries=3))
+    job = Job(1)
     job.begin()
     job.copies(1)
     now, pauses = 0.0, []
-    for at_work in (None, (1, 2, 3), (1,), (2,), (3,), (1,)):
+    for at_work in (None, (1, 2, 3), (1,), (2,), (3,), (1,), (2,), (3,), (1,)):
         job.not_done(0, 0, NotDone(CRASH, "x", at_work), now=now)
         due = job.machine.next_deadline()
         pauses.append(0.0 if due is None else due - now)
         now += pauses[-1]
         job.timer(now)
-    assert pauses == [0.5, 0.0, 0.0, 0.5, 1.0, 2.0]
+    assert pauses == [0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 1.0, 2.0]
 
 
 def test_what_was_found_out_of_a_span_outlives_the_server() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.jobs.crashes import CrashCase
+from penstock.core.blame.crashed_instances import CrashCase
 from penstock.core.jobs.job import TransformJob
 from penstock.core.jobs.job_actions import (
     AWAY,

@@ -375,7 +375,7 @@ def test_a_model_that_ran_as_long_as_a_quarantine_lasts_begins_a_new_row() -> No
 
 
 def test_a_death_while_it_loads_is_tried_again_for_those_who_wait() -> None:
-    host = Host(crashes_max=3)
+    host = Host()
     host.request("a", 0.0)
     host.prepared("a", 10, 0.0)
     assert host.crashed("a", 1.0, "SIGKILL") == [Prepare("a", "first-call")]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pool_harness import PATIENCE_S, Pool, ask, model, pool, start, until
 
-from penstock.core.request.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
+from penstock.core.blame.poison_requests import WORKER_DIED, WORKER_DIED_IN_COMPANY
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.base import NOT_BEGUN, PayloadReply, Returned
 from penstock.runtimes.workers.memory import own_bytes

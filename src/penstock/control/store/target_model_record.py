@@ -1,7 +1,7 @@
 """What outlives the hosts of target models: pins, and which models ended the instances they ran in.
 
 Hosts come and go with their instances; each new one is told here what the others knew. Pins and
-crashes are in the database; who is to blame for crashes is `core/residency/culprits.py`'s to say.
+crashes are in the database; who is to blame is `core/blame/crashed_instances.py`'s to say.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from typing import Any, Final
 from penstock.clock import Clock
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
-from penstock.core.residency.culprits import IN_EVERY_CRASH, Crash, Culprit, CulpritSpec, culprits
+from penstock.core.blame.crashed_instances import (
+    IN_EVERY_CRASH,
+    BlamedModel,
+    Crash,
+    blamed_models,
+)
 from penstock.wire.work_note import NotedModel, at_work
 
 _LOG = logging.getLogger(__name__)
@@ -27,12 +32,9 @@ _NOTE_BYTES_MAX: Final = 64 * 2**20
 class TargetModelRecord:
     """Of all endpoints of one server."""
 
-    def __init__(
-        self, database: StoreThread, clock: Clock, spec: CulpritSpec | None = None
-    ) -> None:
+    def __init__(self, database: StoreThread, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._spec = spec or CulpritSpec()
         #: Whoever writes a pin or tells a host of pins holds it until hosts have heard of them:
         #: else one could be told last what was written first.
         self.telling = asyncio.Lock()
@@ -65,7 +67,7 @@ class TargetModelRecord:
                 "seconds": one.until - now,
                 "message": _story(one),
             }
-            for one in culprits(crashes, self._spec, now=now)
+            for one in blamed_models(crashes, now=now)
         ]
 
 
@@ -84,8 +86,8 @@ def take_notes(work_dir: Path, instance_id: str) -> list[NotedModel]:
     return found
 
 
-def _story(culprit: Culprit) -> str:
-    times = f"{culprit.crashes} times"
-    if culprit.reason == IN_EVERY_CRASH:
+def _story(blamed: BlamedModel) -> str:
+    times = f"{blamed.crashes} times"
+    if blamed.reason == IN_EVERY_CRASH:
         return f"its instance crashed {times}, and it was loading or computing every time"
     return f"its instance crashed {times} while it alone was loading or computing"

@@ -41,6 +41,7 @@ import heapq
 from collections.abc import Iterable
 from typing import Any, Final
 
+from penstock.core.blame.death_limits import ASYNC_LOSSES_MAX
 from penstock.core.jobs.asynchronous_actions import (
     Accepted,
     Action,
@@ -293,7 +294,7 @@ class AsyncQueue:
 
     def _final(self, family: str, code: str, losses: int) -> str:
         """The reason for which it is not tried again; empty: it is. `losses`: before this one."""
-        last = losses + 1 >= self._spec.losses_max
+        last = losses + 1 >= ASYNC_LOSSES_MAX
         if family == "model":
             return "model-failed" if last or code != DIED_CODE else ""
         if code in LATE_CODES:

@@ -24,8 +24,6 @@ class QueueSpec:
     #: Requests that are looked at: enough for the copies of an endpoint, and few enough that the
     #: longest queue takes some hundred kilobytes.
     window_max: int = 512
-    #: Each loss is itself several tries of the gateway's; of a suspect, one.
-    losses_max: int = 3
     #: A small model is loaded in about the first; what was unreachable for long is looked at about
     #: once a minute.
     retry: Backoff = Backoff(1.0, 60.0)

@@ -5,20 +5,14 @@ that says nothing of the body, as the copy starts anew or is full, is made again
 up. A container's own failures (5xx, no answer in time) are tried again as often as the job says,
 not counting a try that was late in company: the body is computed alone first. What the model's code
 says of the body is final. A worker that died is judged by the rule of online requests
-(`core.retry`): the body is computed alone, and refused if a worker dies of it again.
+(`core.blame`): the body is computed alone, and refused if a worker dies of it again.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from penstock.core.request.retry import (
-    FRESH,
-    WORKER_DIED,
-    WORKER_DIED_IN_COMPANY,
-    Past,
-    when_returned,
-)
+from penstock.core.blame.poison_requests import DEATHS, FRESH, Past
 from penstock.errors import ModelError, NotNowError, PenstockError
 
 #: Of a copy that will take no body any more.
@@ -37,9 +31,8 @@ class Tries(NamedTuple):
     past: Past = FRESH
     failures: int = 0  #: of the container
     waited_s: float = 0.0  #: without having begun, since it last began
-    apart: bool = (
-        False  #: it was not answered in time, and may have shared a batch with the culprit
-    )
+    #: It was not answered in time, and may have shared a batch with the one that is to blame.
+    apart: bool = False
 
     @property
     def alone(self) -> bool:
@@ -56,12 +49,10 @@ def when_returned_to_job(tries: Tries, reason: str, *, wait_s_max: float) -> Inv
     """The copy gave it back."""
     if reason in _GONE:
         return InvocationStep("give-up", reason, tries)
-    if reason not in (WORKER_DIED, WORKER_DIED_IN_COMPANY):
+    if reason not in DEATHS:
         return _later(tries, reason, wait_s_max)
-    past = tries.past.after(reason)
-    tries = Tries(past, tries.failures, apart=tries.apart)
-    do = "again" if when_returned(past).do == "route" else "refuse"
-    return InvocationStep(do, reason, tries)
+    tries = Tries(tries.past.after(reason), tries.failures, apart=tries.apart)
+    return InvocationStep("refuse" if tries.past.blamed else "again", reason, tries)
 
 
 def when_failed(

@@ -17,7 +17,7 @@ above 0 end the job at once.
 
 A span whose instance crashed is done again alone on its copy: if it was not the cause the next one
 is found out, and nobody is blamed for a neighbour. The records that did it are found and refused
-(`crashes.py`); after `crashes_max` deaths with something in common that none can be blamed for, or
+(`core/blame`); after `crashes_max` deaths with something in common that none can be blamed for, or
 `crash_tries_max` at all, its object has failed.
 
 A span or an output for which a disk or a store has to come back is tried again for a day
@@ -33,7 +33,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from penstock.core.jobs.crashes import CrashCase
+from penstock.core.blame.crashed_instances import CrashCase
+from penstock.core.blame.death_limits import SEARCH_TRIES
 from penstock.core.jobs.job_actions import (
     AWAY,
     COMPLETED,
@@ -342,7 +343,7 @@ class TransformJob:
             case = case.passed()
         self._cases[key] = case
         # A search goes on at once, for a while: who kills at random is to have time to stop.
-        count = case.tries - policy.search_tries if case.suspects else case.tries
+        count = case.tries - SEARCH_TRIES if case.suspects else case.tries
         self._again.append((now + self._policy.backoff.pause_s(count), span))
         return [KeepCase(*key, case, "instance-ended")]
 

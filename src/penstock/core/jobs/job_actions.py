@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.backoff import Backoff
-from penstock.core.jobs.crashes import CrashCase
+from penstock.core.blame.crashed_instances import CrashCase
+from penstock.core.blame.death_limits import SPAN_DEATHS_MAX, SPAN_TRIES_MAX
 from penstock.core.jobs.spec import Span
 
 COMPLETED: Final = "Completed"
@@ -29,9 +30,9 @@ class JobPolicy:
     refused_max: int | None = 0  #: records; None = any number
     spans_at_once: int = 2  #: on one copy: the next is read while one runs
     attempts_max: int = 8  #: of a span or an output that could not be done for a while
-    crashes_max: int = 5  #: of instances over one span, with something at work at each of them
-    crash_tries_max: int = 16  #: of instances over one span, for whatever reason
-    search_tries: int = 6  #: the first of these, which need no pause while suspects are run apart
+    #: Of instances over one span, with something at work at each of them.
+    crashes_max: int = SPAN_DEATHS_MAX
+    crash_tries_max: int = SPAN_TRIES_MAX  #: of instances over one span, for whatever reason
     backoff: Backoff = Backoff(0.5, 30.0)  #: before it is tried again
     stop_s_max: float = 30.0  #: for spans to end that need not be finished
 

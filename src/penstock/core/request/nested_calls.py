@@ -21,8 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from typing import Any, Final, NamedTuple
 
-from penstock.core.request import retry
-from penstock.core.request.retry import Past
+from penstock.core.blame.poison_requests import Past
 
 Lane = tuple[str, Hashable]  #: a model, and whatever tells its lanes apart
 
@@ -148,10 +147,10 @@ class CallStep(NamedTuple):
 
 
 def when_returned(past: Past, reason: str) -> CallStep:
-    """By the rule for requests of callers (`core.retry`): a call that ended a worker is made again,
+    """By the rule for requests of callers (`core.blame`): a call that ended a worker is made again,
     alone, and fails when another one dies of it. There is one copy of each model in an artifact, so
     one that is `gone` has no other to go to."""
     past = past.after(reason)
     if reason in _FINAL:
         return CallStep("gone", past)
-    return CallStep("again" if retry.when_returned(past).do == "route" else "fail", past)
+    return CallStep("fail" if past.blamed else "again", past)

@@ -1,21 +1,9 @@
 """What becomes of an accepted request that its copy gave back unanswered.
 
-A request may be what ends its worker, and must then not be sent from worker to worker; or it may
-have stood beside such a one, and must then not be judged with it. Three things that can befall a
-request are told apart and counted in its `Past`:
-
-* its worker died while it was computing this request, and no other (`worker-died`);
-* its worker died while it had this request and others (`worker-died-in-company`): it may have been
-  any of them. From then on the request is sent `alone`, so that the next death has one suspect;
-* its instance or the connection there was lost, or the copy answered nothing while others did
-  (`routing/outliers.py`), which says nothing of the request.
-
-A worker that died twice under a request is enough: the request is the model's failure. So one that
-ends workers ends two of them, and its mates of the first batch are answered, each by itself. Where
-a worker computes many requests at once, being alone means: the only suspect there. What was given
-back without having begun (the copy drains, restarts, is not there) is counted by nobody: held
-between two tries, it costs time, which its deadline bounds. What its copy was asked for, because
-another one has less to do (`routing/rebalance.py`), was no try at all.
+`blame/poison_requests.py` says whether the request ends its workers itself, and is then not sent to
+another one. What was given back without having begun (the copy drains, restarts, is not there) is
+counted by nobody: held between two tries, it costs time, which its deadline bounds. What its copy
+was asked for, because another one has less to do (`routing/rebalance.py`), was no try at all.
 
 A driver asks at three moments and carries out the step it is told; times and counts are arguments:
 
@@ -34,25 +22,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from penstock.core.blame.death_limits import REQUEST_LOSSES_MAX
+from penstock.core.blame.poison_requests import Past
 from penstock.core.routing.copies import NoRoute, Routed
-from penstock.errors import ModelError
 
-#: Reasons of a RETURNED frame that count. All others say that the request had not begun.
-WORKER_DIED: Final = "worker-died"
-WORKER_DIED_IN_COMPANY: Final = "worker-died-in-company"
-#: It waited in the queue of a copy that was asked for it.
+#: Reason of a return: it waited in the queue of a copy that was asked for it.
 REBALANCED: Final = "rebalanced"
-#: What a gateway says where the connection to the instance was lost.
-CONNECTION_LOST: Final = "connection-lost"
-#: ... and where it takes a request back from a copy that is left out.
-INSTANCE_SILENT: Final = "instance-silent"
 
-#: A worker that dies once may have died of anything; twice under one request is the request.
-DEATHS_MAX: Final = 2
-#: Deaths in changing company, where the request was never the only suspect.
-COMPANY_DEATHS_MAX: Final = 4
-#: Instances lost in a row: a machine that is failing takes no more of them.
-LOSSES_MAX: Final = 4
 #: Held requests; each has a body in memory.
 HELD_MAX: Final = 8192
 #: A worker takes about a second to start: some twenty looks at most, each over in a millisecond.
@@ -65,40 +41,6 @@ class RetryStep(NamedTuple):
     do: str  #: route | send | hold | route-any-copy | route-any-variant | give-up | fail
     reason: str
     releases: bool = False  #: the slot that the router has just reserved is not used
-
-
-class Past(NamedTuple):
-    """What a request has been through, as far as it counts."""
-
-    deaths: int = 0  #: workers that died while they computed it and nothing else
-    company_deaths: int = 0  #: workers that died while they had it and others
-    losses: int = 0  #: instances that were lost with it
-
-    def after(self, reason: str) -> Past:
-        """With one more return."""
-        if reason == WORKER_DIED:
-            return self._replace(deaths=self.deaths + 1)
-        if reason == WORKER_DIED_IN_COMPANY:
-            return self._replace(company_deaths=self.company_deaths + 1)
-        if reason in (CONNECTION_LOST, INSTANCE_SILENT):
-            return self._replace(losses=self.losses + 1)
-        return self
-
-    @property
-    def alone(self) -> bool:
-        """Whether it is sent to be computed alone: workers have died under it."""
-        return self.deaths + self.company_deaths > 0
-
-
-FRESH: Final = Past()
-
-
-def blamed(company: int, *, alone: bool = False) -> str:
-    """The reason for a request whose worker died while it had it and `company` others.
-
-    `alone`: it was sent to be computed alone, so it was the only suspect among them.
-    """
-    return WORKER_DIED if alone or not company else WORKER_DIED_IN_COMPANY
 
 
 _ROUTE = RetryStep("route", "returned")
@@ -120,20 +62,9 @@ def when_returned(past: Past, *, streamed: bool = False) -> RetryStep:
     """`past` with this return. Part of an answer that was `streamed` can't be taken back."""
     if streamed:
         return _FAIL_STREAM
-    suspected = past.deaths > 0 and past.deaths + past.company_deaths >= DEATHS_MAX
-    if suspected or past.company_deaths >= COMPANY_DEATHS_MAX:
+    if past.blamed:
         return _FAIL_DEATHS
-    return _GIVE_UP_LOSSES if past.losses >= LOSSES_MAX else _ROUTE
-
-
-def died_of_it(past: Past) -> ModelError:
-    """What the caller is told, who should not try again what ended a worker each time."""
-    return ModelError(
-        "model-worker-died",
-        f"The model's process ended on this request, {past.deaths + past.company_deaths} times.",
-        hint="Look into the endpoint's log.",
-        original_message="the model's process ended while it had this request",
-    )
+    return _GIVE_UP_LOSSES if past.losses >= REQUEST_LOSSES_MAX else _ROUTE
 
 
 def when_picked(

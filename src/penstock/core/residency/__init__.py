@@ -2,8 +2,7 @@
 
 `machine.py` is the machine that a driver feeds, `outcomes.py` its half that loads and failures
 drive; `actions.py` what it answers; `spec.py` what it is told. Behind it: `account.py` counts
-memory, `history.py` calls, `victims.py` chooses who goes. Beside it `culprits.py` says which models
-end the processes that host them.
+memory, `history.py` calls, `victims.py` chooses who goes.
 """
 
 from penstock.core.residency.actions import Action, Admit, Load, Prepare, RefuseParked, Unload

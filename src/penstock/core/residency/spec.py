@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.core.blame.death_limits import MODEL_DEATHS_MAX, QUARANTINE_S
 from penstock.errors import CallerError
 
 GDSF = "GDSF"
@@ -63,8 +64,9 @@ class ResidencySpec:
     residency_s_min: float | None = None
     failure_s: float = 5.0  #: a failed load is remembered so long, then twice as long each time
     failure_s_max: float = 300.0
-    crashes_max: int = 3  #: crashes in a row that end in quarantine
-    quarantine_s: float = 300.0  #: its length; a model that ran so long has a clean record again
+    crashes_max: int = MODEL_DEATHS_MAX  #: in a row, that end in quarantine
+    #: Its length; a model that ran so long has a clean record again.
+    quarantine_s: float = QUARANTINE_S
     prefetch: bool = True  #: load what is expected to be called, into room that is free
     waiting_max: int = 256  #: requests parked for one model
     models_max: int = 0  #: loaded at once; 0 = as many as memory holds

@@ -28,12 +28,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from penstock.core.backoff import Backoff
-
-#: Before a worker that died is started again, whether it is of one model or of several.
-WORKER_RESTART: Final = Backoff(0.1, 10.0)
+from penstock.core.blame.bisection import cut
+from penstock.core.blame.crash_loop import CrashLoop
+from penstock.core.blame.death_limits import LOOP_DEATHS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class SharingSpec:
     models_max: int = 32  #: in one worker
     #: Workers of one kind that lanes ask for: the cores. There are more where all are full.
     workers_max: int = 1
-    deaths_max: int = 5  #: of one model, in a row
+    deaths_max: int = LOOP_DEATHS_MAX  #: of one model, in a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ Action = StartWorker | LoadModel | UnloadModel | EndWorker | FailModel
 class _Model:
     kind: str
     lanes: int
-    deaths: int = 0  #: in a row
+    crash_loop: CrashLoop
 
 
 @dataclass(slots=True)
@@ -121,7 +120,8 @@ class WorkerSharing:
         `apart`: it was the suspect when a load before this one ended its worker.
         """
         assert model not in self._models
-        made = _Model(kind, min(max(lanes, 1), max(self._spec.workers_max, 1)))
+        crash_loop = CrashLoop(deaths_max=self._spec.deaths_max)
+        made = _Model(kind, min(max(lanes, 1), max(self._spec.workers_max, 1)), crash_loop)
         self._models[model] = made
         actions: list[Action] = []
         for lane in range(made.lanes):
@@ -153,8 +153,8 @@ class WorkerSharing:
     def served(self, model: int) -> None:
         """It answered a batch: its deaths before no longer count."""
         known = self._models.get(model)
-        if known is not None and known.deaths:
-            known.deaths = 0
+        if known is not None:
+            known.crash_loop.served()
 
     def died(self, number: int, *, suspect: int | None) -> list[Action]:
         """A worker ended by itself, or was ended because it hung. `suspect`: as the module says;
@@ -223,7 +223,11 @@ class WorkerSharing:
                 }
                 for number, each in self._workers.items()
             },
-            "deaths": {number: each.deaths for number, each in self._models.items() if each.deaths},
+            "deaths": {
+                number: each.crash_loop.deaths
+                for number, each in self._models.items()
+                if each.crash_loop.deaths
+            },
         }
 
     def check_invariants(self) -> None:
@@ -303,10 +307,8 @@ class WorkerSharing:
         """Into two workers, each with half of its models."""
         worker.search = worker.search or number
         worker.died_idle = False
-        seats = list(worker.models.items())
-        middle = (len(seats) + 1) // 2
-        self._again(worker, seats[:middle], reason, actions)
-        self._again(worker, seats[middle:], reason, actions)
+        for half in cut(list(worker.models.items()), 2):
+            self._again(worker, half, reason, actions)
 
     def _found(self, alone: _Worker) -> None:
         """What was looked for by splitting, if it was: the others' workers are open again."""
@@ -317,11 +319,10 @@ class WorkerSharing:
     def _blame(self, model: int, lane: int, reason: str, actions: list[Action]) -> None:
         """One more death is this model's: it is tried again apart, or has failed."""
         known = self._models[model]
-        known.deaths += 1
-        if known.deaths >= self._spec.deaths_max:
+        wait_s = known.crash_loop.died()
+        if wait_s is None:
             self._fail(model, "died-too-often", actions)
             return
-        wait_s = WORKER_RESTART.pause_s(known.deaths)
         number = self._start(known.kind, reason, actions, wait_s=wait_s, apart=True)
         self._seat(number, model, lane, reason, actions)
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.core.residency.culprits import is_crash
+from penstock.core.blame.crashed_instances import is_crash
 from penstock.fleet.base import InstanceExit, InstanceSpec
 from penstock.fleet.output_pipe import LOG_BYTES_MAX, append, put_aside
 from penstock.fleet.ray.cluster import CALL_FAILED, Cluster, is_dead, last_line

@@ -28,8 +28,9 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
+from penstock.core.blame.poison_requests import CONNECTION_LOST
 from penstock.core.deployment.deployment import EndpointRoutes
-from penstock.core.request.retry import CONNECTION_LOST, REBALANCED
+from penstock.core.request.retry import REBALANCED
 from penstock.core.routing import CopyState, NoRoute, Routed
 from penstock.core.routing.outliers import NO_ANSWER
 from penstock.errors import PenstockError

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.core.request.retry import FRESH
+from penstock.core.blame.poison_requests import FRESH, Past
 from penstock.errors import PenstockError
 from penstock.wire.frames import Reply
 
 if TYPE_CHECKING:
-    from penstock.core.request.retry import Past
     from penstock.core.routing import CopyState, Routed
     from penstock.gateway.dispatch.streaming import StreamSeen
 

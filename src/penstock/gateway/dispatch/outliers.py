@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from penstock.clock import Clock
-from penstock.core.request.retry import INSTANCE_SILENT
+from penstock.core.blame.poison_requests import INSTANCE_SILENT
 from penstock.core.routing import CopyState
 from penstock.core.routing.outliers import LOOK_EVERY_S, Action, Eject, InstanceLooks
 from penstock.gateway.dispatch.endpoint_table import Endpoint

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from penstock.clock import Clock
+from penstock.core.blame.poison_requests import died_of_it
 from penstock.core.request import retry
 from penstock.core.routing import NoRoute, Routed
 from penstock.errors import PenstockError
@@ -63,7 +64,7 @@ class Retries:
         if copy.copy not in invocation.copy_failures:
             invocation.copy_failures += (copy.copy,)
         if step.do == "fail":
-            self._fail(invocation, retry.died_of_it(past))
+            self._fail(invocation, died_of_it(past))
         elif step.do == "give-up":
             error = refusals.given_up(invocation.endpoint, reason, invocation.attempts)
             self._fail(invocation, error)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
-from penstock.core.request.retry import FRESH
+from penstock.core.blame.poison_requests import FRESH
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.invocation import NEW, Invocation, Responder
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from penstock.core.batching.batcher import RunBatch
-from penstock.core.request.retry import WORKER_DIED_IN_COMPANY, blamed
+from penstock.core.blame.poison_requests import WORKER_DIED_IN_COMPANY, reason_of_death
 from penstock.errors import ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.codecs.base import Decoded
@@ -141,7 +141,7 @@ class Batches(Work):
             self._runs[lane] = ahead
             ahead.started = now
         if results is None:
-            results = [Returned(blamed(len(run.items) - 1))] * len(run.items)
+            results = [Returned(reason_of_death(len(run.items) - 1))] * len(run.items)
         elif isinstance(results, BaseException):
             results = [results] * len(run.items)
         # The lane first: it runs the next batch while the answers of this one are written.
@@ -153,7 +153,7 @@ class Batches(Work):
             if type(result) is Returned:
                 reason = result.reason
                 if reason == WORKER_DIED_IN_COMPANY:
-                    reason = blamed(1, alone=request.alone)
+                    reason = reason_of_death(1, alone=request.alone)
                 self._copy.give_back(request, reason)
             elif isinstance(result, BaseException):
                 self._fail(request, replies.as_error(result, "running the model"), run, run_us)

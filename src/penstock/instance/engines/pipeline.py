@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.core.request.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
+from penstock.core.blame.poison_requests import DEATHS
 from penstock.errors import ModelError, PenstockError
 from penstock.instance.codecs.generation.calls import Event
 from penstock.instance.codecs.pipeline import decode
@@ -29,7 +29,7 @@ _GIVEN_BACK: Final = {
     **{
         reason: reason
         for reason in (
-            WORKER_DIED, WORKER_DIED_IN_COMPANY, "worker-lost", "copy-lost", "copy-failed",
+            *DEATHS, "worker-lost", "copy-lost", "copy-failed",
             "copy-closed", "another-is-tried-alone", "draining",
         )
     },

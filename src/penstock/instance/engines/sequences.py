@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from penstock.core.batching.batcher import RunBatch
-from penstock.core.request.retry import blamed
+from penstock.core.blame.poison_requests import reason_of_death
 from penstock.errors import CallerError, ModelError, PenstockError, from_dict
 from penstock.instance import replies
 from penstock.instance.codecs.generation.calls import (
@@ -232,7 +232,9 @@ class Sequences(Work):
 
     def _break_off(self, sequences: list[Sequence]) -> None:
         company = len(sequences) - 1
-        self._end_all(sequences, _broken(), lambda request: blamed(company, alone=request.alone))
+        self._end_all(
+            sequences, _broken(), lambda request: reason_of_death(company, alone=request.alone)
+        )
 
     def close(self) -> None:
         """Whoever is not answered is given back; an answer that has begun is broken off."""

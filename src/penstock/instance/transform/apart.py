@@ -1,7 +1,7 @@
 """Suspected records of a span, run part by part with nothing beside them, for what becomes of us.
 
 What they are answered is nobody's concern: the process is still there afterwards, or the note says
-which part was at work when it ended (`core/jobs/crashes.py`).
+which part was at work when it ended (`core/blame/crashed_instances.py`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextlib import closing, suppress
 from functools import partial
 from threading import Event
 
+from penstock.core.blame.poison_requests import DEATHS
 from penstock.core.jobs.windows import full_batches
-from penstock.core.request.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
 from penstock.errors import NotNowError, PenstockError
 from penstock.instance.copy import Copy
 from penstock.instance.engines.rows import RowsEngine, WindowRows
@@ -91,8 +91,7 @@ def through_copy(call: TransformCall, copy: Copy) -> RunInputs:
     async def run(inputs: list[bytes]) -> None:
         timeout_s = call.spec.invocation_timeout_s
         outcome = await ask(copy, meta, bodies.joined(inputs), alone=True, timeout_s=timeout_s)
-        died = (WORKER_DIED, WORKER_DIED_IN_COMPANY)
-        if isinstance(outcome, Returned) and outcome.reason not in died:
+        if isinstance(outcome, Returned) and outcome.reason not in DEATHS:
             raise NotNowError("transform-copy-lost", f"the copy takes no more: {outcome.reason}")
         if isinstance(outcome, NotNowError):
             raise outcome

@@ -1,8 +1,8 @@
 """A span through a copy's requests: models whose bodies only they can read.
 
 A few bodies are asked for at once, and written in the order of the input. A body that fails with
-several records in it is halved until the guilty records are alone (`core/jobs/bisect.py`); what a
-try that failed means is decided in `core/jobs/invocations.py`.
+several records in it is halved until the guilty records are alone (`core/blame/bisection.py`). What
+a try that failed means is decided in `core/jobs/invocations.py`.
 
 One request body to a copy, and its whole answer: streamed parts are put together.
 """
@@ -21,10 +21,10 @@ from typing import Final
 import orjson
 
 from penstock.cleanup import shielded
-from penstock.core.jobs.bisect import Bisection, RefuseRecord, RunPart
+from penstock.core.blame.bisection import Bisection, Refuse, RunPart
+from penstock.core.blame.poison_requests import SUSPECTED
 from penstock.core.jobs.invocations import RETRY_S, Tries, when_failed, when_returned_to_job
 from penstock.core.jobs.spec import SpanDone
-from penstock.core.request.retry import Past
 from penstock.errors import ModelError, NotNowError, PenstockError, from_dict
 from penstock.instance.copy import Copy
 from penstock.instance.request import ReplySink, Request
@@ -119,10 +119,6 @@ async def _in_time(copy: Copy, request: Request, call: BodyCall, timeout_s: floa
         hint="Raise InvocationsTimeoutInSeconds, or send less at once: MaxPayloadInMB, "
         "BatchStrategy SingleRecord.",
     )
-
-
-#: A part of a body that a worker died of: the next death is laid at its door.
-_SUSPECT = Tries(past=Past(company_deaths=1))
 
 
 class BodySpan:
@@ -223,12 +219,12 @@ class BodySpan:
             if error is None:
                 return
             halves = Bisection(range(len(group.inputs)))
-            tries = _SUSPECT if error.code == "model-worker-died" else Tries()
+            tries = Tries(past=SUSPECTED) if error.code == "model-worker-died" else Tries()
             actions = halves.begin()
             while actions:
                 part: RunPart | None = None
                 for action in actions:
-                    if isinstance(action, RefuseRecord):
+                    if isinstance(action, Refuse):
                         assert error is not None
                         group.refuse(action.item, error)
                     else:

@@ -23,7 +23,7 @@ from threading import Event, Lock, Semaphore, Thread
 from typing import Final, cast
 
 from penstock import scheduling
-from penstock.core.jobs.bisect import Action, Bisection, RefuseRecord, RunPart
+from penstock.core.blame.bisection import Action, Bisection, Refuse, RunPart
 from penstock.core.jobs.spec import SpanDone
 from penstock.core.jobs.windows import Windows, full_batches, windows_of
 from penstock.errors import CallerError, ModelError, PenstockError
@@ -238,7 +238,7 @@ class RowsSpan:
         """`error`: of the run that has just failed."""
         running = False
         for action in actions:
-            if isinstance(action, RefuseRecord):
+            if isinstance(action, Refuse):
                 assert error is not None
                 with self._lock:
                     window.refused.setdefault(window.rows.record_of(action.item), error)

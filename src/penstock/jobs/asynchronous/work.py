@@ -14,7 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from penstock.clock import Clock
 from penstock.control.store.store_thread import StoreThread
-from penstock.core.request.retry import Past
+from penstock.core.blame.poison_requests import SUSPECTED
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.awaited import AwaitedReply
 from penstock.gateway.dispatch.dispatcher import Dispatcher
@@ -36,8 +36,6 @@ _log = logging.getLogger(__name__)
 AGAIN_S: Final = 1.0  #: after the database could not be used
 #: Behind whatever else its copy has to do.
 PRIORITY_LAST: Final = 255
-#: One more death and its worker had no other suspect.
-_SUSPECT: Final = Past(company_deaths=1)
 #: Reading and writing wait for disks and networks, not for the processor.
 _THREADS: Final = 16
 #: Of the room for bodies, at most this part (one in so many) is of answers that can't be written.
@@ -127,7 +125,7 @@ class RequestWork:
             if model is not None:
                 invocation.affinity = Affinity(model=model)
             if suspect:
-                invocation.past = _SUSPECT
+                invocation.past = SUSPECTED
             invocation.stream = StreamSeen.taking(timeout_s)
             reply = await awaited.get(invocation)
             self._dispatcher.written(invocation)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.control.plane import ControlPlane
+from penstock.core.blame.crashed_instances import CrashCase
 from penstock.core.deployment.endpoint_state import STOPPING, SlotFailure
-from penstock.core.jobs.crashes import CrashCase
 from penstock.core.jobs.job_actions import CRASH, TAKEN, NotDone
 from penstock.core.jobs.spec import InputObject, Span, SpanDone
 from penstock.errors import PenstockError

@@ -18,7 +18,7 @@ from penstock.control.database.schema import (
 from penstock.control.store import paging, rows
 from penstock.control.store.records import TRANSFORM_JOB, ListQuery, Page
 from penstock.control.store.store import Store
-from penstock.core.jobs.crashes import CrashCase
+from penstock.core.blame.crashed_instances import CrashCase
 from penstock.core.jobs.spec import InputObject, SpanDone, TransformSpec
 from penstock.jobs.transform.records import (
     GOING,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.control.store.store_thread import StoreThread
-from penstock.core.jobs.crashes import CrashCase
+from penstock.core.blame.crashed_instances import CrashCase
 from penstock.core.jobs.job import TransformJob
 from penstock.core.jobs.job_actions import JobPolicy
 from penstock.core.jobs.shares import span_bytes_for

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from penstock.core.request.retry import blamed
+from penstock.core.blame.poison_requests import reason_of_death
 from penstock.errors import ModelError
 from penstock.runtimes.base import NOT_BEGUN, Payload, PayloadReply, Returned
 from penstock.runtimes.foreign.http import request_at, server_at
@@ -127,7 +127,9 @@ class Posting:
             self._under_way.end(run)
             if answer is None and not run.hung:
                 ours = self._server.closed or self._under_way.hung
-                self._give_back(run, NOT_BEGUN if ours else Returned(blamed(int(run.company))))
+                self._give_back(
+                    run, NOT_BEGUN if ours else Returned(reason_of_death(int(run.company)))
+                )
                 return
             again = None if answer is None or run.tried_again else self.again(answer)
             if again is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from penstock.cleanup import shielded
-from penstock.core.residency.culprits import is_crash
+from penstock.core.blame.crashed_instances import is_crash
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls

@@ -22,7 +22,7 @@ from typing import Any
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock
-from penstock.core.request.retry import WORKER_DIED, blamed
+from penstock.core.blame.poison_requests import WORKER_DIED, reason_of_death
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import (
     NOT_BEGUN,
@@ -177,7 +177,7 @@ def after_death(suspect: int, count: int) -> Answers:
     """
     if count == 1:
         return [Returned(WORKER_DIED)]
-    in_company = Returned(blamed(count - 1))
+    in_company = Returned(reason_of_death(count - 1))
     if suspect >= count:
         return [in_company] * count
     behind = count - suspect - 1

@@ -1,14 +1,8 @@
-"""A process that serves, and is started again when it dies, by the rule of `supervision`.
+"""A process that serves, and is started again when it dies, by the rule of `core.blame.crash_loop`.
 
 Whoever has such a process inherits this and says how one is started. It knows neither what the
 process is nor who waits for its answers; its listener hears that it was lost, is back or is given
 up.
-
-When a worker that died is started again, and when its copy is given up.
-
-The rule: wait 0.1 s, doubling to 10 s, and begin anew with 0.1 s once a worker has served. A worker
-that dies five times within 60 s without having served a batch will not come back by itself: the
-copy has failed. Decides only; starting is the runtimes' business.
 
 Looks at processes of ours again and again, and tells when one is to be ended for standing still.
 
@@ -19,42 +13,17 @@ ever told.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
+from penstock.core.blame.crash_loop import CrashLoop
+from penstock.core.blame.death_limits import LOOP_WINDOW_S
 from penstock.core.machine.stopped import LOOK_EVERY_S, LOOKS_MAX, StoppedLooks
-from penstock.core.residency.worker_sharing import WORKER_RESTART
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
-
-DEATHS_MAX: Final = 5
-DEATHS_WINDOW_S: Final = 60.0
-
-
-class RestartPolicy:
-    """One worker's deaths. `now` is monotonic seconds."""
-
-    def __init__(self) -> None:
-        self._deaths: deque[float] = deque(maxlen=DEATHS_MAX)  #: without serving in between
-        self._failures = 0  #: deaths since it last served
-
-    def served(self) -> None:
-        """A batch was answered: what lies before no longer counts."""
-        if self._deaths:
-            self._deaths.clear()
-        self._failures = 0
-
-    def died(self, *, now: float) -> float | None:
-        """Seconds to wait before the next start; None: give up."""
-        self._deaths.append(now)
-        if len(self._deaths) == DEATHS_MAX and now - self._deaths[0] < DEATHS_WINDOW_S:
-            return None
-        self._failures += 1
-        return WORKER_RESTART.pause_s(self._failures)
 
 
 class _Process(Protocol):
@@ -88,7 +57,7 @@ class Supervised(Generic[Process]):
         self._serves = serves
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
-        self._policy = RestartPolicy()
+        self._crash_loop = CrashLoop(window_s=LOOP_WINDOW_S)
         self._restart: asyncio.Task[None] | None = None
 
     async def spawn(self) -> Process:
@@ -109,7 +78,7 @@ class Supervised(Generic[Process]):
 
     def served(self) -> None:
         """It answered: deaths before no longer count."""
-        self._policy.served()
+        self._crash_loop.served()
 
     def gone(self, error: PenstockError) -> None:
         """It ended. Who has calls under way answers them as well."""
@@ -128,7 +97,7 @@ class Supervised(Generic[Process]):
 
     def _died(self, error: PenstockError) -> None:
         """Plans the next start, or gives up."""
-        wait_s = self._policy.died(now=self._clock.monotonic())
+        wait_s = self._crash_loop.died(now=self._clock.monotonic())
         if wait_s is not None:
             self._restart = self._loop.create_task(self._again(wait_s))
             return

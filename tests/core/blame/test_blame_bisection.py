@@ -1,4 +1,4 @@
-"""The guilty records of a batch are found by halving, each by itself, and no other is refused."""
+"""The guilty items of a batch are found by halving, each by itself, and no other is refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.jobs.bisect import Action, Bisection, RefuseRecord, RunPart
+from penstock.core.blame.bisection import Action, Bisection, Refuse, RunPart, cut
 
 
-def played(count: int, guilty: set[int]) -> tuple[list[Action], Bisection]:
+def played(count: int, guilty: set[int]) -> list[Action]:
     """All actions, where a part fails that holds a guilty record."""
     halves = Bisection(range(count))
     found: list[Action] = []
@@ -24,11 +24,11 @@ def played(count: int, guilty: set[int]) -> tuple[list[Action], Bisection]:
         if not parts:
             break
         actions = halves.failed() if guilty & set(parts[0].items) else halves.passed()
-    return found, halves
+    return found
 
 
 def test_one_of_eight_is_found_in_the_order_of_halves() -> None:
-    actions, _ = played(8, {5})
+    actions = played(8, {5})
     assert actions == [
         RunPart((0, 1, 2, 3), "half-of-failed"),
         # it passed: so the other half fails, and is not run whole again
@@ -36,15 +36,32 @@ def test_one_of_eight_is_found_in_the_order_of_halves() -> None:
         # that failed: nothing is known of 6 and 7 yet
         RunPart((4,), "alone"),
         RunPart((5,), "alone"),
-        RefuseRecord(5, "failed-alone"),
+        Refuse(5, "failed-alone"),
         RunPart((6, 7), "rest-of-failed"),
     ]
 
 
+def test_of_an_odd_number_the_first_half_is_the_larger_one() -> None:
+    actions = played(3, {0})
+    assert actions == [
+        RunPart((0, 1), "half-of-failed"),
+        RunPart((0,), "alone"),
+        Refuse(0, "failed-alone"),
+        RunPart((1,), "alone"),
+        RunPart((2,), "alone"),
+    ]
+
+
+def test_suspects_are_cut_into_groups_of_like_size_as_many_as_there_may_be() -> None:
+    assert cut("abcdef", 3) == (("a", "b"), ("c", "d"), ("e", "f"))
+    assert cut("abcde", 3) == (("a", "b"), ("c", "d"), ("e",))
+    assert cut("abcd", 3) == (("a", "b"), ("c", "d"))
+    assert cut("ab", 3) == (("a",), ("b",))
+    assert cut("", 3) == ()
+
+
 def test_a_record_that_failed_alone_is_refused_without_another_run() -> None:
-    actions, halves = played(1, {0})
-    assert actions == [RefuseRecord(0, "failed-alone")]
-    assert halves.snapshot() == {"running": [], "left": [], "runs": 0}
+    assert played(1, {0}) == [Refuse(0, "failed-alone")]
 
 
 def test_records_that_fail_only_together_are_answered_apart() -> None:
@@ -59,25 +76,15 @@ def test_records_that_fail_only_together_are_answered_apart() -> None:
     assert sorted(item for items in runs for item in items) == [0, 1, 2, 3]
 
 
-def test_the_snapshot_tells_what_runs_and_what_is_left() -> None:
-    halves = Bisection(range(4))
-    halves.begin()
-    halves.failed()
-    assert halves.snapshot() == {"running": [0], "left": [[2, 3]], "runs": 2}
-    halves.passed()
-    halves.passed()
-    assert halves.passed() == []
-    assert halves.snapshot() == {"running": [], "left": [], "runs": 4}
-
-
 @pytest.mark.parametrize("count", [2, 64, 100, 128, 4096])
-def test_a_single_culprit_costs_two_runs_for_each_halving_at_most(count: int) -> None:
+def test_a_single_guilty_item_costs_two_runs_for_each_halving_at_most(count: int) -> None:
     for guilty in {0, 1, count // 2, count - 1}:
-        actions, halves = played(count, {guilty})
-        assert [each for each in actions if isinstance(each, RefuseRecord)] == [
-            RefuseRecord(guilty, "failed-alone")
+        actions = played(count, {guilty})
+        assert [each for each in actions if isinstance(each, Refuse)] == [
+            Refuse(guilty, "failed-alone")
         ]
-        assert halves.runs <= 2 * math.ceil(math.log2(count)) + 1
+        runs = len(actions) - 1
+        assert runs <= 2 * math.ceil(math.log2(count)) + 1
 
 
 @given(
@@ -86,8 +93,8 @@ def test_a_single_culprit_costs_two_runs_for_each_halving_at_most(count: int) ->
 )
 def test_the_guilty_are_refused_and_all_others_have_passed(count: int, guilty: set[int]) -> None:
     guilty = {each for each in guilty if each < count} or {0}
-    actions, _ = played(count, guilty)
-    refused = [each.item for each in actions if isinstance(each, RefuseRecord)]
+    actions = played(count, guilty)
+    refused = [each.item for each in actions if isinstance(each, Refuse)]
     assert sorted(refused) == sorted(guilty)
     passed = [
         item

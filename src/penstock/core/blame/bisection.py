@@ -1,9 +1,9 @@
-"""Which records of a batch that failed are to blame: found by halving, in O(log n) runs for each.
+"""Which items of a batch that failed are to blame: found by halving, in O(log n) runs for each.
 
-A batch fails as a whole: the model raises, or its worker dies, and nobody says of which record. So
-it is halved and the halves are run. Where one half passed, the other one holds the culprit and is
-halved at once: what is known to fail is not run again, for a failing run may cost a worker. A
-record is refused only after it has failed by itself, so that the reason is its own.
+A batch fails as a whole: the model raises, or its worker dies, and nobody says of which item. So it
+is halved and the halves are run. Where one half passed, the other one holds what is to blame and is
+halved at once: what is known to fail is not run again, for a failing run may cost a worker. An item
+is refused only after it has failed by itself, so that the reason is its own.
 
 One machine per failed batch; parts of one are run one after the other.
 """
@@ -11,7 +11,15 @@ One machine per failed batch; parts of one are run one after the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+def cut(items: Sequence[T], parts_max: int) -> tuple[tuple[T, ...], ...]:
+    """Suspects in groups of like size, in their order: as many groups as there may be."""
+    size = max(1, -(-len(items) // parts_max))
+    return tuple(tuple(items[at : at + size]) for at in range(0, len(items), size))
 
 
 class RunPart(NamedTuple):
@@ -21,14 +29,14 @@ class RunPart(NamedTuple):
     reason: str  #: half-of-failed | rest-of-failed | alone
 
 
-class RefuseRecord(NamedTuple):
+class Refuse(NamedTuple):
     """It has failed by itself, with the error of the run that has just ended."""
 
     item: int
     reason: str  #: failed-alone
 
 
-Action = RunPart | RefuseRecord
+Action = RunPart | Refuse
 
 
 class _Part(NamedTuple):
@@ -43,13 +51,11 @@ class Bisection:
         self._left = [_Part(tuple(items), True)]  #: to be run, the next one last
         self._running: tuple[int, ...] = ()
         self._sibling: tuple[int, ...] = ()  #: the other half of what runs
-        self.runs = 0
 
     def begin(self) -> list[Action]:
         items = self._left[-1].items
         if len(items) == 1:
-            self._left.pop()
-            return [RefuseRecord(items[0], "failed-alone")]
+            return [Refuse(items[0], "failed-alone")]
         return self._next()
 
     def passed(self) -> list[Action]:
@@ -65,34 +71,24 @@ class Bisection:
         if len(self._running) > 1:
             self._left.append(_Part(self._running, True))
             return self._next()
-        return [RefuseRecord(self._running[0], "failed-alone"), *self._next()]
+        return [Refuse(self._running[0], "failed-alone"), *self._next()]
 
     def _next(self) -> list[Action]:
         if not self._left:
-            self._running = self._sibling = ()
             return []
         items, suspect = self._left.pop()
         if len(items) == 1:
             return [self._run(items, (), "alone")]
         if not suspect:
             return [self._run(items, (), "rest-of-failed")]
-        middle = len(items) // 2
-        reason = "half-of-failed" if middle > 1 else "alone"
-        return [self._run(items[:middle], items[middle:], reason)]
+        half, sibling = cut(items, 2)
+        return [self._run(half, sibling, "half-of-failed" if len(half) > 1 else "alone")]
 
     def _run(self, items: tuple[int, ...], sibling: tuple[int, ...], reason: str) -> RunPart:
         self._running, self._sibling = items, sibling
-        self.runs += 1
         return RunPart(items, reason)
-
-    def snapshot(self) -> dict[str, object]:
-        return {
-            "running": list(self._running),
-            "left": [list(part.items) for part in reversed(self._left)],
-            "runs": self.runs,
-        }
 
     def check_invariants(self) -> None:
         waiting = [item for part in self._left for item in part.items]
         known = [*self._running, *self._sibling, *waiting]
-        assert len(known) == len(set(known)), "a record is in two parts"
+        assert len(known) == len(set(known)), "an item is in two parts"
