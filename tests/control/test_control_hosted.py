@@ -17,7 +17,7 @@ from tests.control.test_control_plane import Server, deployment, poll, run, runn
 from penstock.control.reconcile.hosted import HostedSeen
 from penstock.control.store.store import Store
 from penstock.errors import NotNowError
-from penstock.fleet import local
+from penstock.fleet import child
 
 NAME = "transform-job/nightly"
 
@@ -91,7 +91,7 @@ def test_its_copies_answer_and_no_gateway_is_told_of_them(tmp_path: Path) -> Non
 def test_an_instance_that_dies_is_replaced_and_its_calls_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
 ) -> None:
-    monkeypatch.setattr(local, "GUEST_LOOKS_MAX", 2)
+    monkeypatch.setattr(child, "GUEST_LOOKS_MAX", 2)
 
     async def test() -> None:
         async with running(tmp_path / "s") as server:

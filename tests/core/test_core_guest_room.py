@@ -1,6 +1,4 @@
-"""`core/machine/guest_room.py` and what `core/machine/room.py` makes of it: a guest has what
-others leave.
-"""
+"""`core/machine/room.py` where guests are among the instances: a guest has what others leave."""
 
 from __future__ import annotations
 
@@ -9,13 +7,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.machine.guest_room import least_stops
 from penstock.core.machine.room import (
     InstanceNeed,
     MachineCapacity,
     PlacedInstance,
     RoomDecision,
     decide,
+    least_stops,
 )
 
 GIB = 2**30

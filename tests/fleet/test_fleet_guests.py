@@ -13,7 +13,7 @@ from tests.fleet.local_site import Run, alive, children_of, fleet_of, poll, spec
 
 from penstock.core.machine.guest_start import GuestStartSpec
 from penstock.errors import NotNowError
-from penstock.fleet import local
+from penstock.fleet import child
 from penstock.fleet.base import InstanceExit
 
 
@@ -21,8 +21,8 @@ def policies_below(pid: int) -> dict[int, int]:
     """Of every thread of a process and of all that it has started, by thread."""
     threads = [int(one.name) for one in Path(f"/proc/{pid}/task").iterdir()]
     found = {thread: os.sched_getscheduler(thread) for thread in threads}
-    for child in (one for thread in threads for one in children_of_thread(pid, thread)):
-        found |= policies_below(child)
+    for below in (one for thread in threads for one in children_of_thread(pid, thread)):
+        found |= policies_below(below)
     return found
 
 
@@ -119,7 +119,7 @@ def test_the_end_of_a_guest_that_was_stopped_is_said_to_be_that(
 ) -> None:
     """While it starts it has an error of its own: who stopped it may do so again and again, and the
     job can do nothing about it."""
-    monkeypatch.setattr(local, "GUEST_LOOKS_MAX", 2)
+    monkeypatch.setattr(child, "GUEST_LOOKS_MAX", 2)
 
     async def test() -> None:
         async with fleet_of(tmp_path, "--mute") as fleet:

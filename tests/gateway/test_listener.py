@@ -17,17 +17,14 @@ from penstock.config import LimitConfig
 from penstock.core.request import body_budget
 from penstock.core.request.body_budget import BodyBudget
 from penstock.errors import CallerError, InternalError
+from penstock.gateway import listener_state
 from penstock.gateway.http import listener as listener_module
 from penstock.gateway.http.asgi import AsgiDoor
 from penstock.gateway.http.body_budget import HoldingPipeline
 from penstock.gateway.http.call import Call, status_line
 from penstock.gateway.http.connection import HttpConnection
-from penstock.gateway.http.listener import (
-    SPELLING_BYTES_MAX,
-    SPELLINGS_MAX,
-    HttpListener,
-    listen_error,
-)
+from penstock.gateway.http.listener import HttpListener, listen_error
+from penstock.gateway.listener_state import SPELLING_BYTES_MAX, SPELLINGS_MAX
 from penstock.gateway.request_id import RequestIds
 
 OK = status_line(200)
@@ -386,7 +383,7 @@ def test_an_address_that_can_not_be_listened_on_is_told_with_what_to_do(
 def test_fewer_descriptors_allow_fewer_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listener_module, "limit_now", lambda: 196)
+    monkeypatch.setattr(listener_state, "limit_now", lambda: 196)
     assert ByHand(connections_max=101).listener.connections_max == 100
     assert "at most 100 HTTP connections" in caplog.text
     caplog.clear()

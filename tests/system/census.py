@@ -23,7 +23,7 @@ _KNOWN = (
     "penstock.metrics.series.store.",
     "penstock.metrics.utilization.cost.InstanceHeld",
     "penstock.metrics.models.usage.",
-    "penstock.fleet.local.Child",
+    "penstock.fleet.child.Child",
 )
 
 

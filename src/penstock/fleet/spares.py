@@ -10,16 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.cleanup import shielded
 from penstock.core.machine.warm_pool import SparesObserved, decide
 from penstock.errors import PenstockError
 from penstock.fleet.base import SpareSeen
+from penstock.fleet.child import Child
 from penstock.fleet.machine import resident_bytes
-
-if TYPE_CHECKING:
-    from penstock.fleet.local import Child
 
 _log = logging.getLogger(__name__)
 

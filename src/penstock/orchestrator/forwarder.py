@@ -3,8 +3,8 @@
 What decides is `core/traffic`: this class asks it, sends, listens and reports back. A request's
 life:
 
-1. `take`: a region is chosen and a slot there reserved (`picking.py`); or it is held here
-   (`holding.py`); or refused at once.
+1. `take`: a region is chosen and a slot there reserved; or it is held here until one has room; or
+   refused at once.
 2. Sent over a connection of the region's pool. Its deadline goes with it.
 3. The region is lost before an answer was seen, or refuses: sent again, to another region first,
    within its deadline. That holds for requests that may be computed twice; every inference may.
@@ -16,12 +16,11 @@ life:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
-from penstock.core.backoff import Backoff
 from penstock.core.traffic.health import SERVING, SLOW_START
+from penstock.core.traffic.outcomes import WHOLE, again_after_s
 from penstock.core.traffic.spec import NO_REGION_SERVES, HeldForRegion, Refused, Sent
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.deadlines import Deadlines
@@ -32,17 +31,10 @@ from penstock.gateway.timers import Timers
 from penstock.orchestrator import refusals, requests
 from penstock.orchestrator.answering import Answering
 from penstock.orchestrator.asked import OrchestratedRequest
-from penstock.orchestrator.holding import Holding
-from penstock.orchestrator.passage import WHOLE, Passage
-from penstock.orchestrator.picking import fits_elsewhere, pick
+from penstock.orchestrator.passage import Passage
 from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import Region
-from penstock.orchestrator.table import TrafficTable
-
-#: More than regions that could fail one after the other, and than tries at one that restarts.
-ATTEMPTS_MAX: Final = 16
-#: Before the same region is tried again. The tries at others count as well.
-AGAIN: Final = Backoff(0.1, 0.5)
+from penstock.orchestrator.table import EndpointTraffic, TrafficTable
 
 
 class Forwarder:
@@ -71,9 +63,7 @@ class Forwarder:
         self._deadlines = Deadlines(clock, timers, self._expire, limit_s=limits.request_timeout_s)
         self._live = self._deadlines.live
         self._answering = Answering(self, table, regions, clock=clock, recorder=recorder)
-        self._holding = Holding(table, self, clock=clock, timers=timers)
-        self.look = self._holding.look
-        self.look_all = self._holding.look_all
+        self._to_look: list[EndpointTraffic] = []
         self._drain = DrainWatch(clock, timers)
         self._stopping = False
 
@@ -85,7 +75,7 @@ class Forwarder:
     @property
     def held(self) -> int:
         """Those of them that wait here for a region with room."""
-        return len(self._holding)
+        return sum(len(one.waiting) for one in self._table.all())
 
     def check_ready(self) -> None:
         """Raises NotNowError where no request could be answered: `stopping`,
@@ -147,18 +137,51 @@ class Forwarder:
     def route(self, passage: Passage) -> None:
         """Sends it to a region that has room, holds it here, or refuses it."""
         now = self._monotonic()
-        answer = pick(self._table, passage, now=now)
+        answer = self._pick(passage, now)
         if isinstance(answer, Sent):
-            self.send(passage, answer, now)
+            self._send(passage, answer, now)
         elif isinstance(answer, HeldForRegion):
             passage.ticket = answer.ticket
             passage.route = answer.reason
             passage.call.state = WAITING
             passage.traffic.waiting[answer.ticket] = passage
         else:
-            self.refused(passage, answer)
+            self._refused(passage, answer)
 
-    def refused(self, passage: Passage, refused: Refused) -> None:
+    def _pick(self, passage: Passage, now: float) -> Sent | HeldForRegion | Refused:
+        """A region with a slot reserved there, a place in the queue here, or why there is
+        neither."""
+        asked, traffic = passage.asked, passage.traffic
+        traffic.asked_at = now
+        allowed = traffic.allowed()
+        if allowed is None and asked.endpoint:
+            allowed = self._table.pinned(asked.endpoint)
+        return traffic.router.pick(
+            session=asked.session,
+            prefix=asked.prefix,
+            exclude=passage.tried,
+            allowed=allowed,
+            again=passage.attempts > 0,
+            deadline=passage.call.deadline,
+            now=now,
+        )
+
+    def _fits_elsewhere(self, passage: Passage, region: str, now: float) -> bool:
+        """Whether another region than this one would take it, now or as soon as it has room: it
+        goes before all that was never sent. Reserves nothing."""
+        router = passage.traffic.router
+        tried, passage.tried = passage.tried, (*passage.tried, region)
+        answer = self._pick(passage, now)
+        passage.tried = tried
+        if isinstance(answer, HeldForRegion):
+            router.withdraw(answer.ticket)
+            return answer.reason != NO_REGION_SERVES
+        if not isinstance(answer, Sent):
+            return False
+        router.release(answer.region, ok=None, now=now)
+        return answer.region != region
+
+    def _refused(self, passage: Passage, refused: Refused) -> None:
         """No region takes it: the client gets what a region said to that, or why."""
         regions = self._how_regions_are() if refused.reason == NO_REGION_SERVES else ""
         self._unanswered(passage, refusals.no_region(passage.asked.endpoint, refused, regions))
@@ -171,7 +194,7 @@ class Forwarder:
             return
         self.fail(passage, error)
 
-    def send(self, passage: Passage, sent: Sent, now: float) -> None:
+    def _send(self, passage: Passage, sent: Sent, now: float) -> None:
         """Sends it to the region where it has a slot, at once unless that was asked before."""
         passage.slot = passage.region = sent.region
         passage.route = sent.reason
@@ -179,13 +202,12 @@ class Forwarder:
             self._ask(passage, now)
             return
         # Every region that serves was asked before.
-        asked_enough = passage.kept is not None or passage.attempts >= ATTEMPTS_MAX
+        wait_s = again_after_s(passage.attempts, kept=passage.kept is not None)
         self.let_go(passage, ok=None, outcome="asked-before")
-        if asked_enough:
+        if wait_s is None:
             self._unanswered(passage, refusals.regions_lost(passage.asked.endpoint))
             return
         passage.attempts += 1
-        wait_s = AGAIN.pause_s(passage.attempts)
         passage.retry_timer = self._timers.call_at(now + wait_s, lambda: self._again(passage))
 
     def _again(self, passage: Passage) -> None:
@@ -224,9 +246,35 @@ class Forwarder:
             waits = passage.slot == region and passage.exchange is not None
             if not waits or not passage.may_leave:
                 continue
-            if fits_elsewhere(self._table, passage, region, now=self._monotonic()):
+            if self._fits_elsewhere(passage, region, self._monotonic()):
                 passage.stop()
                 self._answering.lost(passage, reason)
+
+    # Those that wait here; which of them may go is the routers' to say
+
+    def look(self, traffic: EndpointTraffic) -> None:
+        """Something has changed for the requests that wait for this endpoint."""
+        if not self._to_look:
+            self._timers.call_soon(self._look)
+        self._to_look.append(traffic)
+
+    def look_all(self) -> None:
+        """Time has passed. Call it a few times a second."""
+        for traffic in self._table.all():
+            if traffic.waiting:
+                self.look(traffic)
+
+    def _look(self) -> None:
+        looked, self._to_look = self._to_look, []
+        for traffic in dict.fromkeys(looked):
+            now = self._monotonic()
+            for ticket, answer in traffic.router.released(now=now):
+                passage: Passage = traffic.waiting.pop(ticket)
+                passage.ticket = 0
+                if isinstance(answer, Sent):
+                    self._send(passage, answer, now)
+                else:
+                    self._refused(passage, answer)
 
     # Ends
 

@@ -1,43 +1,33 @@
 """One request on its way through the orchestrator, and its answer on the way back.
 
-An answer whose length is known and small is gathered until it is whole: a region that breaks in the
-middle of it costs the client nothing then. Everything else is passed on as it comes, and the region
-is not read while the client can't take more.
+An answer that is small is gathered until it is whole (`core/traffic/outcomes.py`). Everything else
+is passed on as it comes, and the region is not read while the client can't take more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from penstock.core.traffic.outcomes import PIECES, WHOLE
 from penstock.errors import PenstockError
 from penstock.gateway.http.asgi import head_of
 from penstock.gateway.http.call import Call
 from penstock.gateway.timers import TimerHandle
 from penstock.orchestrator.asked import OrchestratedRequest, Relay
 from penstock.orchestrator.pool import REGION_UNREACHABLE
+from penstock.orchestrator.requests import ROOM
+from penstock.orchestrator.table import EndpointTraffic
 from penstock.wire.http_client import HOP_BY_HOP, MALFORMED, UNREACHABLE, Headers
-
-if TYPE_CHECKING:
-    from penstock.orchestrator.answering import Answering
-    from penstock.orchestrator.table import EndpointTraffic
-    from penstock.wire.http_pool import HttpExchange
+from penstock.wire.http_pool import HttpExchange
 
 log = logging.getLogger(__name__)
 
-#: Of an answer that is gathered; two of the largest tensors that fit into a frame of HTTP/2.
-WHOLE_BYTES_MAX: Final = 1 << 20
 #: Of a refusal that is kept while others are asked.
 REFUSAL_BYTES_MAX: Final = 65_536
 
-#: What becomes of the answer that comes.
-WHOLE: Final = "whole"
-PIECES: Final = "pieces"
-REFUSAL: Final = "refusal"  #: it is kept: another region may do better
-
 REQUEST_ID: Final = b"x-amzn-requestid"
-ROOM: Final = b"x-penstock-room"
 _OPENAI_ID: Final = b"x-request-id"
 
 
@@ -53,6 +43,19 @@ class Answer:
         self.body = bytearray()
 
 
+class AnswerHandler(Protocol):
+    """Who decides what becomes of what comes back of regions."""
+
+    def began(self, passage: Passage) -> str:
+        """The head of an answer is here: whole | pieces | refusal."""
+
+    def over(self, passage: Passage) -> None:
+        """An answer is complete."""
+
+    def lost(self, passage: Passage, reason: str) -> None:
+        """An answer will not come, or not come to its end."""
+
+
 class Passage:
     """A request of one client; the `AnswerReader` of all its exchanges, one after the other."""
 
@@ -63,7 +66,11 @@ class Passage:
     )  # fmt: skip
 
     def __init__(
-        self, answering: Answering, call: Call, asked: OrchestratedRequest, traffic: EndpointTraffic
+        self,
+        answering: AnswerHandler,
+        call: Call,
+        asked: OrchestratedRequest,
+        traffic: EndpointTraffic,
     ) -> None:
         self.answering = answering
         self.call = call

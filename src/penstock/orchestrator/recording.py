@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from penstock.clock import Clock
+from penstock.core.traffic.outcomes import REFUSAL
+from penstock.gateway.dispatch.explain import RequestRing
 from penstock.gateway.request_id import RequestIds
 from penstock.metrics.series.sketch import Sketch
+from penstock.orchestrator.passage import Passage
 
-if TYPE_CHECKING:
-    from penstock.orchestrator.passage import Passage
-
-SIZE: Final = 16_384
 #: Strangers choose the names of endpoints that are not known.
 _OTHERS: Final = "(none)"
 
@@ -31,10 +30,8 @@ class TrafficRecorder:
 
     def __init__(self, clock: Clock, ids: RequestIds) -> None:
         self._clock = clock
-        self._ids = ids
         #: number and story, which is bytes: the garbage collector has nothing to walk then
-        self._rows: list[tuple[int, bytes] | None] = [None] * SIZE
-        self._trace_ids: dict[int, tuple[int, int]] = {}  #: the same of those that are recorded
+        self.ring = RequestRing(ids)
         self.requests: Counter[tuple[str, str, str]] = Counter()
         self.again: Counter[str] = Counter()
         self.took_s: dict[tuple[str, str], Sketch] = {}
@@ -47,7 +44,7 @@ class TrafficRecorder:
     def ended(self, passage: Passage, *, now: float, cancelled: bool) -> None:
         """A request is over."""
         call, answer = passage.call, passage.answer
-        answered = answer is not None and passage.mode != "refusal" and not cancelled
+        answered = answer is not None and passage.mode != REFUSAL and not cancelled
         region = passage.region if answered else ""
         status = answer.status if answered and answer is not None else 0
         outcome = "cancelled" if cancelled else outcome_of(status)
@@ -60,39 +57,30 @@ class TrafficRecorder:
             if passage.began_at:
                 first = self.first_byte_s.setdefault(key, Sketch())
                 first.add(max(0.0, passage.began_at - call.received))
-        self._rows[call.number % SIZE] = (
-            call.number,
-            orjson.dumps(
-                {
-                    "endpoint": passage.asked.endpoint,
-                    "operation": passage.asked.operation,
-                    "status": status or None,
-                    "outcome": outcome,
-                    "region": region,
-                    "region_request_id": passage.region_request_id,
-                    "received": self._clock.wall() - took_s,
-                    "total_ms": round(took_s * 1e3, 3),
-                    "attempts": passage.story,
-                    "resumed": passage.resumed,
-                }
-            ),
+        story = orjson.dumps(
+            {
+                "endpoint": passage.asked.endpoint,
+                "operation": passage.asked.operation,
+                "status": status or None,
+                "outcome": outcome,
+                "region": region,
+                "region_request_id": passage.region_request_id,
+                "received": self._clock.wall() - took_s,
+                "total_ms": round(took_s * 1e3, 3),
+                "attempts": passage.story,
+                "resumed": passage.resumed,
+            }
         )
-
-    def traced(self, number: int, trace_id: int) -> None:
-        """A request that is over is in a trace, too."""
-        self._trace_ids[number % SIZE] = (number, trace_id)
+        self.ring.put((call.number, story))
 
     def explain(self, request_id: str) -> dict[str, Any] | None:
         """Where a request went and why; None if it is unknown, under way, or too long ago."""
-        number = self._ids.number(request_id)
-        row = self._rows[number % SIZE] if number is not None else None
-        if row is None or row[0] != number:
+        found = self.ring.find(request_id)
+        if found is None:
             return None
-        story: dict[str, Any] = orjson.loads(row[1])
-        known, trace_id = self._trace_ids.get(number % SIZE, (0, 0))
-        if known == number:
-            story["trace_id"] = f"{trace_id:032x}"
-        return {"request_id": request_id} | story
+        (_, row), trace = found
+        story: dict[str, Any] = orjson.loads(row)
+        return {"request_id": request_id} | story | trace
 
 
 def outcome_of(status: int) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.gateway.http.call import Call
-from penstock.orchestrator.passage import ROOM
 from penstock.orchestrator.regions_file import RegionAccess
 from penstock.wire.http_client import HOP_BY_HOP
+
+ROOM: Final = b"x-penstock-room"  #: asks for, and tells, what else an endpoint could take
 
 _LEFT_OUT: Final = HOP_BY_HOP | {
     b"authorization", b"content-length", b"expect", b"host", b"x-amz-content-sha256",

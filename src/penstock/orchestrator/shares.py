@@ -1,4 +1,4 @@
-"""Shares of traffic: set by hand, with effect on the next request, and kept over restarts.
+"""Shares of traffic: set by hand, or moved by themselves, with effect on the next request.
 
 What was set by hand stands above the file of regions until it is set anew: it lies in the state
 directory, and a change is on disk before it is answered.
@@ -16,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from penstock.clock import Clock
+from penstock.core.traffic.ratios import RatioMemory, decide
 from penstock.core.traffic.spec import AUTOMATIC, MANUAL, MODES, TrafficSpec
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError, NotNowError
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 FILE: Final = "traffic.json"
 CHANGES_MAX: Final = 256
 BY_HAND: Final = "by-hand"
+#: How often is asked whether shares move; how often they do is `core/traffic`'s to say.
+MOVE_EVERY_S: Final = 0.5
 
 
 class TrafficShares:
@@ -183,3 +186,35 @@ class TrafficShares:
     def _replace(self, endpoint: str, ratios: Mapping[str, float], mode: str) -> None:
         spec = self._table.spec_of(endpoint)
         self._table.replace(endpoint, spec.with_ratios(ratios, mode=mode))
+
+
+class MovingShares:
+    """The driver of shares that move by themselves: asks `core/traffic/ratios.py`, carries out.
+
+    `move` each `MOVE_EVERY_S`.
+    """
+
+    def __init__(self, table: TrafficTable, shares: TrafficShares, clock: Clock) -> None:
+        self._table = table
+        self._shares = shares
+        self._monotonic = clock.monotonic
+        self._memory: dict[str, RatioMemory] = {}
+
+    def move(self) -> None:
+        now = self._monotonic()
+        memory, self._memory = self._memory, {}
+        for one in self._table.endpoints.values():
+            router, spec = one.router, one.router.spec
+            closed = [
+                region.name
+                for region in spec.regions
+                if region.name not in one.serving or not router.serves(region.name, now=now)
+            ]
+            decision = decide(
+                spec, one.seen.values(), closed=closed, memory=memory.get(one.name), now=now
+            )
+            self._memory[one.name] = decision.memory
+            one.moving = decision.reason
+            if decision.changes:
+                reasons = {change.region: change.reason for change in decision.changes}
+                self._shares.moved(one, spec.with_ratios(decision.ratios), reasons)

@@ -19,7 +19,7 @@ from penstock.core.request.trace_context import TraceContext
 from penstock.errors import PenstockError
 from penstock.gateway.http.call import Call
 from penstock.gateway.request_id import RequestIds
-from penstock.gateway.tracing.tracing import INTEREST, TRACEPARENT, TRACESTATE
+from penstock.gateway.tracing.tracing import INTEREST, TRACEPARENT, TRACESTATE, caller_of
 from penstock.orchestrator.asked import OrchestratedRequest
 from penstock.orchestrator.forwarder import Forwarder
 from penstock.orchestrator.passage import Passage
@@ -125,7 +125,7 @@ class TracingForwarder(Forwarder):
         self._traced: dict[int, TracedPassage] = {}  #: by number of the request
 
     def take(self, call: Call, asked: OrchestratedRequest) -> None:
-        caller = _caller_of(call)
+        caller = caller_of(call.rare)
         context = trace_context.begin(caller, share=self._share, rng=self._rng)
         if context is None:
             context = trace_context.unrecorded(self._rng)
@@ -167,7 +167,7 @@ class TracingForwarder(Forwarder):
         traced = self._traced.pop(call.number, None)
         if traced is None:
             return
-        self._recorder.traced(call.number, traced.context.trace_id)
+        self._recorder.ring.traced(call.number, traced.context.trace_id)
         request_id = self._ids.text(call.number)
         try:
             self._spans.ended(
@@ -179,15 +179,6 @@ class TracingForwarder(Forwarder):
             )
         except Exception:  # a request must not be lost with its spans
             log.exception("the spans of request %s are lost", request_id)
-
-
-def _caller_of(call: Call) -> TraceContext | None:
-    headers = call.rare
-    if headers is None or TRACEPARENT not in headers:
-        return None
-    return trace_context.read(
-        headers[TRACEPARENT].decode("latin-1"), headers.get(TRACESTATE, b"").decode("latin-1")
-    )
 
 
 def _telling(headers: Headers, context: TraceContext) -> Headers:

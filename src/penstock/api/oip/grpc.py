@@ -44,7 +44,7 @@ from penstock.gateway.dispatch.awaited import AwaitedReply
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation, Responder
 from penstock.gateway.dispatch.streaming import StreamSeen
-from penstock.gateway.http.listener import Denied
+from penstock.gateway.listener_state import Denied
 from penstock.wire.aws.errors import ACCESS_DENIED
 from penstock.wire.frames import RequestMeta, encode_request_meta
 from penstock.wire.oip_messages import METHODS, SERVICE, method_classes

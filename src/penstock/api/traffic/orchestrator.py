@@ -41,12 +41,10 @@ from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
 from penstock.metrics import item_failures
 from penstock.orchestrator.forwarder import Forwarder
-from penstock.orchestrator.moving import EVERY_S as MOVE_EVERY_S
-from penstock.orchestrator.moving import MovingShares
 from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import Region
 from penstock.orchestrator.regions_file import Regions
-from penstock.orchestrator.shares import TrafficShares
+from penstock.orchestrator.shares import MOVE_EVERY_S, MovingShares, TrafficShares
 from penstock.orchestrator.spans import TrafficSpans
 from penstock.orchestrator.stories import Stories
 from penstock.orchestrator.table import TrafficTable

@@ -25,18 +25,17 @@ placed anew, by these rules.
 
 A guest does offline work. It starts and loads only in what is free, and not while somebody else
 waits for room; it is never refused what the machine has in all, but waits. What it holds is never a
-reason to refuse or to hold up anybody else: as many guests as it takes are ended at once
-(`core/machine/guest_room.py`), and start again when there is room.
+reason to refuse or to hold up anybody else: as many guests as it takes are ended at once, and start
+again when there is room. What is under way on them is done again later, so as little as possible is
+ended: one guest where one is enough, the smallest such; else the largest, and so on with the rest.
 
 Of a type there may be a limit of instances, as an account has one at AWS; whatever is free besides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-
-from penstock.core.machine.guest_room import least_stops
 
 #: Clients match FailureReasons that begin with this word (SageMaker's own).
 CAPACITY_ERROR = "CapacityError:"
@@ -151,6 +150,19 @@ def decide(
     if staying.without(tuple(one for one in held if one.settling or one.guest)).fits(need):
         return RoomDecision(outcome=WAIT, reason="loads-under-way")
     return _refused(view.shortage(need), view, need)
+
+
+def least_stops(
+    guests: Sequence[PlacedInstance], enough: Callable[[tuple[PlacedInstance, ...]], bool]
+) -> tuple[str, ...]:
+    """Their instance ids. `enough` says whether ending these makes the room; all of them do."""
+    left = sorted(guests, key=lambda one: (one.memory_bytes, one.instance_id))
+    stopped: tuple[PlacedInstance, ...] = ()
+    while not enough(stopped):
+        one = next((each for each in left if enough((*stopped, each))), left[-1])
+        left.remove(one)
+        stopped = (*stopped, one)
+    return tuple(one.instance_id for one in stopped)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from penstock.core.routing.target_models import ModelsSeen
+
+class ModelsSeen:
+    """What a gateway knows of the target models of one host."""
+
+    __slots__ = ("asked", "free_bytes", "loaded", "sent")
+
+    def __init__(self) -> None:
+        self.loaded: set[str] = set()  #: as the host says
+        self.free_bytes = 0  #: of its budget for models, as the host says
+        self.sent: dict[str, float] = {}  #: requested here, not heard of yet -> when
+        self.asked: dict[str, float] = {}  #: to be loaded here as well -> when
+
+    def told(self, *, loaded: Collection[str], gone: Collection[str], free_bytes: int) -> None:
+        """The host's word: what has changed."""
+        self.loaded.update(loaded)
+        self.loaded.difference_update(gone)
+        for model in (*loaded, *gone):
+            self.sent.pop(model, None)
+        self.free_bytes = free_bytes
 
 
 class CopyState:

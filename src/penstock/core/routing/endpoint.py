@@ -28,7 +28,7 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes
-from penstock.core.routing.copies import CopyState, NoRoute, Routed
+from penstock.core.routing.copies import CopyState, ModelsSeen, NoRoute, Routed
 from penstock.core.routing.outliers import Action
 from penstock.core.routing.pools import (
     COMPONENT_NOT_ALLOWED,
@@ -44,7 +44,7 @@ from penstock.core.routing.prefixes import TOKEN_BYTES
 from penstock.core.routing.rebalance import CopyLoad, Group
 from penstock.core.routing.sessions import FULL, UNKNOWN, Sessions
 from penstock.core.routing.strategies import strategy_of
-from penstock.core.routing.target_models import ModelsSeen, choose
+from penstock.core.routing.target_models import choose
 
 #: Queues of full copies move on within tenths of a second; the admission forecast knows better.
 _RETRY_AFTER_S_FULL = 0.1

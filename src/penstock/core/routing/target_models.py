@@ -14,9 +14,9 @@ never a request.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from penstock.core.routing.copies import CopyState
+from penstock.core.routing.copies import CopyState, ModelsSeen
 
 #: A host that was sent a request for a model and has not said that it loaded it within this time
 #: could not, or was another one in the meantime.
@@ -31,26 +31,6 @@ _ASK_AGAIN_S = 30.0
 _ROOM_STEP_BYTES = 128 << 20
 #: Names that are kept of what is on its way, per host; the oldest go first.
 _SENT_MAX = 4096
-
-
-class ModelsSeen:
-    """What a gateway knows of the target models of one host."""
-
-    __slots__ = ("asked", "free_bytes", "loaded", "sent")
-
-    def __init__(self) -> None:
-        self.loaded: set[str] = set()  #: as the host says
-        self.free_bytes = 0  #: of its budget for models, as the host says
-        self.sent: dict[str, float] = {}  #: requested here, not heard of yet -> when
-        self.asked: dict[str, float] = {}  #: to be loaded here as well -> when
-
-    def told(self, *, loaded: Collection[str], gone: Collection[str], free_bytes: int) -> None:
-        """The host's word: what has changed."""
-        self.loaded.update(loaded)
-        self.loaded.difference_update(gone)
-        for model in (*loaded, *gone):
-            self.sent.pop(model, None)
-        self.free_bytes = free_bytes
 
 
 def choose(

@@ -20,7 +20,7 @@ from penstock.cleanup import shielded
 from penstock.errors import InternalError, NotNowError
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
 from penstock.fleet.identity.authority import Authority
-from penstock.fleet.output_pipe import open_log
+from penstock.fleet.log_file import open_log
 from penstock.fleet.ray.cluster import CALL_FAILED, Cluster
 from penstock.fleet.ray.held import HeldActor
 from penstock.fleet.ray.placing import Placing, bundle_of

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from penstock.core.blame.crashed_instances import is_crash
 from penstock.fleet.base import InstanceExit, InstanceSpec
-from penstock.fleet.output_pipe import LOG_BYTES_MAX, append, put_aside
+from penstock.fleet.log_file import LOG_BYTES_MAX, append, put_aside
 from penstock.fleet.ray.cluster import CALL_FAILED, Cluster, is_dead, last_line
 from penstock.fleet.ray.held import HeldActor
 

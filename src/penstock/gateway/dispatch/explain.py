@@ -18,13 +18,41 @@ SIZE = 16_384
 _NO_BATCH = (0, 0, 0, 0)
 
 
-class ExplainRing:
-    """What is known of the last `SIZE` requests."""
+class RequestRing:
+    """The last `SIZE` requests of a process by number; each row begins with its own."""
 
-    def __init__(self, clock: Clock, ids: RequestIds) -> None:
-        self._clock = clock
+    def __init__(self, ids: RequestIds) -> None:
         self._ids = ids
         self._rows: list[tuple[Any, ...] | None] = [None] * SIZE
+        self._trace_ids: dict[int, tuple[int, int]] = {}  #: the same, number and trace id
+
+    def put(self, row: tuple[Any, ...]) -> None:
+        """A request is over."""
+        self._rows[row[0] % SIZE] = row
+
+    def traced(self, number: int, trace_id: int) -> None:
+        """It is in a trace, too."""
+        self._trace_ids[number % SIZE] = (number, trace_id)
+
+    def find(self, request_id: str) -> tuple[tuple[Any, ...], dict[str, str]] | None:
+        """The row, and for its story the trace, if there is one; None if the request is unknown,
+        under way, or too long ago."""
+        number = self._ids.number(request_id)
+        if number is None:
+            return None
+        row = self._rows[number % SIZE]
+        if row is None or row[0] != number:
+            return None
+        known, trace_id = self._trace_ids.get(number % SIZE, (0, 0))
+        return row, {"trace_id": f"{trace_id:032x}"} if known == number else {}
+
+
+class ExplainRing(RequestRing):
+    """What a gateway knows of the last requests."""
+
+    def __init__(self, clock: Clock, ids: RequestIds) -> None:
+        super().__init__(ids)
+        self._clock = clock
 
     def record(self, invocation: Invocation, status: int, total_s: float) -> None:
         """A request is over."""
@@ -37,7 +65,7 @@ class ExplainRing:
         else:
             batch = (reply.batch_rows, reply.reason, reply.queue_us, reply.run_us)
             code = error.code if error is not None else None
-        self._rows[invocation.number % SIZE] = (
+        row = (
             invocation.number,
             invocation.endpoint,
             invocation.door,
@@ -57,13 +85,14 @@ class ExplainRing:
             code,
             invocation.stream,
         )
+        self._rows[invocation.number % SIZE] = row  # `put`, without the call
 
     def explain(self, request_id: str) -> dict[str, Any] | None:
         """Why this request went where it did; None if it is unknown, under way, or too long ago."""
-        number = self._ids.number(request_id)
-        row = self._rows[number % SIZE] if number is not None else None
-        if row is None or row[0] != number:
+        found = self.find(request_id)
+        if found is None:
             return None
+        row, trace = found
         _, endpoint, door, route, attempts, status, received, total_s, batch, error, stream = row
         batch_rows, reason, queue_us, run_us = batch
         received_wall_s = self._clock.wall() - (self._clock.monotonic() - received)
@@ -94,4 +123,4 @@ class ExplainRing:
             told = stream.story(received)
             if told is not None:
                 story["stream"] = told
-        return story
+        return story | trace

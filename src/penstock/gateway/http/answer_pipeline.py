@@ -17,12 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from penstock.gateway.http.call import Call
-
-if TYPE_CHECKING:
-    from penstock.gateway.http.listener import HttpListener
+from penstock.gateway.listener_state import ListenerState
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +78,7 @@ class AnswerPipeline(asyncio.Protocol):
     _transport: asyncio.Transport
     _write: Any  #: the transport's, bound once
 
-    def __init__(self, listener: HttpListener) -> None:
+    def __init__(self, listener: ListenerState) -> None:
         self.listener = listener
         self.current: Call | None = None  #: the request whose answer may be written now
         self.speaks_1_1 = True
@@ -131,7 +129,7 @@ class AnswerPipeline(asyncio.Protocol):
         if self._out_bytes >= TURN_BYTES_MAX:
             self.flush()
         elif len(out) == 1:
-            self.listener.flush_soon(self)
+            self.listener.flush_soon(self.flush)
 
     def flush(self) -> None:
         """Writes what this turn of the loop has made. Harmless when there is nothing."""

@@ -6,15 +6,11 @@ told to make room for others; `core/request/body_budget.py` decides which.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.core.request.body_budget import peer_name
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.refusals import memory_full
 from penstock.gateway.http.answer_pipeline import UNDER_WAY, AnswerPipeline
-
-if TYPE_CHECKING:
-    from penstock.gateway.http.listener import HttpListener
+from penstock.gateway.listener_state import ListenerState
 
 
 class HoldingPipeline(AnswerPipeline):
@@ -22,7 +18,7 @@ class HoldingPipeline(AnswerPipeline):
 
     __slots__ = ("_held", "_listed", "_peer", "received")
 
-    def __init__(self, listener: HttpListener) -> None:
+    def __init__(self, listener: ListenerState) -> None:
         super().__init__(listener)
         self.received = 0.0  #: monotonic s of the last read
         self._held = 0  #: bytes of the budget, by the request that is being read

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 import orjson
 
 from penstock.core.blame.poison_requests import FRESH
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.invocation import NEW, Invocation, Responder
-
-if TYPE_CHECKING:
-    from penstock.gateway.http.connection import HttpConnection
+from penstock.gateway.request_id import RequestIds
 
 #: Larger bodies go to the transport on their own: copying them costs more than a second system
 #: call.
@@ -44,6 +42,48 @@ class Door(Protocol):
 
     def abandoned(self, call: Call) -> None:
         """The client went away before that; nothing that is still answered will be seen."""
+
+
+class AnswerHeads(Protocol):
+    """What the answers of all connections have in common."""
+
+    ids: RequestIds
+    common_head: bytes  #: date, server and the beginning of the request id, as headers
+
+
+class ClientConnection(Protocol):
+    """The way back to a client. `http.py` has it."""
+
+    current: Call | None  #: the request whose answer may be written now
+    speaks_1_1: bool
+
+    @property
+    def listener(self) -> AnswerHeads: ...
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the client has not taken; 0 while it keeps up."""
+
+    def put(self, call: Call, data: bytes, *, last: bool) -> None:
+        """Bytes of an answer, whether or not it is its turn."""
+
+    def put_last(self, call: Call, data: bytes) -> None:
+        """The last bytes of the answer whose turn it is."""
+
+    def take_back(self, call: Call) -> None:
+        """The body that `call` holds is not needed any more."""
+
+    def give_back(self, size: int) -> None:
+        """Nor is a body of this size, which its call gave away."""
+
+    async def wait_writable(self, call: Call) -> None:
+        """Returns when it is the call's turn and the client has taken all so far, or is gone."""
+
+    def abort(self) -> None:
+        """Cuts it."""
+
+    def about(self, name: str) -> Any:
+        """What the transport knows: `peername`, `sockname`, `sslcontext`."""
 
 
 def status_line(status: int) -> bytes:
@@ -80,7 +120,7 @@ class Call(Invocation):
 
     def __init__(
         self,
-        connection: HttpConnection,
+        connection: ClientConnection,
         method: bytes,
         url: bytes,
         headers: Sequence[tuple[bytes, bytes]],
@@ -94,7 +134,7 @@ class Call(Invocation):
         front_door: Door,
         body_held: int = 0,
     ) -> None:
-        self.connection: HttpConnection | None = connection  #: None once the client is gone
+        self.connection: ClientConnection | None = connection  #: None once the client is gone
         self.method = method
         self.url = url
         self.headers = headers

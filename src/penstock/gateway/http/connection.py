@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import httptools
 
@@ -35,19 +35,17 @@ from penstock.gateway.http.answer_pipeline import (
 from penstock.gateway.http.body_budget import HoldingPipeline
 from penstock.gateway.http.call import Call, Door
 from penstock.gateway.http.known_heads import HEAD_BYTES_MAX, HEAD_END, TRIES, TRY_EVERY, KnownHead
-
-if TYPE_CHECKING:
-    from penstock.gateway.http.listener import HttpListener
+from penstock.gateway.listener_state import (
+    ACCEPT,
+    CONNECTION,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    EXPECT,
+    ListenerState,
+)
 
 log = logging.getLogger(__name__)
 
-CONTENT_TYPE: Final = b"content-type"
-ACCEPT: Final = b"accept"
-CONTENT_LENGTH: Final = b"content-length"
-CONNECTION: Final = b"connection"
-EXPECT: Final = b"expect"
-#: Header names that connections act on; doors add theirs. Compared by identity on the hot path.
-FIELDS: Final = (CONTENT_TYPE, ACCEPT, CONTENT_LENGTH, CONNECTION, EXPECT, HOST, *RARE)
 #: Those of them that a head is judged by, if it has them; HOST unless its value is known.
 JUDGED: Final = frozenset((EXPECT, HOST, *RARE))
 NOTHING: Final[dict[bytes, bytes]] = {}
@@ -71,7 +69,7 @@ class HttpConnection(HoldingPipeline):
         "_read_bytes", "_unknown", "_unusual", "_url", "_wire_bytes",
     )  # fmt: skip
 
-    def __init__(self, listener: HttpListener) -> None:
+    def __init__(self, listener: ListenerState) -> None:
         super().__init__(listener)
         self._read_bytes = 0  #: of the last read
         self._lingered_bytes = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -17,7 +18,6 @@ from penstock.core.request import trace_context
 from penstock.core.request.trace_context import TraceContext
 from penstock.core.routing import Routed
 from penstock.gateway.dispatch.dispatcher import Dispatcher
-from penstock.gateway.dispatch.explain import SIZE
 from penstock.gateway.dispatch.invocation import ANSWERED, Invocation
 from penstock.wire import frames
 
@@ -65,8 +65,6 @@ class TracingDispatcher(Dispatcher):
         self._share = share
         self._trace_rng = trace_rng
         self._traced: dict[int, Traced] = {}  #: by number of the request
-        #: of the last requests, as in the ring of `explain`: (number, trace id)
-        self._trace_ids: dict[int, tuple[int, int]] = {}
 
     def invoke(self, invocation: Invocation) -> None:
         if not invocation.number:
@@ -75,13 +73,7 @@ class TracingDispatcher(Dispatcher):
         super().invoke(invocation)
 
     def _begin(self, invocation: Invocation) -> None:
-        headers = invocation.rare
-        caller = None
-        if headers is not None and TRACEPARENT in headers:
-            caller = trace_context.read(
-                headers[TRACEPARENT].decode("latin-1"),
-                headers.get(TRACESTATE, b"").decode("latin-1"),
-            )
+        caller = caller_of(invocation.rare)
         context = trace_context.begin(caller, share=self._share, rng=self._trace_rng)
         if context is None:
             return
@@ -104,7 +96,7 @@ class TracingDispatcher(Dispatcher):
         if traced is None:
             return
         number = invocation.number
-        self._trace_ids[number % SIZE] = (number, traced.context.trace_id)
+        self.ring.traced(number, traced.context.trace_id)
         error = invocation.error
         try:
             self._spans.ended(
@@ -117,15 +109,14 @@ class TracingDispatcher(Dispatcher):
         except Exception:  # what an instance said of its spans must not cost the loop
             log.exception("the spans of request %s are lost", self.ids.text(number))
 
-    def explain(self, request_id: str) -> dict[str, Any] | None:
-        """With the trace that shows the same request, if it was recorded."""
-        story = super().explain(request_id)
-        number = self.ids.number(request_id)
-        if story is not None and number is not None:
-            known, trace_id = self._trace_ids.get(number % SIZE, (0, 0))
-            if known == number:
-                story["trace_id"] = f"{trace_id:032x}"
-        return story
+
+def caller_of(headers: Mapping[bytes, bytes] | None) -> TraceContext | None:
+    """The trace that a request is part of, by the headers of `INTEREST` that it has."""
+    if headers is None or TRACEPARENT not in headers:
+        return None
+    return trace_context.read(
+        headers[TRACEPARENT].decode("latin-1"), headers.get(TRACESTATE, b"").decode("latin-1")
+    )
 
 
 def _with_context(meta: bytes, context: TraceContext) -> bytes:

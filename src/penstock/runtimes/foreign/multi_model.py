@@ -1,8 +1,8 @@
 """One foreign server that hosts the models of a host of target models, by the container contract.
 
-The server is started once, and again by the rule of `supervision` when it ends; its models are then
-loaded again, and each copy's listener hears so. Which models it has is decided elsewhere: it only
-says when it has no memory for one more (`model-memory-full`, its status 507).
+The server is started once, and again by the rule of `core/blame/crash_loop.py` when it ends; its
+models are then loaded again, and each copy's listener hears so. Which models it has is decided
+elsewhere: it only says when it has no memory for one more (`model-memory-full`, its status 507).
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock
 from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import (
+    NOT_BEGUN,
     LaneListener,
     LoadContext,
+    Payload,
+    PayloadReply,
+    Returned,
 )
 from penstock.runtimes.confinement.walls import (
     Views,
@@ -30,13 +34,13 @@ from penstock.runtimes.confinement.walls import (
     no_room,
     remove_scratch,
 )
-from penstock.runtimes.foreign.model_runtime import ForeignModelRuntime
-from penstock.runtimes.foreign.models_api import ForeignModels
-from penstock.runtimes.foreign.posting import PostsUnderWay
+from penstock.runtimes.foreign.models_api import MEMORY_FULL, UNKNOWN, ForeignModels, memory_full
+from penstock.runtimes.foreign.posting import Done, Posting, PostsUnderWay
 from penstock.runtimes.foreign.runtime import check_command
 from penstock.runtimes.foreign.server import ForeignServer
-from penstock.runtimes.workers.environment import worker_environment
+from penstock.runtimes.workers.environment import run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
+from penstock.wire.http_client import HttpAnswer
 
 #: For the end of a load that failed: a server that is still at it may not answer.
 _BROKEN_OFF_S: Final = 2.0
@@ -216,6 +220,114 @@ class ForeignHost(Supervised[ForeignServer]):
         await super().close()
         self.views.close()
         remove_scratch(self._scratch)
+
+
+class ForeignModelRuntime:
+    """One of its models: a PayloadRuntime, made by `ForeignHost.load`. A lane is a connection."""
+
+    #: Lanes and mates lead to one process: it may die of another's request.
+    shares_worker = True
+
+    def __init__(
+        self,
+        host: ForeignHost,
+        name: str,
+        place: Path,
+        context: LoadContext,
+        listener: LaneListener,
+    ) -> None:
+        self.name = name  #: in the server
+        self.place = place
+        self.context = context
+        self.lanes = max(1, context.description.lanes)
+        self.posting = _ModelPosting(host, self)
+        self._host = host
+        self._listener = listener
+        self._there = True
+        self._closed = False
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the server, which all its models have in common."""
+        return self._host.pids
+
+    def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
+        if self._there and not self._closed:
+            self.posting.invoke(lane, batch, done)
+        else:
+            not_begun: list[PayloadReply | Returned] = [NOT_BEGUN] * len(batch)
+            asyncio.get_running_loop().call_soon(done, not_begun)
+
+    def cancel(self, lane: int) -> None:
+        self.posting.cancel(lane)
+
+    async def close(self) -> None:
+        """Returns once the server has unloaded it; the server goes on."""
+        self._closed = True
+        await self.posting.close()
+        await self._host.unload(self)
+
+    def lost(self, error: PenstockError) -> None:
+        self._there = False
+        self._each_lane(lambda lane: self._listener.lane_lost(lane, error))
+
+    def back(self) -> None:
+        self._there = True
+        self._each_lane(self._listener.lane_ready)
+
+    def failed(self, error: PenstockError) -> None:
+        self._each_lane(lambda lane: self._listener.lane_failed(lane, error))
+
+    def _each_lane(self, tell: Callable[[int], None]) -> None:
+        if not self._closed:
+            for lane in range(self.lanes):
+                tell(lane)
+
+
+class _ModelPosting(Posting):
+    """To one model of the server."""
+
+    def __init__(self, host: ForeignHost, model: ForeignModelRuntime) -> None:
+        context = model.context
+        environment = {**context.description.environment, **context.environment}
+        super().__init__(
+            model.lanes,
+            host,
+            host.under_way,
+            run_s_max=run_s_max(environment),
+            path=f"/models/{model.name}/invoke",
+            headers={"x-amzn-sagemaker-target-model": context.target_model},
+        )
+        self._host = host
+        self._model = model
+
+    def again(self, answer: HttpAnswer) -> Coroutine[Any, Any, bool] | None:
+        if answer.status == MEMORY_FULL:
+            return self._with_room()
+        if answer.status == UNKNOWN:
+            return self._if_it_was_gone()
+        return None
+
+    async def _with_room(self) -> bool:
+        return await self._host.make_room(self._model.context.target_model)
+
+    async def _if_it_was_gone(self) -> bool:
+        """A server may unload by itself; a model that is there may answer 404 of its own."""
+        model = self._model
+        try:
+            api = self._host.api
+            if await api.get(model.name) is not None:
+                return False
+            seconds = model.context.startup_timeout_s
+            await api.load(model.name, str(model.place), timeout_s=seconds)
+        except PenstockError:
+            return False
+        return True
+
+    def reply(self, answer: HttpAnswer | None) -> PayloadReply:
+        if answer is not None and answer.status == MEMORY_FULL:
+            return PayloadReply(error=memory_full(self._model.context.target_model))
+        return super().reply(answer)
 
 
 def _opaque(context: LoadContext) -> str:

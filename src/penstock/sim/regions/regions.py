@@ -28,9 +28,7 @@ from penstock.core.traffic import RegionSeen
 from penstock.sim.events import LANE_DONE, Event
 from penstock.sim.generation_copy import TwinGenerationCopy, engine_noise
 from penstock.sim.outcome import RunOutcome
-from penstock.sim.regions.regions_in_turn import InTurnSenders
 from penstock.sim.regions.regions_outcome import RegionsOutcome
-from penstock.sim.regions.regions_request import RegionsRequest
 from penstock.sim.regions.regions_scenario import (
     CUT,
     Demand,
@@ -39,7 +37,13 @@ from penstock.sim.regions.regions_scenario import (
     Pushing,
     RegionsScenario,
 )
-from penstock.sim.regions.regions_senders import BalancedSenders, PushingSenders, Senders
+from penstock.sim.regions.regions_senders import (
+    BalancedSenders,
+    InTurnSenders,
+    PushingSenders,
+    RegionsRequest,
+    Senders,
+)
 
 _INF = float("inf")
 

@@ -7,19 +7,56 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from penstock.core.deployment.deployment import ROUND_ROBIN
 from penstock.core.routing import CopyState, EndpointRouter, Routed
 from penstock.core.traffic import HeldForRegion, RegionSeen, Sent, TrafficRouter
 from penstock.core.traffic.push_room import CopyRoom, overfull, room_of
-from penstock.sim.regions.regions_request import RegionsRequest
-from penstock.sim.regions.regions_scenario import Balanced, Pushing, routes_of
-from penstock.sim.regions.regions_within import WithinRegions
-
-if TYPE_CHECKING:
-    from penstock.sim.regions.regions import RegionsTwin
+from penstock.sim.regions.regions_outcome import RegionsOutcome
+from penstock.sim.regions.regions_scenario import (
+    Balanced,
+    InTurn,
+    Pushing,
+    RegionsScenario,
+    routes_of,
+)
+from penstock.sim.workload import Arrival
 
 _GROUP = ("all", "")
+
+
+class RegionsRequest:
+    """A request of a user of one region, wherever it is. Written by the run and the senders."""
+
+    __slots__ = ("arrival", "at", "attempt", "begun", "copy", "failed", "front", "prompt", "region")
+
+    def __init__(self, arrival: Arrival, at: float, front: int, prompt: bytes) -> None:
+        self.arrival = arrival
+        self.at = at
+        self.front = front  #: the region of its user
+        self.prompt = prompt
+        self.attempt = 0  #: by which copies know it
+        self.region = -1  #: it was sent to
+        self.copy: CopyState | None = None  #: chosen for it
+        self.begun = False  #: its user has seen a token
+        self.failed: tuple[int, ...] = ()  #: regions that did not answer it
+
+
+class RegionsRun(Protocol):
+    """What senders see of the run, and have it do."""
+
+    scenario: RegionsScenario
+    outcome: RegionsOutcome
+    requests: dict[int, RegionsRequest]  #: in flight, by attempt
+    waiting: int  #: kept by senders
+    copies_of: list[tuple[int, ...]]  #: of each region
+
+    def send(
+        self, request: RegionsRequest, region: int, copy: CopyState | None, now: float
+    ) -> None: ...
+
+    def give_up(self, request: RegionsRequest, now: float) -> None: ...
 
 
 class Senders(Protocol):
@@ -44,12 +81,52 @@ class Senders(Protocol):
     def check_invariants(self) -> None: ...
 
 
+class WithinRegions:
+    """An `EndpointRouter` in each region: it places what was sent there, to no certain copy."""
+
+    def __init__(self, run: RegionsRun, policy: Pushing | InTurn, seed: int) -> None:
+        self._run = run
+        self.routers = [
+            EndpointRouter(
+                routes_of(
+                    run.scenario,
+                    copies,
+                    strategy=policy.strategy,
+                    threshold=policy.threshold or run.scenario.generation.sequences_max,
+                ),
+                random.Random(f"{seed}/routing/{region}"),
+            )
+            for region, copies in enumerate(run.copies_of)
+        ]
+        self._on_copies: dict[int, tuple[int, CopyState]] = {}  #: attempt -> region, copy
+
+    def place(self, request: RegionsRequest, now: float) -> CopyState | None:
+        answer = self.routers[request.region].pick(prompt=request.prompt, now=now)
+        if not isinstance(answer, Routed):
+            return None
+        sequences = self._run.scenario.generation.sequences_max
+        self._run.outcome.queued += answer.outstanding > sequences
+        self._on_copies[request.attempt] = request.region, answer.state
+        return answer.state
+
+    def leaves(self, attempt: int) -> None:
+        region, state = self._on_copies.pop(attempt)
+        self.routers[region].release(state)
+
+    def set_healthy(self, region: int, copy: int, healthy: bool) -> None:
+        self.routers[region].set_healthy(copy, healthy)
+
+    def check_invariants(self) -> None:
+        for router in self.routers:
+            router.check_invariants()
+
+
 class PushingSenders(WithinRegions):
     """A `TrafficRouter` for each region's users, an `EndpointRouter` in each region."""
 
-    def __init__(self, twin: RegionsTwin, policy: Pushing, seed: int) -> None:
-        super().__init__(twin, policy, seed)
-        scenario = twin.scenario
+    def __init__(self, run: RegionsRun, policy: Pushing, seed: int) -> None:
+        super().__init__(run, policy, seed)
+        scenario = run.scenario
         self._sequences = scenario.generation.sequences_max
         self._slots = policy.slots
         self._names = [one.name for one in scenario.regions]
@@ -72,27 +149,27 @@ class PushingSenders(WithinRegions):
         if isinstance(answer, Sent):
             self._send(request, answer, now)
         elif isinstance(answer, HeldForRegion):
-            self._twin.outcome.told[f"held: {answer.reason}"] += 1
-            self._twin.waiting += 1
+            self._run.outcome.told[f"held: {answer.reason}"] += 1
+            self._run.waiting += 1
             self._held[front][answer.ticket] = request
         else:
-            self._twin.outcome.told[f"refused: {answer.reason}"] += 1
-            self._twin.outcome.lost += 1
+            self._run.outcome.told[f"refused: {answer.reason}"] += 1
+            self._run.outcome.lost += 1
 
     def _send(self, request: RegionsRequest, sent: Sent, now: float) -> None:
         told = f"{self._names[request.front]} > {sent.region}: {sent.reason}"
-        self._twin.outcome.sent[told] += 1
-        self._twin.send(request, self._number[sent.region], None, now)
+        self._run.outcome.sent[told] += 1
+        self._run.send(request, self._number[sent.region], None, now)
 
     def _drain(self, front: int, now: float) -> None:
         for ticket, answer in self.traffic[front].released(now=now):
-            self._twin.waiting -= 1
+            self._run.waiting -= 1
             request = self._held[front].pop(ticket)
             if isinstance(answer, Sent):
                 self._send(request, answer, now)
             else:
-                self._twin.outcome.told[f"refused: {answer.reason}"] += 1
-                self._twin.outcome.lost += 1
+                self._run.outcome.told[f"refused: {answer.reason}"] += 1
+                self._run.outcome.lost += 1
 
     def back(self, request: RegionsRequest, ok: bool, now: float) -> None:
         self.traffic[request.front].release(self._names[request.region], ok=ok, now=now)
@@ -122,17 +199,82 @@ class PushingSenders(WithinRegions):
         if not ok and not traffic.serves(name, now=now):
             there = [
                 request
-                for request in self._twin.requests.values()
+                for request in self._run.requests.values()
                 if request.front == front and request.region == region
             ]
             for request in there:
-                self._twin.give_up(request, now)
+                self._run.give_up(request, now)
         self._drain(front, now)
 
     def check_invariants(self) -> None:
         super().check_invariants()
         for traffic in self.traffic:
             traffic.check_invariants()
+
+
+class InTurnSenders(WithinRegions):
+    """For each region's users a balancer that gives every region its turn, as a plain HTTP balancer
+    does: it sees addresses of regions and nothing behind them.
+
+    To its `EndpointRouter` a region is a copy. What exceeds the bound waits at the balancer, in
+    order. A region that failed a request is not asked again while another one may be.
+    """
+
+    def __init__(self, run: RegionsRun, policy: InTurn, seed: int) -> None:
+        super().__init__(run, policy, seed)
+        self.room_on_answers = False
+        scenario = run.scenario
+        routes = routes_of(
+            scenario,
+            tuple(range(len(scenario.regions))),
+            strategy=ROUND_ROBIN,
+            threshold=1,
+            outstanding_max=policy.in_region_max,
+        )
+        self._names = [one.name for one in scenario.regions]
+        self._balancers = [
+            EndpointRouter(routes, random.Random(f"{seed}/in turn/{front}"))
+            for front in range(len(scenario.regions))
+        ]
+        self._slots: dict[int, CopyState] = {}  #: attempt -> what its balancer counts
+        self._queues: list[deque[RegionsRequest]] = [deque() for _ in scenario.regions]
+
+    def ask(self, request: RegionsRequest, now: float) -> None:
+        if self._queues[request.front] or not self._sent(request, now):
+            self._queues[request.front].append(request)
+            self._run.waiting += 1
+
+    def _sent(self, request: RegionsRequest, now: float) -> bool:
+        answer = self._balancers[request.front].pick(exclude=request.failed, now=now)
+        if not isinstance(answer, Routed):
+            return False
+        region = answer.state.copy
+        told = f"{self._names[request.front]} > {self._names[region]}: {answer.reason}"
+        self._run.outcome.sent[told] += 1
+        self._run.send(request, region, None, now)
+        self._slots[request.attempt] = answer.state
+        return True
+
+    def back(self, request: RegionsRequest, ok: bool, now: float) -> None:
+        self._balancers[request.front].release(self._slots.pop(request.attempt))
+        queue = self._queues[request.front]
+        while queue and self._sent(queue[0], now):
+            queue.popleft()
+            self._run.waiting -= 1
+
+    def room_of(self, region: int) -> tuple[int, int, int]:
+        return 0, 0, 0
+
+    def heard(self, front: int, seen: RegionSeen, now: float) -> None:
+        """Nobody listens."""
+
+    def probed(self, front: int, region: int, ok: bool, now: float) -> None:
+        """Nobody listens."""
+
+    def check_invariants(self) -> None:
+        super().check_invariants()
+        for balancer in self._balancers:
+            balancer.check_invariants()
 
 
 class BalancedSenders:
@@ -142,27 +284,27 @@ class BalancedSenders:
     Whether a copy lives it learns at once, which is more than such balancers know.
     """
 
-    def __init__(self, twin: RegionsTwin, policy: Balanced, seed: int) -> None:
+    def __init__(self, run: RegionsRun, policy: Balanced, seed: int) -> None:
         self.room_on_answers = False
-        self._twin = twin
+        self._run = run
         self._region_of = {
-            copy: region for region, copies in enumerate(twin.copies_of) for copy in copies
+            copy: region for region, copies in enumerate(run.copies_of) for copy in copies
         }
         everyone = tuple(self._region_of)
         self._routers = [
             EndpointRouter(
                 routes_of(
-                    twin.scenario,
+                    run.scenario,
                     everyone if policy.everywhere else copies,
                     strategy=policy.strategy,
-                    threshold=policy.threshold or twin.scenario.generation.sequences_max,
+                    threshold=policy.threshold or run.scenario.generation.sequences_max,
                     outstanding_max=policy.outstanding_max,
                 ),
                 random.Random(f"{seed}/routing/{region}"),
             )
-            for region, copies in enumerate(twin.copies_of)
+            for region, copies in enumerate(run.copies_of)
         ]
-        self._queues: list[deque[RegionsRequest]] = [deque() for _ in twin.copies_of]
+        self._queues: list[deque[RegionsRequest]] = [deque() for _ in run.copies_of]
         if policy.together:
             self._routers = self._routers[:1] * len(self._routers)
             self._queues = self._queues[:1] * len(self._queues)
@@ -170,14 +312,14 @@ class BalancedSenders:
     def ask(self, request: RegionsRequest, now: float) -> None:
         if self._queues[request.front] or not self._sent(request, now):
             self._queues[request.front].append(request)
-            self._twin.waiting += 1
+            self._run.waiting += 1
 
     def _sent(self, request: RegionsRequest, now: float) -> bool:
         answer = self._routers[request.front].pick(prompt=request.prompt, now=now)
         if not isinstance(answer, Routed):
             return False
         region = self._region_of[answer.state.copy]
-        self._twin.send(request, region, answer.state, now)
+        self._run.send(request, region, answer.state, now)
         return True
 
     def back(self, request: RegionsRequest, ok: bool, now: float) -> None:
@@ -186,7 +328,7 @@ class BalancedSenders:
         queue = self._queues[request.front]
         while queue and self._sent(queue[0], now):
             queue.popleft()
-            self._twin.waiting -= 1
+            self._run.waiting -= 1
 
     def place(self, request: RegionsRequest, now: float) -> CopyState | None:
         raise AssertionError("the sender has chosen the copy")
