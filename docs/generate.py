@@ -26,7 +26,7 @@ from penstock.artifacts.description.model_yaml import ModelFile
 from penstock.cli import main as cli
 from penstock.cli.settings import PREFIX, walk
 from penstock.config import ServerConfig
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.file_schema import allowed_by, information
 from penstock.fleet.catalogue import MACHINE_TYPE, InstanceCatalogue
 from penstock.metrics.page import reference as metrics_reference
@@ -282,7 +282,7 @@ def _raised(node: ast.AST) -> tuple[str, str] | None:
 
 def instance_types() -> str:
     """The catalogue, as it is on a machine that is larger than all of it."""
-    machine = MachineCapacity(cores=1024.0, memory_bytes=2**46, accelerators=64)
+    machine = ComputeResources(cores=1024.0, memory_bytes=2**46, accelerators=64)
     catalogue = InstanceCatalogue(machine)
     lines = [
         "# Instance types",
@@ -307,9 +307,10 @@ def instance_types() -> str:
     for name in catalogue.names():
         if name != MACHINE_TYPE:
             kind = catalogue.resolve(name)
+            has = kind.resources
             lines.append(
-                f"| `{name}` | {kind.cores:g} | {kind.memory_bytes / 2**30:g} |"
-                f" {kind.accelerators} | {kind.price_per_hour:g} | {kind.watts:g} |"
+                f"| `{name}` | {has.cores:g} | {has.memory_bytes / 2**30:g} |"
+                f" {has.accelerators} | {kind.price_per_hour:g} | {kind.watts:g} |"
             )
     return "\n".join([*lines, ""])
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.api.observation import CopyUsage
 from penstock.control.reconcile.views import CopyView, InstanceView
+from penstock.core.resources import NO_RESOURCES, ComputeResources
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.counts.window_metrics import component_metrics, publishing_of
 from penstock.metrics.series.series import metric_key
@@ -22,15 +23,18 @@ ON = {"InstanceId": "i-1"}
 def view(*copies: CopyView, cores: float = 4.0) -> InstanceView:
     return InstanceView(
         instance_id="i-1", variant="all", generation=1, phase="running",
-        instance_type="ml.local.small", cores=cores, memory_bytes_max=1000, memory_bytes=250,
-        pid=1, log_path=Path("/nowhere"), copies=copies,
+        instance_type="ml.local.small",
+        resources=ComputeResources(cores=cores, memory_bytes=1000), memory_bytes=250, pid=1,
+        log_path=Path("/nowhere"), copies=copies,
     )  # fmt: skip
 
 
-def copy(number: int, component: str = "chat/2", **reserved: Any) -> CopyView:
+def copy(
+    number: int, component: str = "chat/2", set_aside: ComputeResources = NO_RESOURCES
+) -> CopyView:
     return CopyView(
         copy=number, component=component, phase="ready", load_s=0.5, model_memory_bytes=100,
-        **reserved,
+        set_aside=set_aside,
     )  # fmt: skip
 
 
@@ -41,7 +45,7 @@ def told(number: int, cpu_s: float = 0.0, requests: int = 0, **more: Any) -> dic
 
 def test_of_what_is_set_aside_for_a_copy_or_else_of_its_instance() -> None:
     usage = CopyUsage()
-    there = view(copy(1, cores=0.5, memory_bytes=200), copy(2))
+    there = view(copy(1, set_aside=ComputeResources(cores=0.5, memory_bytes=200)), copy(2))
     usage.samples(there, {"copies": [told(1, 10.0), told(2, 5.0)]}, 100.0)
     first, second = usage.samples(
         there, {"copies": [told(1, 12.0, 7), told(2, 25.0, 1, unanswered=3)]}, 110.0

@@ -7,6 +7,7 @@ from pathlib import Path
 from penstock.api.observation import engines, held, memory_percent
 from penstock.control.instances.instance_status import cpu_percent, cpu_seconds
 from penstock.control.reconcile.views import CopyView, InstanceView
+from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 from penstock.metrics.utilization.cost import InstanceHeld
 
@@ -16,8 +17,7 @@ VIEW = InstanceView(
     generation=1,
     phase="running",
     instance_type="ml.local.small",
-    cores=1.0,
-    memory_bytes_max=1000,
+    resources=ComputeResources(cores=1.0, memory_bytes=1000),
     memory_bytes=250,
     pid=1,
     log_path=Path("/nowhere"),
@@ -32,9 +32,7 @@ def test_memory_is_a_share_of_what_the_instance_was_given() -> None:
 def test_cost_and_energy_are_those_of_the_instance_type() -> None:
     kind = InstanceType(
         name="ml.g5.xlarge",
-        cores=1.0,
-        memory_bytes=1000,
-        accelerators=1,
+        resources=ComputeResources(cores=1.0, memory_bytes=1000, accelerators=1),
         price_per_hour=1.408,
         watts=326.4,
     )

@@ -8,6 +8,7 @@ from penstock.api.sagemaker.deployments import model_source
 from penstock.control.instances.copy_operations import load_request
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.core.deployment.wish import ComponentWish
+from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 
 
@@ -29,7 +30,9 @@ def test_the_compression_type_says_whether_an_archive_is_unpacked(
         variant="all",
         generation=1,
         ordinal=0,
-        kind=InstanceType(name="ml.local.small", cores=1.0, memory_bytes=2**30),
+        kind=InstanceType(
+            name="ml.local.small", resources=ComputeResources(cores=1.0, memory_bytes=2**30)
+        ),
         phase="running",
         since=None,
     )

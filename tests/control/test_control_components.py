@@ -4,6 +4,7 @@ recorded.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from penstock.control.store.records import (
     UnknownVariant,
     UnreadableRecord,
 )
+from penstock.control.store.rows import decode_revision, encode_revision
 from penstock.control.store.store import Store
 from penstock.core.deployment.component_spec import ComponentDesired, ComponentRevision
 from penstock.core.deployment.deployment import (
@@ -34,17 +36,32 @@ from penstock.core.deployment.deployment import (
 )
 from penstock.core.deployment.endpoint_state import SetComponent
 from penstock.core.deployment.wish import BINPACK, CopyNeed
+from penstock.core.resources import ComputeResources
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:"
 
 REVISION = ComponentRevision(
     number=1,
     model=ModelSource(model_name="intent", uri="file:///m", environment=(("A", "1"),)),
-    need=CopyNeed(memory_bytes=128 << 20, memory_bytes_max=256 << 20, cores=0.5),
+    need=CopyNeed(
+        resources=ComputeResources(memory_bytes=128 << 20, cores=0.5), memory_bytes_max=256 << 20
+    ),
     strategy=BINPACK,
     download_timeout_s=60.0,
     startup_timeout_s=70.0,
 )
+
+
+def test_what_a_copy_needs_is_written_flat_as_every_version_reads_it() -> None:
+    text = encode_revision(REVISION)
+    assert json.loads(text)["need"] == {
+        "memory_bytes": 128 << 20,
+        "cores": 0.5,
+        "accelerators": 0,
+        "whole_instance": False,
+        "memory_bytes_max": 256 << 20,
+    }
+    assert decode_revision(text) == REVISION
 
 
 def endpoint(store: Store, name: str = "Shop") -> None:

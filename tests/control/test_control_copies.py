@@ -29,8 +29,8 @@ from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import IN_SERVICE, EndpointDesired, SlotFailure
 from penstock.core.deployment.wish import ComponentWish, CopyNeed
-from penstock.core.machine.room import MachineCapacity
 from penstock.core.models.memory_need import MemoryNeed
+from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 from penstock.wire import frames
@@ -39,7 +39,9 @@ pytestmark = pytest.mark.usefixtures("on_each_database")
 
 
 MIB = 2**20
-KIND = InstanceType(name="ml.local.small", cores=2.0, memory_bytes=2**30)
+KIND = InstanceType(
+    name="ml.local.small", resources=ComputeResources(cores=2.0, memory_bytes=2**30)
+)
 
 
 class Server:
@@ -61,7 +63,7 @@ class Server:
             spec=SPEC,
             changed=lambda endpoint: None,
             room=Room(
-                MachineCapacity(cores=2.0, memory_bytes=8 * 2**30), self.ledger.held, lambda: None
+                ComputeResources(cores=2.0, memory_bytes=8 * 2**30), self.ledger.held, lambda: None
             ),
             room_changed=lambda: None,
             record=TargetModelRecord(
@@ -94,7 +96,7 @@ class Server:
                 name=name,
                 model=ModelSource(model_name=name, uri=model.as_uri()),
                 copies=1,
-                need=CopyNeed(memory_bytes=100 * MIB, cores=1.0),
+                need=CopyNeed(resources=ComputeResources(memory_bytes=100 * MIB, cores=1.0)),
                 download_timeout_s=60.0,
                 startup_timeout_s=60.0,
             ),
@@ -240,7 +242,7 @@ def test_a_copy_beside_another_is_refused_at_once_where_nothing_else_will_give_r
             told.append("measured")
 
         room = Room(
-            MachineCapacity(cores=2.0, memory_bytes=8 * 2**30),
+            ComputeResources(cores=2.0, memory_bytes=8 * 2**30),
             server.ledger.held,
             lambda: 1000 * MIB,
         )

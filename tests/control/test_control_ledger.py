@@ -20,9 +20,12 @@ from penstock.core.deployment.endpoint_state import (
     RUNNING,
     EndpointDesired,
 )
+from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 
-KIND = InstanceType(name="ml.local.small", cores=1.0, memory_bytes=2**30)
+KIND = InstanceType(
+    name="ml.local.small", resources=ComputeResources(cores=1.0, memory_bytes=2**30)
+)
 
 
 def deployment(model: ModelSource | None = None) -> DeploymentSpec:
@@ -95,7 +98,7 @@ def test_an_instance_that_takes_components_serves_once_it_runs_and_awaits_none()
 
 # pools
 
-BIG = InstanceType(name="ml.big", cores=1.0, memory_bytes=2**30)
+BIG = InstanceType(name="ml.big", resources=ComputeResources(cores=1.0, memory_bytes=2**30))
 
 
 def pooled() -> EndpointLedger:

@@ -12,12 +12,16 @@ from penstock.control.instances.copy_operations import load_request
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.wish import WHOLE_INSTANCE, ComponentWish, CopyNeed
+from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.settings import InstanceSettings
 
 GIB = 2**30
-KIND = InstanceType(name="ml.local.large", cores=4.0, memory_bytes=4 * GIB, accelerators=2)
+KIND = InstanceType(
+    name="ml.local.large",
+    resources=ComputeResources(cores=4.0, memory_bytes=4 * GIB, accelerators=2),
+)
 
 
 def told(need: CopyNeed) -> LoadCall:
@@ -42,10 +46,20 @@ def told(need: CopyNeed) -> LoadCall:
     ("need", "cores", "memory_gib", "accelerators"),
     [
         (WHOLE_INSTANCE, 4.0, 4, 2),
-        (CopyNeed(memory_bytes=GIB), 4.0, 4, 0),
-        (CopyNeed(cores=0.5, accelerators=1), 0.5, 4, 1),
-        (CopyNeed(memory_bytes=GIB, memory_bytes_max=2 * GIB), 4.0, 2, 0),
-        (CopyNeed(memory_bytes=GIB, memory_bytes_max=9 * GIB), 4.0, 4, 0),
+        (CopyNeed(resources=ComputeResources(memory_bytes=GIB)), 4.0, 4, 0),
+        (CopyNeed(resources=ComputeResources(cores=0.5, accelerators=1)), 0.5, 4, 1),
+        (
+            CopyNeed(resources=ComputeResources(memory_bytes=GIB), memory_bytes_max=2 * GIB),
+            4.0,
+            2,
+            0,
+        ),
+        (
+            CopyNeed(resources=ComputeResources(memory_bytes=GIB), memory_bytes_max=9 * GIB),
+            4.0,
+            4,
+            0,
+        ),
     ],
 )
 def test_a_copy_is_told_what_it_asked_for_and_of_the_rest_what_its_instance_has(

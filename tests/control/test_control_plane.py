@@ -33,7 +33,7 @@ from penstock.core.deployment.deployment import (
     ModelSource,
     VariantSpec,
 )
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("on_each_database")
 
 
 PROGRAM = Path(__file__).parents[1] / "fleet" / "fake_instance.py"
-MACHINE = MachineCapacity(cores=2.0, memory_bytes=8 * 2**30)
+MACHINE = ComputeResources(cores=2.0, memory_bytes=8 * 2**30)
 #: As always, only faster.
 SPEC = ReconcileSpec(backoff=Backoff(0.05, 30.0), gone_s_max=1.0, drain_s_max=5.0)
 DEADLINE_S = 30.0
@@ -97,7 +97,7 @@ class Gateway:
 class Server:
     """One life of a server: a plane, its gateway and its fleet."""
 
-    def __init__(self, state_dir: Path, machine: MachineCapacity = MACHINE, **listen: Any) -> None:
+    def __init__(self, state_dir: Path, machine: ComputeResources = MACHINE, **listen: Any) -> None:
         self.gateway = Gateway()
         if databases.term() is not None:  # whoever leads has taken it
             make_state_dir(state_dir)

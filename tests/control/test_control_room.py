@@ -79,7 +79,7 @@ def test_a_name_of_aws_is_a_bound_and_no_reservation(tmp_path: Path) -> None:
                 await create(server, name, model())
                 await server.reaches("InService", name)
             view = server.plane.instances("shop")[0]
-            assert view.memory_bytes_max == 8 * GIB
+            assert view.resources.memory_bytes == 8 * GIB
             assert [(one.what, one.reason) for one in server.plane.activities("shop")] == [
                 ("start ml.m5.xlarge for blue generation 1 slot 0", "new-generation"),
                 ("load copy", "instance-running"),

@@ -19,8 +19,8 @@ from penstock.control.instances.entries import placed
 from penstock.control.plane import ControlPlane
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import DeploymentSpec
-from penstock.core.machine.room import MachineCapacity
 from penstock.core.models.memory_need import with_headroom
+from penstock.core.resources import ComputeResources
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 
 MIB = 2**20
@@ -60,7 +60,7 @@ async def running(state_dir: Path, mib: int) -> AsyncIterator[Server]:
         server.plane._config,
         lambda: LocalFleet(runtime_dir_for(state_dir)),
         server.gateway,
-        machine=MachineCapacity(cores=2.0, memory_bytes=mib * MIB),
+        machine=ComputeResources(cores=2.0, memory_bytes=mib * MIB),
     )
     await server.plane.start()
     try:
@@ -116,7 +116,9 @@ def test_a_model_that_ran_here_is_placed_by_what_it_took(tmp_path: Path) -> None
             entry, copies = next(reconciler._held())
             # It has not run: what was estimated stands, unless more than that was measured.
             seen_bytes = with_headroom(entry.own_bytes_max)
-            assert placed(entry, copies).memory_bytes == max(copies[0].need_bytes, seen_bytes)
+            assert placed(entry, copies).set_aside.memory_bytes == max(
+                copies[0].need_bytes, seen_bytes
+            )
             await asyncio.to_thread(ask, entry.address.removeprefix("unix:"))
 
             async def ran() -> bool:
@@ -126,7 +128,8 @@ def test_a_model_that_ran_here_is_placed_by_what_it_took(tmp_path: Path) -> None
 
             await poll(ran)
             held = placed(entry, copies)
-            assert 16 * MIB < held.taken_bytes < held.memory_bytes < held.taken_bytes + 200 * MIB
+            taken, aside = held.taken_bytes, held.set_aside.memory_bytes
+            assert 16 * MIB < taken < aside < taken + 200 * MIB
             await server.plane.database.call(Store.begin_update, "shop", spec(folder), now=2.0)
             server.plane.notify("shop")
             await server.reaches("InService")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from penstock.control.instances.room import Room
-from penstock.core.machine.room import NO_ROOM, PLACED, MachineCapacity
+from penstock.core.machine.room import NO_ROOM, PLACED, ComputeResources
 from penstock.fleet.base import InstanceType, SpareSeen
 
 GIB = 2**30
-MACHINE = MachineCapacity(cores=2.0, memory_bytes=8 * GIB)
-PROMISED = InstanceType(name="ml.local.large", cores=2.0, memory_bytes=7 * GIB)
+MACHINE = ComputeResources(cores=2.0, memory_bytes=8 * GIB)
+PROMISED = InstanceType(
+    name="ml.local.large", resources=ComputeResources(cores=2.0, memory_bytes=7 * GIB)
+)
 
 
 def spare(pid: int, gib: float, *, ready: bool = True) -> SpareSeen:

@@ -16,9 +16,12 @@ from penstock.core.deployment.endpoint_state import (
     EndpointDesired,
 )
 from penstock.core.deployment.wish import ComponentWish
+from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 
-KIND = InstanceType(name="ml.local.small", cores=1.0, memory_bytes=1 << 30)
+KIND = InstanceType(
+    name="ml.local.small", resources=ComputeResources(cores=1.0, memory_bytes=1 << 30)
+)
 FASTEST_S = 5.0
 
 

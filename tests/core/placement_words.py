@@ -21,13 +21,18 @@ from penstock.core.deployment.wish import (
     VariantWish,
 )
 from penstock.core.endpoint.placement import PlacementDecision, decide
+from penstock.core.resources import ComputeResources
 
 GIB = 2**30
 SPEC = ReconcileSpec()
 
 
+def resources(gib: float = 0.0, cores: float = 0.0, accelerators: int = 0) -> ComputeResources:
+    return ComputeResources(memory_bytes=int(gib * GIB), cores=cores, accelerators=accelerators)
+
+
 def need(gib: float = 0.0, cores: float = 0.0, accelerators: int = 0) -> CopyNeed:
-    return CopyNeed(memory_bytes=int(gib * GIB), cores=cores, accelerators=accelerators)
+    return CopyNeed(resources=resources(gib, cores, accelerators))
 
 
 def component(
@@ -53,9 +58,7 @@ def instance(
         ordinal=ordinal,
         phase=phase,
         since=0.0,
-        memory_bytes=int(gib * GIB),
-        cores=cores,
-        accelerators=accelerators,
+        resources=resources(gib, cores, accelerators),
         taken_bytes=int(taken_gib * GIB),
     )
 

@@ -28,9 +28,10 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.wish import ComponentWish, CopyNeed, VariantWish
 from penstock.core.endpoint.capacity import CapacityDecision, decide, take_away
+from penstock.core.resources import ComputeResources
 
 SPEC = ReconcileSpec()
-SHARES = CopyNeed(memory_bytes=1)
+SHARES = CopyNeed(resources=ComputeResources(memory_bytes=1))
 
 
 def wish(instances: int, *, generation: int = 1, need: CopyNeed | None = None) -> VariantWish:

@@ -61,14 +61,15 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.wish import BINPACK, SPREAD, CopyNeed
 from penstock.core.endpoint.reconcile import decide
+from penstock.core.resources import ComputeResources
 
 SPEC = ReconcileSpec()
 GIB = 2**30
 #: By component: what a copy takes of an instance of 4 GiB and 2 cores, and how it is placed.
 NEEDS = {
-    "x": (CopyNeed(memory_bytes=GIB, cores=0.5), SPREAD),
-    "y": (CopyNeed(memory_bytes=2 * GIB), BINPACK),
-    "z": (CopyNeed(memory_bytes=3 * GIB, cores=1.0), BINPACK),
+    "x": (CopyNeed(resources=ComputeResources(memory_bytes=GIB, cores=0.5)), SPREAD),
+    "y": (CopyNeed(resources=ComputeResources(memory_bytes=2 * GIB)), BINPACK),
+    "z": (CopyNeed(resources=ComputeResources(memory_bytes=3 * GIB, cores=1.0)), BINPACK),
 }
 TRIES = {STARTING: RUNNING, LOADING: READY, LOST: READY, DRAINING: DRAINED}
 
@@ -129,7 +130,8 @@ class World:
                 name = f"i{self.number}"
                 self.instances[name] = InstanceObserved(
                     instance_id=name, variant="blue", generation=1, ordinal=action.ordinal,
-                    phase=STARTING, since=self.now, memory_bytes=4 * GIB, cores=2.0,
+                    phase=STARTING, since=self.now,
+                    resources=ComputeResources(memory_bytes=4 * GIB, cores=2.0),
                 )  # fmt: skip
             case LoadCopy():
                 self.load(action)
@@ -271,9 +273,13 @@ class World:
         named = [self.copies[number] for number in self.named()]
         assert all(copy.phase == READY for copy in named)
         for name, one in self.instances.items():
-            needs = [copy.need for copy in self.copies.values() if copy.instance_id == name]
-            assert sum(need.memory_bytes for need in needs) <= one.memory_bytes, "overcommitted"
-            assert sum(need.cores for need in needs) <= one.cores, "overcommitted"
+            needs = [
+                copy.need.resources for copy in self.copies.values() if copy.instance_id == name
+            ]
+            assert sum(need.memory_bytes for need in needs) <= one.resources.memory_bytes, (
+                "overcommitted"
+            )
+            assert sum(need.cores for need in needs) <= one.resources.cores, "overcommitted"
         ended = {one.name for one in self.wish.components if one.status in (FAILED, DELETING)}
         assert not ended & {component_of(copy.component) for copy in named}
 

@@ -27,9 +27,10 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.wish import CopyNeed
 from penstock.core.endpoint.endings import Expired, expire, retire_copy, retire_instance
+from penstock.core.resources import ComputeResources
 
 SPEC = ReconcileSpec()
-SHARES = CopyNeed(memory_bytes=1)
+SHARES = CopyNeed(resources=ComputeResources(memory_bytes=1))
 
 
 def both(phase: str, *, routed: bool = True) -> tuple[InstanceObserved, list[CopyObserved]]:

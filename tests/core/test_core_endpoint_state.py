@@ -17,12 +17,13 @@ from penstock.core.deployment.endpoint_state import (
     UnloadCopy,
 )
 from penstock.core.deployment.wish import SPREAD, WHOLE_INSTANCE, ComponentWish
+from penstock.core.resources import ComputeResources
 
 
 def test_an_instance_of_which_nothing_is_known_has_nothing() -> None:
     one = InstanceObserved(instance_id="a", variant="v", generation=1, ordinal=0, phase=RUNNING)
     assert one.since is None
-    assert (one.memory_bytes, one.cores, one.accelerators, one.taken_bytes) == (0, 0.0, 0, 0)
+    assert (one.resources, one.taken_bytes) == (ComputeResources(), 0)
 
 
 def test_a_copy_has_its_instance_to_itself_sagemakers_time_to_load_and_no_requests() -> None:

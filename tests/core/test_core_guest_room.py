@@ -1,4 +1,4 @@
-"""`core/machine/room.py` where guests are among the instances: a guest has what others leave."""
+"""`core/machine/room.py`: a guest has what others leave."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from penstock.core.machine.room import (
     InstanceNeed,
-    MachineCapacity,
     PlacedInstance,
     RoomDecision,
     decide,
     least_stops,
 )
+from penstock.core.resources import ComputeResources
 
 GIB = 2**30
-MACHINE = MachineCapacity(cores=2.0, memory_bytes=8 * GIB, accelerators=1)
+MACHINE = ComputeResources(cores=2.0, memory_bytes=8 * GIB, accelerators=1)
 FITS = RoomDecision(outcome="placed", reason="fits")
 
 
@@ -25,11 +25,10 @@ def need(gib: float, *, guest: bool = False, accelerators: int = 0) -> InstanceN
     size = int(gib * GIB)
     return InstanceNeed(
         instance_type="ml.m5.xlarge",
-        memory_bytes=size,
+        set_aside=ComputeResources(memory_bytes=size, accelerators=accelerators),
         expected_bytes=size,
         promised=False,
         guest=guest,
-        accelerators=accelerators,
     )
 
 
@@ -37,11 +36,10 @@ def holds(name: str, gib: float, *, guest: bool = False, accelerators: int = 0) 
     size = int(gib * GIB)
     return PlacedInstance(
         instance_id=name,
-        memory_bytes=size,
+        set_aside=ComputeResources(memory_bytes=size, accelerators=accelerators),
         expected_bytes=size,
         taken_bytes=size,
         guest=guest,
-        accelerators=accelerators,
     )
 
 
@@ -131,7 +129,7 @@ def test_every_guest_that_is_ended_is_needed_in_the_end(sizes: list[int], wanted
     asked = min(wanted, sum(sizes)) * GIB
 
     def enough(stopped: tuple[PlacedInstance, ...]) -> bool:
-        return sum(one.memory_bytes for one in stopped) >= asked
+        return sum(one.set_aside.memory_bytes for one in stopped) >= asked
 
     chosen = least_stops(guests, enough)
     by_name = {one.instance_id: one for one in guests}

@@ -13,6 +13,7 @@ from tests.core.placement_words import (
     instances,
     loads,
     need,
+    resources,
 )
 from tests.core.reconcile_words import failure
 
@@ -200,10 +201,10 @@ def test_what_is_free_is_what_was_given_less_what_is_set_aside_for_all_copies() 
         copy(1, "a", wants=need(1.0, 1.0, 1)),
         copy(2, "a", phase=LOADING, wants=need(2.0, 0.5, 2)),
     )
-    assert room().free() == need(8.0, 4.0, 4)
-    assert room(*held).free() == need(5.0, 2.5, 1)
+    assert room().free() == resources(8.0, 4.0, 4)
+    assert room(*held).free() == resources(5.0, 2.5, 1)
     # What is measured is of what is loaded: the load has not taken its own yet.
-    assert room(*held, taken_gib=3.0).free() == need(3.0, 2.5, 1)
+    assert room(*held, taken_gib=3.0).free() == resources(3.0, 2.5, 1)
 
 
 def test_copies_are_counted_by_component_and_all_together() -> None:
@@ -261,5 +262,6 @@ def test_a_refusal_tells_nothing_as_nothing() -> None:
     wish = [component("y", 1), component("x", 1, need(cores=3.0))]
     grown = [instance("a", taken_gib=9.0)]
     (refusal,) = decided(wish, grown, copy(1, "a", "y", wants=need(cores=2.0))).refusals
+    assert refusal.reason == "cores-taken", "no memory was asked for"
     assert "needs 0.00 GiB of memory, 3 cores and 0 accelerators" in refusal.failure
     assert "(at most 0.00 GiB of memory, 2 cores and 0 accelerators)" in refusal.failure

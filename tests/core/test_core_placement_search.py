@@ -64,12 +64,12 @@ def overcommitted(
 ) -> bool:
     """Whether an instance would give more of anything than it has."""
     for one in where:
-        needs = [held.need for held in there if held.instance_id == one.instance_id]
-        needs += [wants for name, wants in more if name == one.instance_id]
+        needs = [held.need.resources for held in there if held.instance_id == one.instance_id]
+        needs += [wants.resources for name, wants in more if name == one.instance_id]
         if (
-            sum(n.memory_bytes for n in needs) > one.memory_bytes
-            or sum(n.cores for n in needs) > one.cores
-            or sum(n.accelerators for n in needs) > one.accelerators
+            sum(n.memory_bytes for n in needs) > one.resources.memory_bytes
+            or sum(n.cores for n in needs) > one.resources.cores
+            or sum(n.accelerators for n in needs) > one.resources.accelerators
         ):
             return True
     return False

@@ -34,8 +34,9 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.wish import ComponentWish, CopyNeed, VariantWish
 from penstock.core.endpoint.reconcile import ReconcileDecision, decide
+from penstock.core.resources import ComputeResources
 
-SHARES = CopyNeed(cores=1.0)
+SHARES = CopyNeed(resources=ComputeResources(cores=1.0))
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,9 @@ def _copies_share(monkeypatch: pytest.MonkeyPatch) -> None:
 def on(name: str, ordinal: int, *copies: tuple[int, str, int, str]) -> Seen:
     """A running instance with copies: (number, component, slot, phase)."""
     (one,) = seen(name, READY, copy=1).copies
-    instance = replace(seen(name, RUNNING, ordinal=ordinal).instance, cores=4.0)
+    instance = replace(
+        seen(name, RUNNING, ordinal=ordinal).instance, resources=ComputeResources(cores=4.0)
+    )
     return Seen(
         instance,
         tuple(

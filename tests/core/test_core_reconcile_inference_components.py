@@ -52,6 +52,7 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.wish import BINPACK, CopyNeed
 from penstock.core.endpoint.reconcile import decide
+from penstock.core.resources import ComputeResources
 
 MANAGED = ManagedScaling(instances_min=0, instances_max=3, cooldown_s=60.0)
 
@@ -86,8 +87,7 @@ def instance(
         ordinal=ordinal,
         phase=phase,
         since=0.0,
-        memory_bytes=int(2.5 * 2**30),
-        cores=4.0,
+        resources=ComputeResources(memory_bytes=int(2.5 * 2**30), cores=4.0),
         leaving=leaving,
     )
 
@@ -352,7 +352,7 @@ def test_consolidation_loads_elsewhere_first_then_drains_and_stops() -> None:
     assert actions(
         wish, A, going, copies=drained, published=after, now=62.0, released=released
     ) == (StopInstance("b", "drained"),)
-    assert NEED.cores == 1.0
+    assert NEED.resources.cores == 1.0
 
 
 def lora(status: str = IN_SERVICE) -> ComponentDesired:

@@ -13,21 +13,25 @@ from penstock.core.machine.room import (
     SPARE_BYTES,
     STARTING,
     InstanceNeed,
-    MachineCapacity,
     PlacedInstance,
     RoomDecision,
     decide,
 )
+from penstock.core.resources import NO_RESOURCES, ComputeResources
 
 GIB = 2**30
-MACHINE = MachineCapacity(cores=2.0, memory_bytes=8 * GIB, accelerators=1)
+MACHINE = ComputeResources(cores=2.0, memory_bytes=8 * GIB, accelerators=1)
 PLACED = RoomDecision(outcome="placed", reason="fits")
+
+
+def asked(memory_bytes: int, accelerators: int = 0) -> ComputeResources:
+    return ComputeResources(memory_bytes=memory_bytes, accelerators=accelerators)
 
 
 def need(gib: float, accelerators: int = 0) -> InstanceNeed:
     """A promise, at its start."""
     return InstanceNeed(
-        instance_type="ml.local.large", memory_bytes=int(gib * GIB), accelerators=accelerators
+        instance_type="ml.local.large", set_aside=asked(int(gib * GIB), accelerators)
     )
 
 
@@ -36,7 +40,7 @@ def model(gib: float, *, basis: str = ESTIMATED, **more: int) -> InstanceNeed:
     size = int(gib * GIB)
     return InstanceNeed(
         instance_type="ml.m5.xlarge",
-        memory_bytes=size,
+        set_aside=asked(size),
         expected_bytes=size,
         promised=False,
         basis=basis,
@@ -49,8 +53,7 @@ def placed(
 ) -> PlacedInstance:
     return PlacedInstance(
         instance_id=name,
-        memory_bytes=int(gib * GIB),
-        accelerators=accelerators,
+        set_aside=asked(int(gib * GIB), accelerators),
         leaving=leaving,
     )
 
@@ -59,7 +62,7 @@ def serving(name: str, set_aside_gib: float, taken_gib: float = 0.0) -> PlacedIn
     size = int(set_aside_gib * GIB)
     return PlacedInstance(
         instance_id=name,
-        memory_bytes=size,
+        set_aside=asked(size),
         expected_bytes=size,
         taken_bytes=int(taken_gib * GIB),
     )
@@ -108,7 +111,7 @@ def test_an_accelerator_belongs_to_one_instance() -> None:
     assert (decision.outcome, decision.reason) == ("no-room", "accelerators-taken")
     assert "0 of 1 accelerators" in decision.message
     bound = InstanceNeed(
-        instance_type="ml.g5.xlarge", memory_bytes=1, promised=False, basis=STARTING, accelerators=1
+        instance_type="ml.g5.xlarge", set_aside=asked(1, 1), promised=False, basis=STARTING
     )
     decision = decide(MACHINE, [placed("a", 1.0, accelerators=1)], bound)
     assert (decision.outcome, decision.reason) == ("no-room", "accelerators-taken")
@@ -121,7 +124,7 @@ def test_what_the_machine_never_had_is_told_as_such() -> None:
 
 def test_four_small_models_of_a_large_type_share_a_laptop() -> None:
     """Three endpoints of ml.m5.xlarge (16 GiB) on a laptop of 23 GiB: the third had no room."""
-    laptop = MachineCapacity(cores=8.0, memory_bytes=8 * GIB)
+    laptop = ComputeResources(cores=8.0, memory_bytes=8 * GIB)
     held: list[PlacedInstance] = []
     for name in "abcd":
         assert decide(laptop, held, model(0.2), available_bytes=6 * GIB) == PLACED
@@ -146,7 +149,7 @@ def test_a_model_that_does_not_fit_is_refused_with_its_need_and_where_that_comes
 
 def test_two_loads_at_once_are_counted_before_either_has_taken_a_byte() -> None:
     """10 GiB each on 16 GiB: what the first was granted is not free, though nothing is taken."""
-    machine = MachineCapacity(cores=8.0, memory_bytes=16 * GIB)
+    machine = ComputeResources(cores=8.0, memory_bytes=16 * GIB)
     assert decide(machine, [], model(10.0), available_bytes=16 * GIB) == PLACED
     first = replace(serving("first", 10.0), settling=True)
     assert decide(machine, [first], model(10.0), available_bytes=16 * GIB) == RoomDecision(
@@ -181,19 +184,19 @@ def test_memory_that_an_ending_instance_has_taken_comes_back() -> None:
 def test_a_promise_is_kept_from_those_who_come_without_one() -> None:
     """4 GiB were promised, 0.5 are taken: the rest is not for a type that is only a bound."""
     promise = PlacedInstance(
-        instance_id="local", memory_bytes=4 * GIB, expected_bytes=1 * GIB, taken_bytes=GIB // 2
+        instance_id="local", set_aside=asked(4 * GIB), expected_bytes=1 * GIB, taken_bytes=GIB // 2
     )
     available = 5 * GIB + SPARE_BYTES
     assert decide(MACHINE, [promise], model(1.5), available_bytes=available) == PLACED
     refused = decide(MACHINE, [promise], model(2.0), available_bytes=available)
     assert refused.reason == "memory-short"
     # One that has a promise of its own needs what its model takes, no more.
-    granted = replace(model(2.0), memory_bytes=0, promised=True)
+    granted = replace(model(2.0), set_aside=NO_RESOURCES, promised=True)
     assert decide(MACHINE, [promise], granted, available_bytes=available) == PLACED
 
 
 def test_a_promise_that_was_set_aside_before_asks_only_for_what_is_really_free() -> None:
-    granted = replace(model(2.0), memory_bytes=0, promised=True)
+    granted = replace(model(2.0), set_aside=NO_RESOURCES, promised=True)
     full = [placed("a", 8.0)]
     assert decide(MACHINE, full, granted, available_bytes=4 * GIB) == PLACED
     assert decide(MACHINE, full, granted, available_bytes=2 * GIB).reason == "memory-short"
@@ -235,9 +238,9 @@ def test_the_bound_of_a_type_is_what_a_model_may_just_reach_and_none_is_no_bound
 
 
 def test_where_nothing_is_left_not_a_byte_is_given() -> None:
-    one = InstanceNeed(instance_type="ml.local.large", memory_bytes=1)
+    one = InstanceNeed(instance_type="ml.local.large", set_aside=asked(1))
     assert decide(MACHINE, [placed("a", 8.0)], one).reason == "memory-taken"
-    loaded = replace(one, memory_bytes=0, expected_bytes=1, basis=ESTIMATED)
+    loaded = replace(one, set_aside=NO_RESOURCES, expected_bytes=1, basis=ESTIMATED)
     free = SPARE_BYTES
     assert decide(MACHINE, [], loaded, available_bytes=free).reason == "memory-short"
     assert decide(MACHINE, [], loaded, available_bytes=free + 1) == PLACED
@@ -247,8 +250,8 @@ def test_where_nothing_is_left_not_a_byte_is_given() -> None:
 
 
 def test_what_is_missing_is_memory_where_accelerators_are_just_enough() -> None:
-    asked = replace(model(2.0), accelerators=1)
-    assert decide(MACHINE, [], asked, available_bytes=GIB) == RoomDecision(
+    both = replace(model(2.0), set_aside=asked(2 * GIB, 1))
+    assert decide(MACHINE, [], both, available_bytes=GIB) == RoomDecision(
         outcome="no-room",
         reason="memory-short",
         message=(
@@ -267,18 +270,17 @@ def test_what_leaves_while_it_loads_comes_back_once() -> None:
 
 
 def test_what_is_not_told_is_nothing_and_a_type_is_a_promise() -> None:
-    assert MachineCapacity(cores=1.0, memory_bytes=1).accelerators == 0
-    asked = InstanceNeed(instance_type="ml.local.large", memory_bytes=1)
-    assert (asked.expected_bytes, asked.least_bytes, asked.bytes_max) == (0, 0, 0)
-    assert (asked.promised, asked.accelerators) == (True, 0)
-    held = PlacedInstance(instance_id="a", memory_bytes=1)
-    assert (held.expected_bytes, held.taken_bytes, held.accelerators) == (0, 0, 0)
+    need = InstanceNeed(instance_type="ml.local.large", set_aside=asked(1))
+    assert (need.expected_bytes, need.least_bytes, need.bytes_max) == (0, 0, 0)
+    assert need.promised
+    held = PlacedInstance(instance_id="a", set_aside=asked(1))
+    assert (held.expected_bytes, held.taken_bytes) == (0, 0)
     assert (held.leaving, held.settling) == (False, False)
 
 
 def test_an_instance_starts_where_its_process_fits() -> None:
     start = InstanceNeed(
-        instance_type="ml.m5.xlarge", memory_bytes=GIB // 16, promised=False, basis=STARTING
+        instance_type="ml.m5.xlarge", set_aside=asked(GIB // 16), promised=False, basis=STARTING
     )
     assert decide(MACHINE, [serving("a", 7.9)], start) == PLACED
     message = decide(MACHINE, [serving("a", 8.0)], start).message
@@ -288,14 +290,14 @@ def test_an_instance_starts_where_its_process_fits() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 6.0), st.booleans(), st.booleans()), max_size=30))
-def test_memory_is_never_oversubscribed(asked: list[tuple[float, bool, bool]]) -> None:
+def test_memory_is_never_oversubscribed(wishes: list[tuple[float, bool, bool]]) -> None:
     """However promises and bounds are mixed, and whatever is being loaded."""
     held: list[PlacedInstance] = []
-    for number, (gib, is_promise, settling) in enumerate(asked):
+    for number, (gib, is_promise, settling) in enumerate(wishes):
         wanted = need(gib) if is_promise else model(gib)
         if decide(MACHINE, held, wanted, available_bytes=16 * GIB).outcome == "placed":
             held.append(replace(serving(str(number), gib), settling=settling))
-    assert sum(one.memory_bytes for one in held) <= MACHINE.memory_bytes
+    assert sum(one.set_aside.memory_bytes for one in held) <= MACHINE.memory_bytes
 
 
 @given(
@@ -310,7 +312,7 @@ def test_what_is_granted_is_there_even_if_everybody_takes_all_of_theirs(
     available = int(available_gib * GIB)
     wanted = model(gib)
     if decide(MACHINE, held, wanted, available_bytes=available).outcome == "placed":
-        still_to_take = sum(one.memory_bytes - one.taken_bytes for one in held)
+        still_to_take = sum(one.set_aside.memory_bytes - one.taken_bytes for one in held)
         assert wanted.expected_bytes + still_to_take <= available
 
 

@@ -15,6 +15,7 @@ from penstock.core.deployment.wish import (
     raised,
     wished,
 )
+from penstock.core.resources import ComputeResources
 
 
 def test_a_model_behind_a_variant_is_one_component_with_an_instance_for_each_copy() -> None:
@@ -30,7 +31,10 @@ def test_a_model_behind_a_variant_is_one_component_with_an_instance_for_each_cop
                 name="blue",
                 model=blue.model,
                 copies=2,
-                need=CopyNeed(memory_bytes=0, cores=0.0, accelerators=0, whole_instance=True),
+                need=CopyNeed(
+                    resources=ComputeResources(memory_bytes=0, cores=0.0, accelerators=0),
+                    whole_instance=True,
+                ),
                 strategy=SPREAD,
                 download_timeout_s=100.0,
                 startup_timeout_s=50.0,

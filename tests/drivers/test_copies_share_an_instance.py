@@ -38,7 +38,7 @@ from penstock.core.deployment.deployment import (
     VariantSpec,
 )
 from penstock.core.deployment.wish import ComponentWish, CopyNeed, VariantWish
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 from penstock.gateway.dispatch.awaited import AwaitedReply
@@ -49,7 +49,7 @@ from penstock.wire import frames
 
 DEADLINE_S = 60.0
 SPEC = ReconcileSpec(backoff=Backoff(0.05, 30.0), drain_s_max=10.0)
-SHARES = CopyNeed(memory_bytes=64 * 2**20, cores=0.25)
+SHARES = CopyNeed(resources=ComputeResources(memory_bytes=64 * 2**20, cores=0.25))
 
 #: Answers with its process. While the file CLOSED exists it can't be loaded.
 MODEL = """
@@ -87,7 +87,7 @@ class Site:
             lambda: LocalFleet(runtime_dir_for(config.state_dir)),
             self.gateway,
             clock,
-            machine=MachineCapacity(cores=2.0, memory_bytes=8 * 2**30),
+            machine=ComputeResources(cores=2.0, memory_bytes=8 * 2**30),
             spec=SPEC,
         )
 

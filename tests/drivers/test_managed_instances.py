@@ -34,7 +34,7 @@ from penstock.core.deployment.deployment import (
     VariantSpec,
 )
 from penstock.core.deployment.wish import BINPACK, CopyNeed
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 from penstock.gateway.dispatch.awaited import AwaitedReply
@@ -45,7 +45,7 @@ from penstock.wire import frames
 
 DEADLINE_S = 90.0
 #: Two of them fit on an instance of `ml.local.small`.
-HALF = CopyNeed(memory_bytes=400 * 2**20, cores=0.25)
+HALF = CopyNeed(resources=ComputeResources(memory_bytes=400 * 2**20, cores=0.25))
 MODEL = """
 def model_fn(model_dir): return None
 def predict_fn(data, model): return data
@@ -70,7 +70,7 @@ class Site:
             lambda: LocalFleet(runtime_dir_for(config.state_dir)),
             self.gateway,
             clock,
-            machine=MachineCapacity(cores=2.0, memory_bytes=8 * 2**30),
+            machine=ComputeResources(cores=2.0, memory_bytes=8 * 2**30),
             spec=ReconcileSpec(backoff=Backoff(0.05, 30.0), drain_s_max=10.0),
         )
 

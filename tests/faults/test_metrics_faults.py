@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.metrics import driver
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.driver import MetricsDriver, VariantObserved
@@ -48,7 +48,7 @@ def driver_of(store: MetricStore, observed: WithoutDescriptors, path: Path) -> M
         ManualClock(),
         observed,
         path,
-        machine=MachineCapacity(cores=1.0, memory_bytes=2**30),
+        machine=ComputeResources(cores=1.0, memory_bytes=2**30),
         meter=EnergyMeter(path.with_name("no-counters")),
     )
 

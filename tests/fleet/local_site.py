@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceSpec, InstanceType
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 
@@ -23,7 +24,9 @@ Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 def spec_of(tmp_path: Path, instance_id: str = "one", **settings: object) -> InstanceSpec:
     return InstanceSpec(
         instance_id=instance_id,
-        instance_type=InstanceType(name="ml.local.small", cores=1.0, memory_bytes=2**30),
+        instance_type=InstanceType(
+            name="ml.local.small", resources=ComputeResources(cores=1.0, memory_bytes=2**30)
+        ),
         log_path=tmp_path / "logs" / f"{instance_id}.log",
         cache_dir=tmp_path / "cache",
         settings=settings,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.control.instances.instance_client import InstanceClient
+from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 from penstock.fleet.identity import contexts
 from penstock.fleet.identity.authority import Authority
@@ -39,7 +40,9 @@ class NodeSite:
     async def start(self, **settings: Any) -> dict[str, Any]:
         told = await self.node.describe()
         name = contexts.of_instance(self.instance_id)
-        kind = InstanceType(name="ml.local.small", cores=1.0, memory_bytes=2**30)
+        kind = InstanceType(
+            name="ml.local.small", resources=ComputeResources(cores=1.0, memory_bytes=2**30)
+        )
         wanted = {
             "certificate": self.authority.sign(told["request"], name, now=time.time()),
             "authority": self.authority.certificate,

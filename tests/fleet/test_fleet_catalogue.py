@@ -6,45 +6,44 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError
 from penstock.fleet.base import InstanceType
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.fleet.machine import available_bytes, memory_groups, this_machine
 
 GIB = 2**30
-LAPTOP = InstanceCatalogue(MachineCapacity(cores=8.0, memory_bytes=16 * GIB))
+LAPTOP = InstanceCatalogue(ComputeResources(cores=8.0, memory_bytes=16 * GIB))
 
 
 def test_a_local_type_is_what_it_says() -> None:
     kind = LAPTOP.resolve("ml.local.medium")
-    assert (kind.cores, kind.memory_bytes, kind.accelerators) == (2.0, 2 * GIB, 0)
+    assert kind.resources == ComputeResources(cores=2.0, memory_bytes=2 * GIB)
 
 
 def test_the_machine_type_is_all_of_the_machine() -> None:
-    catalogue = InstanceCatalogue(MachineCapacity(cores=6, memory_bytes=9 * GIB, accelerators=2))
+    catalogue = InstanceCatalogue(ComputeResources(cores=6, memory_bytes=9 * GIB, accelerators=2))
     kind = catalogue.resolve("ml.local.machine")
-    assert (kind.cores, kind.memory_bytes, kind.accelerators) == (6.0, 9 * GIB, 2)
+    assert kind.resources == ComputeResources(cores=6.0, memory_bytes=9 * GIB, accelerators=2)
 
 
 def test_of_many_machines_none_is_the_machine() -> None:
-    cluster = MachineCapacity(cores=1e6, memory_bytes=2**60, accelerators=10**6)
+    cluster = ComputeResources(cores=1e6, memory_bytes=2**60, accelerators=10**6)
     catalogue = InstanceCatalogue(cluster, strict=True, many_machines=True)
     assert "ml.local.machine" not in catalogue.names()
     with pytest.raises(CallerError, match=r"ml\.local\.machine"):
         catalogue.resolve("ml.local.machine")
     kind = catalogue.resolve("ml.m5.xlarge")  # whole, and promised
-    assert (kind.cores, kind.memory_bytes, kind.promised) == (4.0, 16 * GIB, True)
+    assert kind.resources == ComputeResources(cores=4.0, memory_bytes=16 * GIB)
+    assert kind.promised
 
 
 def test_a_small_aws_type_keeps_its_size_price_and_watts() -> None:
     assert LAPTOP.resolve("ml.c5.large") == InstanceType(
         name="ml.c5.large",
-        cores=2.0,
-        memory_bytes=4 * GIB,
+        resources=ComputeResources(cores=2.0, memory_bytes=4 * GIB),
         promised=False,
         share_bytes=4 * GIB,
-        accelerators=0,
         price_per_hour=0.102,
         watts=11.6,
     )
@@ -53,7 +52,7 @@ def test_a_small_aws_type_keeps_its_size_price_and_watts() -> None:
 def test_a_large_aws_type_shrinks_to_the_machine() -> None:
     """It reserves nothing, so one instance may grow to all that there is."""
     kind = LAPTOP.resolve("ml.p4d.24xlarge")
-    assert (kind.cores, kind.memory_bytes, kind.accelerators) == (8.0, 16 * GIB, 0)
+    assert kind.resources == ComputeResources(cores=8.0, memory_bytes=16 * GIB)
     assert kind.share_bytes == 8 * GIB  # caches: those of two generations fit
     assert kind.price_per_hour == 37.69
 
@@ -61,8 +60,8 @@ def test_a_large_aws_type_shrinks_to_the_machine() -> None:
 def test_where_aws_types_are_reserved_they_get_half_of_the_memory_at_most() -> None:
     """Half: an update must find room for the new generation beside the old one."""
     strict = InstanceCatalogue(LAPTOP.machine, strict=True)
-    assert strict.resolve("ml.p4d.24xlarge").memory_bytes == 8 * GIB
-    assert strict.resolve("ml.c5.large").memory_bytes == 4 * GIB
+    assert strict.resolve("ml.p4d.24xlarge").resources.memory_bytes == 8 * GIB
+    assert strict.resolve("ml.c5.large").resources.memory_bytes == 4 * GIB
 
 
 def test_what_else_could_have_been_bought_is_of_the_same_house_and_kind() -> None:
@@ -79,7 +78,7 @@ def test_what_else_could_have_been_bought_is_of_the_same_house_and_kind() -> Non
     assert {"ml.g4dn.xlarge", "ml.p4d.24xlarge"} <= boards
     assert "ml.c5.large" not in boards
     with_boards = InstanceCatalogue(
-        MachineCapacity(cores=6, memory_bytes=9 * GIB, accelerators=2)
+        ComputeResources(cores=6, memory_bytes=9 * GIB, accelerators=2)
     ).offers(["ml.local.machine"])
     assert [kind.name for kind in with_boards] == ["ml.local.machine"]
 
@@ -93,16 +92,18 @@ def test_own_types_are_promises_and_names_of_aws_are_bounds() -> None:
 
 
 def test_accelerators_are_those_that_the_machine_has() -> None:
-    catalogue = InstanceCatalogue(MachineCapacity(cores=64, memory_bytes=999 * GIB, accelerators=1))
-    assert catalogue.resolve("ml.g5.12xlarge").accelerators == 1
-    assert catalogue.resolve("ml.m5.large").accelerators == 0
+    catalogue = InstanceCatalogue(
+        ComputeResources(cores=64, memory_bytes=999 * GIB, accelerators=1)
+    )
+    assert catalogue.resolve("ml.g5.12xlarge").resources.accelerators == 1
+    assert catalogue.resolve("ml.m5.large").resources.accelerators == 0
 
 
 def test_a_name_that_aws_may_bring_out_one_day_is_accepted() -> None:
-    kind = InstanceCatalogue(MachineCapacity(cores=99, memory_bytes=999 * GIB)).resolve(
+    kind = InstanceCatalogue(ComputeResources(cores=99, memory_bytes=999 * GIB)).resolve(
         "ml.z9q.4xlarge"
     )
-    assert (kind.cores, kind.memory_bytes) == (16.0, 64 * GIB)
+    assert kind.resources == ComputeResources(cores=16.0, memory_bytes=64 * GIB)
 
 
 @pytest.mark.parametrize("name", ["", "m5.large", "ml.m5", "ml.m5.large; rm", "ML.M5.LARGE"])
@@ -118,8 +119,8 @@ def test_every_listed_type_resolves_with_a_price_and_watts() -> None:
         kind = LAPTOP.resolve(name)
         assert kind.price_per_hour > 0, name
         assert kind.watts > 0, name
-        assert 0 < kind.cores <= 8.0, name
-        assert 0 < kind.memory_bytes <= 16 * GIB, name
+        assert 0 < kind.resources.cores <= 8.0, name
+        assert 0 < kind.resources.memory_bytes <= 16 * GIB, name
 
 
 def cgroup(folder: Path, limit: str, current: int, stat: str = "", *, first: bool = False) -> Path:
@@ -182,7 +183,7 @@ def test_a_service_is_bound_by_its_own_group_and_by_those_around_it(tmp_path: Pa
 
 def test_a_slip_in_a_name_of_our_own_family_is_told_and_not_guessed() -> None:
     """AWS's list grows faster than ours, so its unknown names pass; our own list is complete."""
-    catalogue = InstanceCatalogue(MachineCapacity(cores=8, memory_bytes=32 << 30))
+    catalogue = InstanceCatalogue(ComputeResources(cores=8, memory_bytes=32 << 30))
     with pytest.raises(CallerError, match=r"ml\.local\.smal"):
         catalogue.resolve("ml.local.smal")
-    assert catalogue.resolve("ml.m99.large").cores > 0
+    assert catalogue.resolve("ml.m99.large").resources.cores > 0

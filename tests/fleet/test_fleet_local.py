@@ -251,13 +251,15 @@ def test_one_name_can_not_run_twice_and_a_closed_fleet_starts_nothing(
 PARENT = """
 import asyncio, sys
 from pathlib import Path
+from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceSpec, InstanceType
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 
 async def main():
     root = Path(sys.argv[1])
     fleet = LocalFleet(runtime_dir_for(root), command=(sys.executable, sys.argv[2]))
-    kind = InstanceType(name="ml.local.small", cores=1.0, memory_bytes=2**30)
+    given = ComputeResources(cores=1.0, memory_bytes=2**30)
+    kind = InstanceType(name="ml.local.small", resources=given)
     for name in ("one", "two"):
         spec = InstanceSpec(instance_id=name, instance_type=kind, log_path=root / f"{name}.log",
                             cache_dir=root)

@@ -31,7 +31,7 @@ from penstock.core.jobs.spec import (
     TransformOutput,
     TransformSpec,
 )
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError, ModelError, NotNowError
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.jobs.transform import transactions
@@ -54,7 +54,7 @@ class Plane:
 
     def __init__(self, database: StoreThread, cores: float) -> None:
         self.database = database
-        self.catalogue = InstanceCatalogue(MachineCapacity(cores=cores, memory_bytes=2**33))
+        self.catalogue = InstanceCatalogue(ComputeResources(cores=cores, memory_bytes=2**33))
         self.hosts: dict[str, DeploymentSpec] = {}
         self.asked: list[str] = []  #: deployments, in the order in which they were asked for
         self.most = 0  #: hosted at once

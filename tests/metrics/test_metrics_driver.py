@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.metrics import driver as driver_module
 from penstock.metrics import item_failures
 from penstock.metrics.counts.registry import MetricRegistry
@@ -90,7 +90,7 @@ def metrics_driver(registry: MetricRegistry, tmp_path: Path) -> MetricsDriver:
         ManualClock(),
         Fixed(),
         tmp_path / "metrics.jsonl",
-        machine=MachineCapacity(cores=4.0, memory_bytes=2**30),
+        machine=ComputeResources(cores=4.0, memory_bytes=2**30),
         meter=EnergyMeter(tmp_path / "no-counters"),
     )
 

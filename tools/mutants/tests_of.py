@@ -124,14 +124,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/blame/crashed_instances.py": ("core/blame/test_blame_crashed_instances.py",),
     "core/blame/death_limits.py": _BLAME,
     "core/blame/poison_requests.py": ("core/blame/test_blame_poison_requests.py",),
-    "core/request/body_budget.py": (
-        "core/test_core_body_budget.py",
-        "core/test_core_connections.py",
-    ),
+    "core/request/body_budget.py": ("core/test_core_body_budget.py",),
     "core/models/instruction_sets.py": (
         "core/test_core_builds.py",
         "core/test_instruction_sets.py",
-        "core/test_proof.py",
     ),
     "core/endpoint/capacity.py": (
         "core/test_core_capacity.py",
@@ -162,7 +158,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         *_RECONCILE,
     ),
     "core/batching/generation_steps.py": ("core/test_core_generation_steps.py",),
-    "core/servers/gateway_count.py": ("core/test_gateway_count.py",),
     "core/endpoint/generation.py": ("core/test_core_component_properties.py", *_RECONCILE),
     "core/request/grants.py": ("core/test_core_grants.py",),
     "core/request/head_check.py": ("core/test_core_head_check.py",),
@@ -265,6 +260,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/request/retry.py": ("core/test_core_retry.py",),
     "core/request/holding.py": ("core/test_core_holding.py",),
     "core/traffic/push_room.py": ("core/test_core_push_room.py",),
+    "core/resources.py": ("core/test_core_resources.py", "core/test_core_packing.py"),
     "core/machine/room.py": ("core/test_core_room.py", "core/test_core_guest_room.py"),
     "core/endpoint/routes.py": ("core/test_core_routes.py", *_RECONCILE),
     "core/endpoint/instance_pools.py": (
@@ -290,6 +286,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/routing/strategies.py": _ROUTING,
     "core/batching/run_times.py": ("core/test_core_run_times.py", *_BATCHING),
     "core/batching/service_level.py": ("core/test_core_service_level.py",),
+    "core/server_size.py": ("core/test_core_server_size.py",),
     "core/machine/stopped.py": ("core/test_core_stopped.py",),
     "core/batching/stepping.py": ("core/test_core_stepping.py",),
     "core/timetable/calendar.py": ("core/timetable/test_calendar.py",),

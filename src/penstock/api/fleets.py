@@ -17,7 +17,7 @@ from penstock.clock import Clock
 from penstock.config import FLEET_LOCAL, ServerConfig
 from penstock.control.artifact_door import ArtifactDoor
 from penstock.control.instances.operation_settings import Elsewhere
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError, NotNowError
 from penstock.fleet.base import Fleet
 from penstock.fleet.identity import contexts
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.fleet.identity.authority import Authority
 
 #: More than any cluster has.
-UNBOUNDED: Final = MachineCapacity(cores=1e6, memory_bytes=2**60, accelerators=10**6)
+UNBOUNDED: Final = ComputeResources(cores=1e6, memory_bytes=2**60, accelerators=10**6)
 #: No packet is sent to it: only which of this machine's addresses would be the sender's.
 _ANY_PORT: Final = 9
 

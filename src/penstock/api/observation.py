@@ -68,11 +68,11 @@ class CopyUsage:
         cpu_percent = invocations = None
         if before is not None and now > before.at:
             invocations = max(0, requests - before.requests)
-            cores = copy.cores or view.cores
+            cores = copy.set_aside.cores or view.resources.cores
             if workers and cores > 0 and cpu_s >= before.cpu_s:  # else a worker was replaced
                 cpu_percent = 100.0 * (cpu_s - before.cpu_s) / (now - before.at) / cores
         held_bytes = sum(int(one.get("rss_bytes", 0)) for one in workers) or copy.model_memory_bytes
-        bytes_max = copy.memory_bytes or view.memory_bytes_max
+        bytes_max = copy.set_aside.memory_bytes or view.resources.memory_bytes
         return CopySample(
             component=component_of(copy.component),
             cpu_percent=cpu_percent,
@@ -178,7 +178,7 @@ class Observation:
             variant=view.variant,
             instance_id=view.instance_id,
             cpu_percent=cpu_percent(before, (now, cpu_s)),
-            cpu_cores=max(1, round(view.cores)),
+            cpu_cores=max(1, round(view.resources.cores)),
             memory_percent=memory_percent(status, view),
             loop_lag=LagSeen.from_dict(status.get("loop_lag", {})),
             loaded_model_count=loaded_models(status),
@@ -200,13 +200,13 @@ def held(endpoint: str, view: InstanceView, kind: InstanceType, machine_bytes: i
         endpoint=endpoint,
         variant=view.variant,
         instance_id=view.instance_id,
-        cores=view.cores,
-        accelerators=kind.accelerators,
+        cores=view.resources.cores,
+        accelerators=kind.resources.accelerators,
         watts=kind.watts,
         price_per_hour=kind.price_per_hour,
         load_s=view.load_s,
         instance_type=view.instance_type,
-        memory_bytes=view.memory_bytes_max or machine_bytes,
+        memory_bytes=view.resources.memory_bytes or machine_bytes,
     )
 
 
@@ -229,6 +229,6 @@ def loaded_models(status: dict[str, Any]) -> int:
 
 def memory_percent(status: dict[str, Any], view: InstanceView) -> float | None:
     """Of what the instance was given; None where it was given no bound."""
-    if not view.memory_bytes_max:
+    if not view.resources.memory_bytes:
         return None
-    return 100.0 * float(status.get("memory_bytes", 0)) / view.memory_bytes_max
+    return 100.0 * float(status.get("memory_bytes", 0)) / view.resources.memory_bytes

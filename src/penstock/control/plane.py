@@ -38,7 +38,7 @@ from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess, SpareSeen
 from penstock.fleet.catalogue import InstanceCatalogue
@@ -67,7 +67,7 @@ class ControlPlane:
         publisher: RoutePublisher,
         clock: Clock | None = None,
         *,
-        machine: MachineCapacity | None = None,
+        machine: ComputeResources | None = None,
         spec: ReconcileSpec | None = None,
         access: Callable[[], Awaitable[PlatformAccess]] | None = None,
         model_counted: ModelCounted = lambda *counted: None,

@@ -10,17 +10,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from penstock.core.resources import ComputeResources
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceType:
     """One row of the catalogue. Price and watts are for cost and energy reports."""
 
     name: str
-    cores: float  #: cores of this kind of instance
-    memory_bytes: int  #: an instance that takes more is ended
+    resources: ComputeResources  #: an instance that takes more memory is ended
     promised: bool = True  #: the memory is set aside whole; else it is only an upper bound
-    share_bytes: int = 0  #: what a model sizes its caches by; 0 = all of `memory_bytes`
-    accelerators: int = 0
+    share_bytes: int = 0  #: what a model sizes its caches by; 0 = all of the memory
     price_per_hour: float = 0.0  #: US dollars
     watts: float = 0.0  #: under load
 

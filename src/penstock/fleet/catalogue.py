@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError
 from penstock.fleet.aws_types import AWS_INSTANCE_TYPES, AwsInstanceType
 from penstock.fleet.base import InstanceType
@@ -53,7 +54,7 @@ class InstanceCatalogue:
     """The instance types that this machine can offer."""
 
     def __init__(
-        self, machine: MachineCapacity, *, strict: bool = False, many_machines: bool = False
+        self, machine: ComputeResources, *, strict: bool = False, many_machines: bool = False
     ) -> None:
         """`strict`: every type is a promise, AWS's too. `many_machines`: `machine` is what all of
         them have, and no type means one of them whole."""
@@ -80,10 +81,11 @@ class InstanceCatalogue:
                 or of our own family and not one of its sizes.
         """
         if name == MACHINE_TYPE and not self._many_machines:
-            return self._own(name, self.machine.cores, self.machine.memory_bytes)
+            return _own(name, self.machine)
         if name in _LOCAL_TYPES:
             cores, gib = _LOCAL_TYPES[name]
-            return self._own(name, cores, gib * _GIB)
+            named = ComputeResources(cores=float(cores), memory_bytes=gib * _GIB)
+            return _own(name, named.at_most(self.machine))
         if _NAME.fullmatch(name) is None or name.startswith(_OWN_PREFIX):
             raise CallerError(
                 "unknown-instance-type",
@@ -91,16 +93,18 @@ class InstanceCatalogue:
                 hint=f"Use {', '.join(self._own_names())}, or AWS's ml.* names.",
             )
         facts = AWS_INSTANCE_TYPES.get(name) or _derived(name)
-        named_bytes = int(facts.memory_gib * _GIB)
-        share_bytes = min(named_bytes, self.machine.memory_bytes // 2)
-        bytes_max = share_bytes if self._strict else min(named_bytes, self.machine.memory_bytes)
+        named = ComputeResources(
+            cores=float(facts.cores),
+            memory_bytes=int(facts.memory_gib * _GIB),
+            accelerators=facts.accelerators,
+        )
+        here = named.at_most(self.machine)
+        share_bytes = min(named.memory_bytes, self.machine.memory_bytes // 2)
         return InstanceType(
             name=name,
-            cores=min(float(facts.cores), self.machine.cores),
-            memory_bytes=bytes_max,
+            resources=replace(here, memory_bytes=share_bytes) if self._strict else here,
             promised=self._strict,
             share_bytes=share_bytes,
-            accelerators=min(facts.accelerators, self.machine.accelerators),
             price_per_hour=facts.price_per_hour,
             watts=facts.watts,
         )
@@ -117,20 +121,16 @@ class InstanceCatalogue:
         kinds = [self.resolve(name) for name in names if own or bool(_accelerators(name)) == boards]
         return sorted(kinds, key=lambda kind: (kind.price_per_hour, kind.name))
 
-    def _own(self, name: str, cores: float, memory_bytes: int) -> InstanceType:
-        cores = min(float(cores), self.machine.cores)
-        boards = self.machine.accelerators if name == MACHINE_TYPE else 0
-        price_per_hour = (
-            cores * _LOCAL_CORE_PRICE_PER_HOUR + boards * _LOCAL_ACCELERATOR_PRICE_PER_HOUR
-        )
-        return InstanceType(
-            name=name,
-            cores=cores,
-            memory_bytes=min(memory_bytes, self.machine.memory_bytes),
-            accelerators=boards,
-            price_per_hour=round(price_per_hour, 4),
-            watts=cores * CORE_WATTS + boards * _LOCAL_ACCELERATOR_WATTS,
-        )
+
+def _own(name: str, resources: ComputeResources) -> InstanceType:
+    cores, boards = resources.cores, resources.accelerators
+    price_per_hour = cores * _LOCAL_CORE_PRICE_PER_HOUR + boards * _LOCAL_ACCELERATOR_PRICE_PER_HOUR
+    return InstanceType(
+        name=name,
+        resources=resources,
+        price_per_hour=round(price_per_hour, 4),
+        watts=cores * CORE_WATTS + boards * _LOCAL_ACCELERATOR_WATTS,
+    )
 
 
 def _accelerators(name: str) -> int:

@@ -216,8 +216,8 @@ class LocalFleet:
                 "instance_id": spec.instance_id,
                 "address": spec.listen or f"unix:{child.socket}",
                 "cores": _cores(spec),
-                "memory_bytes": spec.instance_type.memory_bytes,
-                "accelerators": spec.instance_type.accelerators,
+                "memory_bytes": spec.instance_type.resources.memory_bytes,
+                "accelerators": spec.instance_type.resources.accelerators,
                 "cache_dir": str(spec.cache_dir),
                 **({"log_path": str(child.log_path)} if warm else {}),
                 **spec.settings,
@@ -291,9 +291,8 @@ class LocalFleet:
 
 
 def _cores(spec: InstanceSpec) -> float:
-    if spec.guest and spec.cores_max:
-        return min(spec.instance_type.cores, float(spec.cores_max))
-    return spec.instance_type.cores
+    cores = spec.instance_type.resources.cores
+    return min(cores, float(spec.cores_max)) if spec.guest and spec.cores_max else cores
 
 
 async def _read_ready(child: Child) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 
 _CGROUP_MOUNT: Final = Path("/sys/fs/cgroup")
 _OWN_CGROUP: Final = Path("/proc/self/cgroup")
@@ -31,7 +31,7 @@ _OWN_SHARE: Final = 0.1
 _OWN_BYTES_MIN: Final = 256 * 2**20
 
 
-def this_machine(groups: Sequence[Path] | None = None) -> MachineCapacity:
+def this_machine(groups: Sequence[Path] | None = None) -> ComputeResources:
     """Looks at the machine once; call it at start. `groups`: cgroups, None = those of this
     process."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -40,7 +40,7 @@ def this_machine(groups: Sequence[Path] | None = None) -> MachineCapacity:
         if limit_bytes is not None:
             memory_bytes = min(memory_bytes, limit_bytes)
     own_bytes = max(int(memory_bytes * _OWN_SHARE), _OWN_BYTES_MIN)
-    return MachineCapacity(
+    return ComputeResources(
         cores=float(_cores()),
         memory_bytes=max(memory_bytes - own_bytes, memory_bytes // 2),
         accelerators=_accelerators(Path("/dev")),

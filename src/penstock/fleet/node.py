@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock import __version__
+from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
 from penstock.fleet.base import InstanceExit, InstanceSpec, InstanceType
 from penstock.fleet.identity.authority import key_and_request
@@ -134,9 +135,11 @@ class InstanceNode:
             settings["platform"] = platform | {"certificate": str(path)}
         cache_dir = wanted.get("cache_dir") or default_cache_dir(os.environ)
         Path(cache_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+        kind = dict(wanted["instance_type"])
+        resources = ComputeResources(**kind.pop("resources"))
         return InstanceSpec(
             instance_id=self._instance_id,
-            instance_type=InstanceType(**wanted["instance_type"]),
+            instance_type=InstanceType(resources=resources, **kind),
             log_path=self._log_path,
             cache_dir=Path(cache_dir),
             guest=bool(wanted["guest"]),

@@ -16,9 +16,10 @@ from typing import Final, Protocol
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
-from penstock.core.request.body_budget import BodyBudget, UnfinishedBodies, connections_for
+from penstock.core.request.body_budget import BodyBudget, UnfinishedBodies
 from penstock.core.request.head_check import HOST, RARE, HeadCheck
 from penstock.core.request.host_gate import HostGate
+from penstock.core.server_size import connections_for
 from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.http.call import Call, Door
 from penstock.gateway.http.known_heads import KnownHeads

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from penstock.clock import Clock
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
 from penstock.fleet.machine import this_machine
 from penstock.metrics.counts.registry import MetricRegistry
@@ -79,7 +79,7 @@ class MetricsDriver:
         path: Path | None,
         *,
         history: History | None = None,
-        machine: MachineCapacity | None = None,
+        machine: ComputeResources | None = None,
         meter: EnergyMeter | None = None,
     ) -> None:
         """

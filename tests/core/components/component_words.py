@@ -6,8 +6,9 @@ from penstock.core.deployment.component_spec import ComponentDesired, ComponentR
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import IN_SERVICE, READY, CopyObserved, SlotFailure
 from penstock.core.deployment.wish import CopyNeed
+from penstock.core.resources import ComputeResources
 
-NEED = CopyNeed(memory_bytes=2**30, cores=1.0)
+NEED = CopyNeed(resources=ComputeResources(memory_bytes=2**30, cores=1.0))
 
 
 def revision(number: int = 1, *, batch: int = 0, batch_wait_s: float = 0.0) -> ComponentRevision:

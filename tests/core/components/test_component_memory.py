@@ -11,12 +11,16 @@ from penstock.core.deployment.wish import ComponentWish, CopyNeed
 from penstock.core.endpoint.component_memory import after_load, before_load
 from penstock.core.machine.room import ESTIMATED, MEASURED
 from penstock.core.models.memory_need import MemoryNeed
+from penstock.core.resources import ComputeResources
 
 MIB = 2**20
 
 
 def wish(max_mib: int) -> ComponentWish:
-    made = replace(revision(), need=CopyNeed(memory_bytes=MIB, memory_bytes_max=max_mib * MIB))
+    made = replace(
+        revision(),
+        need=CopyNeed(resources=ComputeResources(memory_bytes=MIB), memory_bytes_max=max_mib * MIB),
+    )
     return copies_wish(chat(1), made, 1)
 
 

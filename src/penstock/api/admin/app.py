@@ -134,7 +134,7 @@ class _AdminPages:
                 "offers": [
                     {
                         "name": kind.name,
-                        "memory_bytes": kind.memory_bytes,
+                        "memory_bytes": kind.resources.memory_bytes,
                         "price_per_hour": kind.price_per_hour,
                     }
                     for kind in offers
@@ -278,7 +278,7 @@ def _row(
         "pid": view.pid,
         "worker_pids": [one["pid"] for one in loaded.get("workers", ())],
         "memory_bytes": measured.get("memory_bytes"),
-        "memory_bytes_max": view.memory_bytes_max,
+        "memory_bytes_max": view.resources.memory_bytes,
         "models": {key: loaded[key] for key in _MODELS if key in loaded} or None,
         "load_s": copy.load_s if copy is not None else 0.0,
         "time_to_ready": asdict(copy.took) if copy is not None and copy.took is not None else None,

@@ -92,5 +92,5 @@ class _JobPages:
             "state": view.states[0],
             "pid": view.pid,
             "memory_bytes": measured.get("memory_bytes"),
-            "memory_bytes_max": view.memory_bytes_max,
+            "memory_bytes_max": view.resources.memory_bytes,
         }

@@ -40,7 +40,7 @@ from penstock.control.plane import ControlPlane
 from penstock.control.ports import RoutePublisher
 from penstock.control.store.store_thread import StoreThread
 from penstock.control.target_models import TargetModels
-from penstock.core.machine.room import MachineCapacity
+from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError
 from penstock.fleet.base import Fleet, PlatformAccess
 from penstock.gateway.dispatch.dispatcher import Dispatcher
@@ -89,7 +89,7 @@ class ControlSide:
         gateway_pids: Callable[[], Sequence[int]] | None = None,
         term: Term | None = None,
         beat_age_s: Callable[[], float] | None = None,
-        machine: MachineCapacity | None = None,
+        machine: ComputeResources | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
         """

@@ -38,6 +38,7 @@ from penstock.control.store.store import Store
 from penstock.core.deployment.component_spec import ComponentRevision
 from penstock.core.deployment.deployment import ModelSource, VariantSpec
 from penstock.core.deployment.wish import SPREAD, CopyNeed
+from penstock.core.resources import ComputeResources
 
 _MIB = 2**20
 
@@ -160,10 +161,12 @@ def _need(specification: Json) -> CopyNeed:
             " accelerators are given out whole here."
         )
     return CopyNeed(
-        memory_bytes=least * _MIB,
+        resources=ComputeResources(
+            memory_bytes=least * _MIB,
+            cores=float(asked.get("NumberOfCpuCoresRequired", 0.0)),
+            accelerators=int(accelerators),
+        ),
         memory_bytes_max=most * _MIB,
-        cores=float(asked.get("NumberOfCpuCoresRequired", 0.0)),
-        accelerators=int(accelerators),
     )
 
 

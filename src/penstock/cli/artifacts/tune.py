@@ -192,4 +192,4 @@ def _cores(instance_type: str) -> int:
     from penstock.fleet.catalogue import InstanceCatalogue  # noqa: PLC0415
     from penstock.fleet.machine import this_machine  # noqa: PLC0415
 
-    return max(1, int(InstanceCatalogue(this_machine()).resolve(instance_type).cores))
+    return max(1, int(InstanceCatalogue(this_machine()).resolve(instance_type).resources.cores))

@@ -48,8 +48,9 @@ def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
     accelerators that it asked for. Of memory both are told what the instance has, or the most that
     a copy of the component may take."""
     component, need, kind = copy.component, copy.component.need, entry.kind
+    asked, given = need.resources, kind.resources
     environment = dict(component.model.environment)
-    whole, share_bytes = need.whole_instance, kind.share_bytes or kind.memory_bytes
+    whole, share_bytes = need.whole_instance, kind.share_bytes or given.memory_bytes
     return {
         "op": "load",
         "copy": copy.copy,
@@ -64,9 +65,9 @@ def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
         ).to_dict(),
         "environment": environment,
         "network_isolated": component.model.network_isolated,
-        "cores": kind.cores if whole or not need.cores else need.cores,
+        "cores": given.cores if whole or not asked.cores else asked.cores,
         "memory_bytes_max": min(share_bytes, need.memory_bytes_max or share_bytes),
-        "accelerators": kind.accelerators if whole else need.accelerators,
+        "accelerators": given.accelerators if whole else asked.accelerators,
         "multi_model": {"keeps_models": component.model.keeps_models}
         if component.model.multi_model
         else None,

@@ -19,6 +19,7 @@ from penstock.core.deployment.wish import ComponentWish
 from penstock.core.endpoint.ready_times import TimeToReady
 from penstock.core.machine.room import PlacedInstance
 from penstock.core.models.memory_need import expected_now
+from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 
 _ENDING: Final = (DRAINING, DRAINED)
@@ -59,9 +60,7 @@ class InstanceEntry:
             ordinal=self.ordinal,
             phase=self.phase,
             since=self.since,
-            memory_bytes=self.kind.memory_bytes,
-            cores=self.kind.cores,
-            accelerators=self.kind.accelerators,
+            resources=self.kind.resources,
             taken_bytes=self.own_bytes,
             leaving=self.leaving,
             instance_type=self.kind.name,
@@ -132,20 +131,23 @@ class CopyEntry:
 
 def placed(one: InstanceEntry, copies: Sequence[CopyEntry]) -> PlacedInstance:
     """What an instance with these copies holds of the machine."""
+    given = one.kind.resources
     granted = [copy for copy in copies if copy.need_bytes or copy.ready_since is not None]
     expected_bytes = expected_now(
         need_bytes=sum(copy.need_bytes for copy in granted),
         own_bytes_max=one.own_bytes_max,
         loaded=bool(granted) and all(copy.ready_since is not None for copy in granted),
         ran=one.ran,
-        bytes_max=one.kind.memory_bytes,
+        bytes_max=given.memory_bytes,
     )
     return PlacedInstance(
         instance_id=one.instance_id,
-        memory_bytes=one.kind.memory_bytes if one.kind.promised else expected_bytes,
+        set_aside=ComputeResources(
+            memory_bytes=given.memory_bytes if one.kind.promised else expected_bytes,
+            accelerators=given.accelerators,
+        ),
         expected_bytes=expected_bytes,
         taken_bytes=one.own_bytes,
-        accelerators=one.kind.accelerators,
         leaving=one.phase in (GONE, STOPPING)
         or any(copy.component.need.whole_instance and copy.phase in _ENDING for copy in copies),
         settling=any(copy.phase == LOADING and not copy.waits_for_room for copy in copies),

@@ -19,12 +19,12 @@ from penstock.core.machine.room import (  # fmt: skip
     STARTING,
     WAIT,
     InstanceNeed,
-    MachineCapacity,
     PlacedInstance,
     RoomDecision,
     decide,
 )
 from penstock.core.models.memory_need import START_BYTES, MemoryNeed
+from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType, SpareSeen
 
 #: Other programs end without telling us.
@@ -37,7 +37,7 @@ class Room:
 
     def __init__(
         self,
-        machine: MachineCapacity,
+        machine: ComputeResources,
         held: Callable[[], Iterable[tuple[InstanceEntry, Sequence[CopyEntry]]]],
         available_bytes: Callable[[], int | None],
         spares: Callable[[], Sequence[SpareSeen]] = tuple,
@@ -61,10 +61,12 @@ class Room:
         """Whether an instance of that type may start. What its model needs is not known yet."""
         need = InstanceNeed(
             instance_type=kind.name,
-            memory_bytes=kind.memory_bytes if kind.promised else START_BYTES,
+            set_aside=ComputeResources(
+                memory_bytes=kind.resources.memory_bytes if kind.promised else START_BYTES,
+                accelerators=kind.resources.accelerators,
+            ),
             promised=kind.promised,
             basis=NOMINAL if kind.promised else STARTING,
-            accelerators=kind.accelerators,
             guest=guest,
             type_limit=self._type_limits.get(kind.name),
         )
@@ -159,7 +161,7 @@ def _spares_placed(spares: Iterable[SpareSeen]) -> list[PlacedInstance]:
     return [
         PlacedInstance(
             instance_id=f"spare-{one.pid}",
-            memory_bytes=one.memory_bytes,
+            set_aside=ComputeResources(memory_bytes=one.memory_bytes),
             expected_bytes=one.memory_bytes,
             taken_bytes=one.memory_bytes,
         )
@@ -170,14 +172,14 @@ def _spares_placed(spares: Iterable[SpareSeen]) -> list[PlacedInstance]:
 def _need_to_load(entry: InstanceEntry, need: MemoryNeed) -> InstanceNeed:
     """A model takes no more than its type allows, or it is ended. What a type has promised was set
     aside when the instance was placed."""
-    kind = entry.kind
-    expected_bytes = min(need.memory_bytes, kind.memory_bytes)
+    kind, bytes_max = entry.kind, entry.kind.resources.memory_bytes
+    expected_bytes = min(need.memory_bytes, bytes_max)
     return InstanceNeed(
         instance_type=kind.name,
-        memory_bytes=0 if kind.promised else expected_bytes,
+        set_aside=ComputeResources(memory_bytes=0 if kind.promised else expected_bytes),
         expected_bytes=expected_bytes,
         least_bytes=need.least_bytes,
-        bytes_max=kind.memory_bytes,
+        bytes_max=bytes_max,
         promised=kind.promised,
         basis=need.basis,
         guest=entry.guest,

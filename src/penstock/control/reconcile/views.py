@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.core.deployment.endpoint_state import READY, RUNNING
 from penstock.core.endpoint.ready_times import TimeToReady
+from penstock.core.resources import NO_RESOURCES, ComputeResources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +20,7 @@ class CopyView:
     phase: str  #: the instance's, where that does not run
     load_s: float
     model_memory_bytes: int  #: what loading it took
-    cores: float = 0.0  #: set aside for it; 0 = it shares its instance's
-    memory_bytes: int = 0  #: the same
+    set_aside: ComputeResources = NO_RESOURCES  #: of what there is none, it shares its instance's
     took: TimeToReady | None = None  #: until it was ready; None: it is not yet
 
 
@@ -33,8 +33,7 @@ class InstanceView:
     generation: int
     phase: str
     instance_type: str
-    cores: float
-    memory_bytes_max: int  #: what the instance was given
+    resources: ComputeResources  #: that it was given
     memory_bytes: int  #: what it and its workers take, measured a few seconds ago at most
     pid: int | None
     log_path: Path
@@ -62,8 +61,7 @@ def instance_view(entry: InstanceEntry, copies: list[CopyEntry], log_path: Path)
         generation=entry.generation,
         phase=entry.phase,
         instance_type=entry.kind.name,
-        cores=entry.kind.cores,
-        memory_bytes_max=entry.kind.memory_bytes,
+        resources=entry.kind.resources,
         memory_bytes=entry.memory_bytes,
         pid=entry.pid,
         log_path=log_path,
@@ -74,8 +72,7 @@ def instance_view(entry: InstanceEntry, copies: list[CopyEntry], log_path: Path)
                 phase=copy.phase if entry.phase == RUNNING else entry.phase,
                 load_s=copy.load_s,
                 model_memory_bytes=copy.model_memory_bytes,
-                cores=copy.component.need.cores,
-                memory_bytes=copy.component.need.memory_bytes,
+                set_aside=copy.component.need.resources,
                 took=copy.took,
             )
             for copy in copies

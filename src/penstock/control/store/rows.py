@@ -44,6 +44,7 @@ from penstock.core.deployment.deployment import (
 from penstock.core.deployment.endpoint_state import DELETING, IN_SERVICE
 from penstock.core.deployment.wish import CopyNeed
 from penstock.core.request.grants import Grant
+from penstock.core.resources import ComputeResources
 from penstock.metrics.item_failures import UNREADABLE, readable
 
 
@@ -76,13 +77,20 @@ def decode_deployment(text: str) -> DeploymentSpec:
 
 
 def encode_revision(revision: ComponentRevision) -> str:
-    return orjson.dumps(asdict(revision)).decode()
+    fields = asdict(revision)
+    fields["need"] |= fields["need"].pop("resources")  # flat, as all versions write and read it
+    return orjson.dumps(fields).decode()
 
 
 def decode_revision(text: str) -> ComponentRevision:
     fields = orjson.loads(text)
-    model, need = _source(fields.pop("model")), CopyNeed(**fields.pop("need"))
-    return ComponentRevision(model=model, need=need, **fields)
+    model, need = _source(fields.pop("model")), fields.pop("need")
+    resources = ComputeResources(
+        memory_bytes=need.pop("memory_bytes"),
+        cores=need.pop("cores"),
+        accelerators=need.pop("accelerators"),
+    )
+    return ComponentRevision(model=model, need=CopyNeed(resources=resources, **need), **fields)
 
 
 def _pool(fields: dict[str, Any]) -> PoolSpec:

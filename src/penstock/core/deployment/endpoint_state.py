@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from penstock.core.deployment.component_spec import ComponentDesired
 from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes
 from penstock.core.deployment.wish import WHOLE_INSTANCE, CopyNeed
+from penstock.core.resources import NO_RESOURCES, ComputeResources
 
 CREATING = "Creating"
 IN_SERVICE = "InService"
@@ -70,9 +71,7 @@ class InstanceObserved:
     ordinal: int  #: its slot among the variant's instances
     phase: str
     since: float | None = None  #: when the phase began; None = queued, no limit runs yet
-    memory_bytes: int = 0  #: that it was given
-    cores: float = 0.0
-    accelerators: int = 0
+    resources: ComputeResources = NO_RESOURCES  #: that it was given
     taken_bytes: int = 0  #: of its memory, as the operating system measures; 0 = not measured yet
     leaving: bool = False  #: it was decided to take it away while copies on it serve
     instance_type: str = ""  #: tells the pool of a variant that has several

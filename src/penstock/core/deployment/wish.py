@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.resources import NO_RESOURCES, ComputeResources
 
 # SageMaker's names (InferenceComponentSchedulingConfig).
 SPREAD = "SPREAD"  #: copies evenly over the instances: one that dies takes few with it
@@ -22,11 +23,9 @@ PLACEMENT_STRATEGIES = (SPREAD, BINPACK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyNeed:
-    """What one copy takes of its instance; 0 = it shares with whoever is there."""
+    """What one copy takes of its instance; what it asks nothing of it shares."""
 
-    memory_bytes: int = 0
-    cores: float = 0.0
-    accelerators: int = 0
+    resources: ComputeResources = NO_RESOURCES
     whole_instance: bool = False  #: it has an instance to itself, and comes and goes with it
     memory_bytes_max: int = 0  #: a model that needs more is not loaded; 0 = its instance's
 

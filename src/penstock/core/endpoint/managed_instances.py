@@ -30,10 +30,11 @@ from penstock.core.deployment.endpoint_state import (
     EndpointObserved,
     InstanceObserved,
 )
-from penstock.core.deployment.wish import SPREAD, CopyNeed, VariantWish
+from penstock.core.deployment.wish import SPREAD, VariantWish
 from penstock.core.endpoint.instance_room import InstanceRoom, empty_room
 from penstock.core.endpoint.packing import assign, rooms_needed
 from penstock.core.models.memory_need import START_BYTES
+from penstock.core.resources import ComputeResources
 
 #: Reasons, beside those of releases.
 COPIES_NEED_MORE = "copies-need-more"
@@ -165,19 +166,19 @@ class _Variant:
             return False
         return assign(self._missing_on(others), [_free(room) for room in others]) is not None
 
-    def _missing_on(self, rooms: Sequence[InstanceRoom]) -> list[CopyNeed]:
+    def _missing_on(self, rooms: Sequence[InstanceRoom]) -> list[ComputeResources]:
         there: Counter[str] = Counter(
             copy.component for room in rooms for copy in room.copies if self._counts(copy)
         )
-        missing: list[CopyNeed] = []
+        missing: list[ComputeResources] = []
         for component in self._wish.components:
             lacks = component.copies - there[component.name]
-            missing += [component.need] * min(max(lacks, 0), _MISSING_MAX - len(missing))
+            missing += [component.need.resources] * min(max(lacks, 0), _MISSING_MAX - len(missing))
         return missing
 
     def _counts(self, copy: CopyObserved) -> bool:
         return copy.phase in _THERE and copy.generation == self._wish.generation
 
 
-def _free(room: InstanceRoom) -> CopyNeed | None:
+def _free(room: InstanceRoom) -> ComputeResources | None:
     return None if room.whole else room.free()

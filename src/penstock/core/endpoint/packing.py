@@ -12,40 +12,44 @@ It knows needs and free room; neither instances nor why a copy is wished.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import truediv
 
-from penstock.core.deployment.wish import CopyNeed
+from penstock.core.resources import NO_RESOURCES, ComputeResources
 
 #: As many are searched for exhaustively. A step takes some ten microseconds, so that a search that
 #: finds nothing ends within a tenth of a second.
 ITEMS_MAX = 12
 _STEPS_MAX = 5_000
 
-_Vector = tuple[float, float, float]
 
-
-def assign(needs: Sequence[CopyNeed], rooms: Sequence[CopyNeed | None]) -> list[int] | None:
+def assign(
+    needs: Sequence[ComputeResources], rooms: Sequence[ComputeResources | None]
+) -> list[int] | None:
     """The room of each copy, or None where no arrangement was found.
 
     Args:
         needs: of copies that share their instance.
         rooms: what each has free, less than nothing included; None takes no copy.
     """
-    items = [_vector(need) for need in needs]
-    free = [None if room is None else _vector(room) for room in rooms]
-    order = _largest_first(items, free)
-    found = _best_fit(items, order, free)
-    if found is None and len(items) <= ITEMS_MAX and _may_fit(items, free):
-        found = _Search(items, order, free).run()
+    in_all = sum((room.at_least(NO_RESOURCES) for room in rooms if room is not None), NO_RESOURCES)
+    order = _largest_first(needs, in_all)
+    found = _best_fit(needs, order, rooms)
+    if found is None and len(needs) <= ITEMS_MAX and sum(needs, NO_RESOURCES).fits(in_all):
+        found = _Search(needs, order, rooms).run()
     return found
 
 
 def rooms_needed(
-    needs: Sequence[CopyNeed], rooms: Sequence[CopyNeed | None], empty: CopyNeed, *, more_max: int
+    needs: Sequence[ComputeResources],
+    rooms: Sequence[ComputeResources | None],
+    empty: ComputeResources,
+    *,
+    more_max: int,
 ) -> int:
     """How many rooms as large as `empty` are to be added, so that as many copies have a place as
     can with `more_max`. What fits in no empty room does not count."""
-    placeable = [one for one in needs if assign([one], [empty]) is not None]
-    beside: list[CopyNeed | None] = list(rooms)
+    placeable = [one for one in needs if one.fits(empty)]
+    beside = list(rooms)
     extra = 0
     while extra < more_max:
         if assign(placeable, beside) is not None:
@@ -56,40 +60,39 @@ def rooms_needed(
 
 
 def _best_fit(
-    items: Sequence[_Vector], order: Sequence[int], rooms: Sequence[_Vector | None]
+    needs: Sequence[ComputeResources],
+    order: Sequence[int],
+    rooms: Sequence[ComputeResources | None],
 ) -> list[int] | None:
     free = list(rooms)
-    places = [0] * len(items)
+    places = [0] * len(needs)
     for item in order:
-        fitting = [
-            at for at, room in enumerate(free) if room is not None and _fits(items[item], room)
-        ]
-        if not fitting:
+        left = {
+            at: room - needs[item]
+            for at, room in enumerate(free)
+            if room is not None and needs[item].fits(room)
+        }
+        if not left:
             return None
-        place = min(fitting, key=lambda at: (_left(items[item], free[at]), at))
-        free[place] = _less(free[place], items[item])
+        place = min(left, key=lambda at: (left[at].by_scarcity(), at))
+        free[place] = left[place]
         places[item] = place
     return places
-
-
-def _may_fit(items: Sequence[_Vector], rooms: Sequence[_Vector | None]) -> bool:
-    """Not if together they ask for more than is free in all."""
-    return all(
-        sum(item[at] for item in items) <= sum(room[at] for room in rooms if room and room[at] > 0)
-        for at in range(3)
-    )
 
 
 class _Search:
     """Depth first over the copies, the largest first."""
 
     def __init__(
-        self, items: Sequence[_Vector], order: Sequence[int], rooms: Sequence[_Vector | None]
+        self,
+        needs: Sequence[ComputeResources],
+        order: Sequence[int],
+        rooms: Sequence[ComputeResources | None],
     ) -> None:
-        self._items = items
+        self._needs = needs
         self._order = order
         self._free = list(rooms)
-        self._places = [0] * len(items)
+        self._places = [0] * len(needs)
         self._steps = 0
 
     def run(self) -> list[int] | None:
@@ -99,19 +102,20 @@ class _Search:
         if at == len(self._order):
             return True
         item = self._order[at]
+        need = self._needs[item]
         first = 0
-        if at and self._items[self._order[at - 1]] == self._items[item]:
+        if at and self._needs[self._order[at - 1]] == need:
             first = self._places[self._order[at - 1]]
-        tried: set[_Vector] = set()
+        tried: set[ComputeResources] = set()
         for place in range(first, len(self._free)):
             room = self._free[place]
-            if room is None or room in tried or not _fits(self._items[item], room):
+            if room is None or room in tried or not need.fits(room):
                 continue
             self._steps += 1
             if self._steps > _STEPS_MAX:
                 return False
             tried.add(room)
-            self._free[place] = _less(room, self._items[item])
+            self._free[place] = room - need
             self._places[item] = place
             if self._place(at + 1):
                 return True
@@ -119,29 +123,9 @@ class _Search:
         return False
 
 
-def _largest_first(items: Sequence[_Vector], rooms: Sequence[_Vector | None]) -> list[int]:
+def _largest_first(needs: Sequence[ComputeResources], in_all: ComputeResources) -> list[int]:
     """By the largest share of what is free in all."""
-    sums = [
-        max(sum(room[at] for room in rooms if room is not None and room[at] > 0), 1e-9)
-        for at in range(3)
-    ]
-    shares = [max(item[at] / sums[at] for at in range(3)) for item in items]
-    return sorted(range(len(items)), key=lambda at: (-shares[at], items[at], at))
-
-
-def _vector(need: CopyNeed) -> _Vector:
-    return float(need.accelerators), float(need.memory_bytes), need.cores
-
-
-def _fits(item: _Vector, room: _Vector) -> bool:
-    """What a copy does not ask for it shares, however little is left."""
-    return all(not asked or asked <= free for asked, free in zip(item, room, strict=True))
-
-
-def _less(room: _Vector | None, item: _Vector) -> _Vector:
-    assert room is not None, "only rooms that fit are taken"
-    return room[0] - item[0], room[1] - item[1], room[2] - item[2]
-
-
-def _left(item: _Vector, room: _Vector | None) -> _Vector:
-    return _less(room, item)
+    sums = [max(each, 1e-9) for each in in_all.by_scarcity()]
+    sizes = [need.by_scarcity() for need in needs]
+    shares = [max(map(truediv, size, sums)) for size in sizes]
+    return sorted(range(len(needs)), key=lambda at: (-shares[at], sizes[at], at))

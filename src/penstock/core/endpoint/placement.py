@@ -173,7 +173,7 @@ class _PlacementTurn:
             return
         rooms = self._as_they_are()
         places = assign(
-            [one.component.need for one in wanted],
+            [one.component.need.resources for one in wanted],
             [None if room.whole else room.free() for room in rooms],
         )
         if places is None:

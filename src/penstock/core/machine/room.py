@@ -37,6 +37,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from penstock.core.resources import ACCELERATORS, MEMORY, NO_RESOURCES, ComputeResources
+
 #: Clients match FailureReasons that begin with this word (SageMaker's own).
 CAPACITY_ERROR = "CapacityError:"
 
@@ -58,26 +60,16 @@ _HOLDERS_TOLD_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineCapacity:
-    """What a machine has for instances."""
-
-    cores: float
-    memory_bytes: int
-    accelerators: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceNeed:
     """What an instance asks for, at its start or before its model is loaded."""
 
     instance_type: str
-    memory_bytes: int  #: to be set aside; 0 where a promise has been set aside before
+    set_aside: ComputeResources  #: from now on; of memory 0 where a promise was set aside before
     expected_bytes: int = 0  #: will soon really be taken; 0 = not known yet
     least_bytes: int = 0  #: no instance with less can hold the model; 0 = not known
     bytes_max: int = 0  #: what an instance of the type may take; 0 = not bounded
     promised: bool = True  #: the type is reserved, whatever its model takes
     basis: str = NOMINAL  #: nominal | starting | estimated | measured
-    accelerators: int = 0
     guest: bool = False  #: it takes only what is free
     type_limit: int | None = None  #: instances of its type that there may be, this one included
 
@@ -87,10 +79,9 @@ class PlacedInstance:
     """An instance that holds capacity now."""
 
     instance_id: str
-    memory_bytes: int  #: set aside for it
-    expected_bytes: int = 0  #: of these, what its model is expected to take
+    set_aside: ComputeResources
+    expected_bytes: int = 0  #: of its memory, what its model is expected to take
     taken_bytes: int = 0  #: what it has taken, as the operating system measures
-    accelerators: int = 0
     leaving: bool = False  #: draining, broken or being stopped: its capacity comes back soon
     settling: bool = False  #: its model is being loaded: what it will keep is not known yet
     guest: bool = False  #: it is ended where somebody else needs what it holds
@@ -114,18 +105,18 @@ class RoomDecision:
 
 
 def decide(
-    machine: MachineCapacity,
+    machine: ComputeResources,
     placed: Iterable[PlacedInstance],
     need: InstanceNeed,
     *,
     available_bytes: int | None = None,
     others_wait: bool = False,
 ) -> RoomDecision:
-    """Places by memory and accelerators alone; cores are shared.
+    """Places by memory and accelerators alone; cores are shared, so nobody asks for them here.
 
-    `placed` are the other instances. `available_bytes` is what the operating system has free for
-    programs at this moment, at most what a container may still take; None = not known.
-    `others_wait`: for room, and are no guests.
+    `machine` is what it has for instances, `placed` are the others. `available_bytes` is what the
+    operating system has free for programs at this moment, at most what a container may still take;
+    None = not known. `others_wait`: for room, and are no guests.
     """
     held = tuple(placed)
     view = _View(machine, held, available_bytes)
@@ -155,8 +146,9 @@ def decide(
 def least_stops(
     guests: Sequence[PlacedInstance], enough: Callable[[tuple[PlacedInstance, ...]], bool]
 ) -> tuple[str, ...]:
-    """Their instance ids. `enough` says whether ending these makes the room; all of them do."""
-    left = sorted(guests, key=lambda one: (one.memory_bytes, one.instance_id))
+    """The guests to be ended, by instance id. `enough` says whether ending these makes the room;
+    all of them do."""
+    left = sorted(guests, key=lambda one: (one.set_aside.memory_bytes, one.instance_id))
     stopped: tuple[PlacedInstance, ...] = ()
     while not enough(stopped):
         one = next((each for each in left if enough((*stopped, each))), left[-1])
@@ -169,7 +161,7 @@ def least_stops(
 class _View:
     """The machine with some instances on it."""
 
-    machine: MachineCapacity
+    machine: ComputeResources
     held: tuple[PlacedInstance, ...]
     available_bytes: int | None
 
@@ -184,9 +176,8 @@ class _View:
 
     def fits(self, need: InstanceNeed) -> bool:
         return (
-            need.memory_bytes <= max(self.account_free(), 0)
+            need.set_aside.fits(self.free())
             and need.expected_bytes <= max(self.really_free(need), 0)
-            and need.accelerators <= self.accelerators_free()
             and self.within_limit(need)
         )
 
@@ -198,9 +189,9 @@ class _View:
     def of_type(self, need: InstanceNeed) -> int:
         return sum(one.instance_type == need.instance_type for one in self.held)
 
-    def account_free(self) -> int:
-        """Not set aside; below 0 where instances have outgrown the machine."""
-        return self.machine.memory_bytes - sum(one.memory_bytes for one in self.held)
+    def free(self) -> ComputeResources:
+        """Not set aside; less than nothing where instances have outgrown the machine."""
+        return self.machine - sum((one.set_aside for one in self.held), NO_RESOURCES)
 
     def really_free(self, need: InstanceNeed) -> int:
         """What the operating system has free, less what others were granted and will still take.
@@ -212,23 +203,24 @@ class _View:
         if self.available_bytes is None:
             return max(self.machine.memory_bytes, need.expected_bytes)
         owed = sum(
-            max((one.expected_bytes if need.promised else one.memory_bytes) - one.taken_bytes, 0)
+            max(
+                (one.expected_bytes if need.promised else one.set_aside.memory_bytes)
+                - one.taken_bytes,
+                0,
+            )
             for one in self.held
         )
         return self.available_bytes - SPARE_BYTES - owed
-
-    def accelerators_free(self) -> int:
-        return self.machine.accelerators - sum(one.accelerators for one in self.held)
 
     def shortage(self, need: InstanceNeed) -> str:
         """What is missing, of that which is: the reason of a refusal."""
         if not self.within_limit(need):
             return "type-limit"
-        if need.memory_bytes > max(self.account_free(), 0):
-            return "memory-outgrown" if self.account_free() < 0 else "memory-taken"
-        if need.accelerators > self.accelerators_free():
-            return "accelerators-taken"
-        return "memory-short"
+        free = self.free()
+        missing = need.set_aside.missing(free)
+        if MEMORY in missing:
+            return "memory-outgrown" if free.memory_bytes < 0 else "memory-taken"
+        return "accelerators-taken" if ACCELERATORS in missing else "memory-short"
 
 
 def _refused(reason: str, view: _View, need: InstanceNeed) -> RoomDecision:
@@ -250,27 +242,28 @@ def _asked(reason: str, need: InstanceNeed) -> str:
             f"a model on an instance of type {need.instance_type} needs at least"
             f" {_gib(need.least_bytes)}"
         )
-    elif need.basis == NOMINAL:
-        asked = f"an instance of type {need.instance_type} asks for {_gib(need.memory_bytes)}"
-    elif need.basis == STARTING:
-        asked = f"an instance of type {need.instance_type} starts with {_gib(need.memory_bytes)}"
+    elif need.basis in (NOMINAL, STARTING):
+        verb = "asks for" if need.basis == NOMINAL else "starts with"
+        size = _gib(need.set_aside.memory_bytes)
+        asked = f"an instance of type {need.instance_type} {verb} {size}"
     else:
         how = {ESTIMATED: "estimated from its files", MEASURED: "measured when it was loaded last"}
         asked = (
             f"a model on an instance of type {need.instance_type} needs {_gib(need.expected_bytes)}"
             f" ({how[need.basis]})"
         )
-    boards = f" and {need.accelerators} accelerators" if need.accelerators else ""
-    return f"{asked} of memory{boards}"
+    boards = need.set_aside.accelerators
+    return f"{asked} of memory" + (f" and {boards} accelerators" if boards else "")
 
 
 def _free(reason: str, view: _View, need: InstanceNeed) -> str:
     if reason == "larger-than-type":
         return f"such an instance may take {_gib(need.bytes_max)} on this machine."
-    free_bytes = min(view.account_free(), view.really_free(need))
+    left = view.free()
+    free_bytes = min(left.memory_bytes, view.really_free(need))
     free = f"free on this machine: {_gib(free_bytes)} of {_gib(view.machine.memory_bytes)}"
-    if need.accelerators:
-        free += f" and {view.accelerators_free()} of {view.machine.accelerators} accelerators"
+    if need.set_aside.accelerators:
+        free += f" and {left.accelerators} of {view.machine.accelerators} accelerators"
     if reason == "memory-short" and view.available_bytes is not None:
         free += f" (the operating system has {_gib(view.available_bytes)} available)"
     if reason == "memory-outgrown":
@@ -281,13 +274,11 @@ def _free(reason: str, view: _View, need: InstanceNeed) -> str:
 def _holders(held: tuple[PlacedInstance, ...]) -> str:
     if not held:
         return "no instance holds any"
-    ordered = sorted(held, key=lambda one: (-one.memory_bytes, one.instance_id))
-    told = [
-        f"{one.instance_id} holds {_gib(one.memory_bytes)}" for one in ordered[:_HOLDERS_TOLD_MAX]
-    ]
-    others = ordered[_HOLDERS_TOLD_MAX:]
+    sizes = sorted((-one.set_aside.memory_bytes, one.instance_id) for one in held)
+    told = [f"{name} holds {_gib(-size)}" for size, name in sizes[:_HOLDERS_TOLD_MAX]]
+    others = sizes[_HOLDERS_TOLD_MAX:]
     if others:
-        told.append(f"{len(others)} others {_gib(sum(one.memory_bytes for one in others))}")
+        told.append(f"{len(others)} others {_gib(-sum(size for size, _ in others))}")
     return ", ".join(told)
 
 

@@ -8,17 +8,16 @@ Without, two products are added in 16 bits first, and where both are large the s
 (saturates): an answer is then wrong by as much as its weights are large. Weights of 7 bits keep
 every pair within 16 bits (255 x 63 x 2 < 32768).
 
-Which of an artifact's compiled builds a processor takes.
+Which of an artifact's compiled builds a processor takes, and whether it is proved there.
 
 One artifact may hold a model several times, compiled for different processors. A build says which
 instruction set it needs; a processor takes the build that needs most of what it has, for that is
 what the build was made to use. Builds that need the same are taken in the order in which they are
 listed.
 
-Whether an artifact's answers are known to be its source's on this processor.
-
-A compile proves it on one instruction set. On another one the same artifact runs other code, so the
-proof does not carry over by itself: a few samples that the artifact brings along are asked again.
+A compile proves on one instruction set that an artifact's answers are its source's. On another one
+the same artifact runs other code, so the proof does not carry over by itself: a few samples that
+the artifact brings along are asked again.
 """
 
 from __future__ import annotations
@@ -139,6 +138,12 @@ def demand(needs: str) -> int:
 BEST = "needs-most-of-what-is-here"
 ONLY = "only-build-that-runs-here"
 
+# States of a proof.
+HERE = "proved-here"  #: compiled under this very instruction set
+CHECKED = "checked-here"  #: proved elsewhere; its samples are answered right here too
+ELSEWHERE = "proved-elsewhere"  #: and it brings nothing along that could be asked
+NOT_PROVED = "not-proved"  #: proved elsewhere, and its samples are answered otherwise here
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
@@ -178,12 +183,6 @@ def choose(builds: Sequence[Build], here: str) -> BuildChoice | None:
         instruction_set=here,
         passed_over=tuple(one.folder for one in builds if one not in able),
     )
-
-
-HERE = "proved-here"  #: compiled under this very instruction set
-CHECKED = "checked-here"  #: proved elsewhere; its samples are answered right here too
-ELSEWHERE = "proved-elsewhere"  #: and it brings nothing along that could be asked
-NOT_PROVED = "not-proved"  #: proved elsewhere, and its samples are answered otherwise here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

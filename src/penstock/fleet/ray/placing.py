@@ -25,9 +25,9 @@ _WISH_S_MAX: Final = 900.0
 def bundle_of(spec: InstanceSpec) -> dict[str, float]:
     """What an instance reserves of its node, in Ray's names. All accelerators of one instance are
     in one bundle, hence on one node: an engine with tensor parallelism uses them all."""
-    kind = spec.instance_type
-    cores = min(kind.cores, float(spec.cores_max)) if spec.cores_max else kind.cores
-    bundle = {"CPU": cores, "memory": float(kind.memory_bytes), "GPU": float(kind.accelerators)}
+    asked = spec.instance_type.resources
+    cores = min(asked.cores, float(spec.cores_max)) if spec.cores_max else asked.cores
+    bundle = {"CPU": cores, "memory": float(asked.memory_bytes), "GPU": float(asked.accelerators)}
     return {name: amount for name, amount in bundle.items() if amount}
 
 

@@ -2,8 +2,7 @@
 
 The timer looks at each connection about once a second, so timeouts cost nothing per request.
 
-The limit on open files and sockets of this process; `core/request/body_budget.py` says who gets
-them.
+The limit on open files and sockets of this process; `core/server_size.py` says who gets them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may be said of a compiled artifact on this processor (`core.proof`): asked once, remembered.
+"""What is proved of a compiled artifact on this processor (`core.builds`): asked once, remembered.
 
 The check is a handful of small batches through the runtime that was just loaded. Its outcome lies
 in the cache beside the compiled blobs, by artifact, instruction set and library version. Nothing
@@ -25,8 +25,7 @@ from penstock.compile.contract import Tolerance
 from penstock.compile.graphs.graph import Arrays
 from penstock.compile.proof.samples import FILE, compare_samples, read_samples
 from penstock.compile.report import REPORT, read_report
-from penstock.core.models import instruction_sets
-from penstock.core.models.instruction_sets import Proof
+from penstock.core.models.instruction_sets import NOT_PROVED, Proof, needs_check, proof
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, TensorRuntime
 from penstock.runtimes.processor import instruction_set_here
@@ -49,7 +48,7 @@ def proof_here(context: LoadContext, runtime: TensorRuntime | None = None) -> Pr
     run = partial(runtime.run, 0) if runtime is not None else None
     found = _proof(context, report, run)
     where = f"{context.endpoint_name}/{context.variant_name}"
-    if found.state == instruction_sets.NOT_PROVED:
+    if found.state == NOT_PROVED:
         _LOG.warning(
             "%s: proved on %s, and NOT equal to its source on this processor (%s): %s. Compile it "
             "on a machine of this kind.",
@@ -65,8 +64,8 @@ def proof_here(context: LoadContext, runtime: TensorRuntime | None = None) -> Pr
 
 def _proof(context: LoadContext, report: dict[str, Any], run: Run | None) -> Proof:
     here, proved_on = instruction_set_here().name, str(report.get("instruction_set") or "")
-    if not instruction_sets.needs_check(proved_on, here):
-        return instruction_sets.proof(proved_on, here, None)
+    if not needs_check(proved_on, here):
+        return proof(proved_on, here, None)
     marker = _marker(context, here)
     failures = _remembered(marker)
     unasked = ""
@@ -78,7 +77,7 @@ def _proof(context: LoadContext, report: dict[str, Any], run: Run | None) -> Pro
         if failures is not None:
             _remember(marker, failures)
     unasked = unasked or "the artifact brings no samples along"
-    return instruction_sets.proof(proved_on, here, failures, unasked=unasked)
+    return proof(proved_on, here, failures, unasked=unasked)
 
 
 def _asked(

@@ -67,7 +67,7 @@ class JobUsage:
             self._put(job, view, cpu_percent(before, measured), status["memory_bytes"])
 
     def _put(self, job: str, view: InstanceView, cpu: float | None, memory_bytes: int) -> None:
-        most = view.memory_bytes_max
+        most = view.resources.memory_bytes
         points = job_metrics(
             job,
             view.instance_id,
