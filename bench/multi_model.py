@@ -10,8 +10,8 @@
 3. Room. How many small models are resident within 80 % of an instance's memory, against an instance
    process for each, as the operating system measures both.
 4. Caches (`multi_model_caches.py`). Calls of more models than fit, at Poisson times: a Zipf law,
-   one whose favourites change, and rounds over all. Ours with each of its two policies, and Ray
-   Serve's multiplexing. Loads again per hour, the share of calls that found their model, P50, P99.
+   one whose favourites change, and rounds over all. Ours, a textbook LRU cache, and Ray Serve's
+   multiplexing. Loads again per hour, the share of calls that found their model, P50, P99.
 """
 
 from __future__ import annotations

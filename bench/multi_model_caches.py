@@ -1,15 +1,16 @@
-"""What a cache of models is worth: ours by each of its policies, and Ray Serve's multiplexing.
+"""What a cache of models is worth: ours, a textbook LRU cache, and Ray Serve's multiplexing.
 
 Calls come at a rate that loads can follow: where they can't, how many models are loaded is a matter
-of how many callers happen to wait for the same one, and two runs of one policy differ by more than
-two policies do. Ours is played in turns, each policy first once; reloads are compared in sum, and
-beside them stands by how much LRU's own turns differ.
+of how many callers happen to wait for the same one, and two runs of one system differ by more than
+two systems do. The textbook cache is computed (`penstock.sim.model_cache.lru_loads`): so many
+models fit as ours held at most, and a load takes it no time.
 
 Every system is called for each model once before anything counts, so that all graphs are compiled
 and each load that follows is a load again. Then come the traces, one after the other, the same for
 all. Ray Serve gets as many models in all as ours held at most, whatever memory that takes it: in
-one replica, or half in each of two. How it does best is found out first, on the beginning of the
-first trace: `SETTINGS`; the best of one replica and the best of two then play everything.
+one replica, or half in each of two. How it does best is found out on the beginning of the first
+trace: `SETTINGS`; the best of one replica and the best of two then play everything. Ours and both
+of these are played in turns, ours first in one and last in the other.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import json
 import statistics
 import tempfile
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,12 +30,13 @@ from tools.environments import make
 from tools.free_port import free_port
 
 from bench import multi_model_models as models
-from bench.arithmetic import alternated
 from bench.machine import foreground
 from bench.multi_model_load import Calls, Door, played, sequential
 from bench.multi_model_site import copy_of, multi_model
 from bench.multi_model_traces import TRACES, trace
 from bench.processes import penstock_up, running, wait_answer
+from penstock.core.residency import Footprint
+from penstock.sim.model_cache import SimulatedModelSpec, Trace, lru_loads
 
 PEERS = Path(__file__).parent / "peers"
 RAY_MODEL = "serve_multiplexed_model_id"
@@ -65,60 +67,81 @@ SETTINGS = (
     RaySetting("2 replicas, 16 ongoing", 2, ongoing=16),
 )
 
-#: Ours is played so often with each policy, in changing order.
-_TURNS = 2
-_GDSF, _LRU = "ours, GDSF", "ours, LRU"
+_OURS, _LRU = "ours", "LRU, textbook"
 
 #: -> loads so far
 Loads = Callable[[], int]
+#: trace -> system -> what became of each turn
+Turns = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 def caches(options: argparse.Namespace, figures: dict[str, Any], details: dict[str, Any]) -> None:
     prefix = models.made("small", options.models)
-    found: dict[str, dict[str, Any]] = {kind: {} for kind in TRACES}
-    held = 0
-    turns: dict[str, dict[str, list[dict[str, Any]]]] = {kind: {} for kind in TRACES}
-    for turn in range(_TURNS):
-        for policy in alternated(("GDSF", "LRU"), turn):
-            held = max(held, ours_played(prefix, policy, options, turns))
-    for kind, by_policy in turns.items():
-        found[kind] = {name: merged(seen) for name, seen in sorted(by_policy.items())}
-    with tempfile.TemporaryDirectory() as blobs:
-        best, details["ray_swept"] = swept(prefix, held, Path(blobs), options)
-        for setting in best:
-            with ray_serve(prefix, setting, held, Path(blobs)) as (door, ray):
-                once_each(door, options.models)
-                for kind in TRACES:
-                    seen = row(door, kind, ray, options, options.seconds)
-                    found[kind][f"Ray Serve, {setting.name}"] = seen
-                    print(f"{kind:13} Ray Serve, {setting.name} {seen}", flush=True)
-    compared(found, figures)
+    turns: Turns = {kind: {} for kind in TRACES}
+    held = ours_played(prefix, options, turns)
+    with tempfile.TemporaryDirectory() as folder:
+        blobs = Path(folder)
+        best, details["ray_swept"] = swept(prefix, held, blobs, options)
+        for setting in (*best, *reversed(best)):
+            with ray_serve(prefix, setting, held, blobs) as (door, ray):
+                played_through(door, f"Ray Serve, {setting.name}", ray, options, turns)
+    held = max(held, ours_played(prefix, options, turns))
+    found = {
+        kind: {name: merged(seen) for name, seen in by_system.items()}
+        for kind, by_system in turns.items()
+    }
+    details["lru_reloads"] = textbook(options, held)
+    compared(found, details["lru_reloads"], figures)
     details["caches"] = found
     details["models_held"] = held
     details["models"] = options.models
 
 
-def ours_played(
-    prefix: Path,
-    policy: str,
+def ours_played(prefix: Path, options: argparse.Namespace, turns: Turns) -> int:
+    """Plays every trace; returns how many models were held at most."""
+    with ours(prefix) as (base_url, door):
+
+        def held() -> int:
+            return int(copy_of(base_url, "cache")["models"]["models_loaded"])
+
+        return played_through(door, _OURS, partial(our_loads, base_url), options, turns, held)
+
+
+def played_through(
+    door: Door,
+    system: str,
+    loads: Loads,
     options: argparse.Namespace,
-    turns: dict[str, dict[str, list[dict[str, Any]]]],
+    turns: Turns,
+    held: Callable[[], int] = lambda: 0,
 ) -> int:
-    """Plays every trace under a policy; returns how many models were held at most."""
-    held = 0
-    with ours(prefix, policy) as (base_url, door):
-        once_each(door, options.models)
-        loads = partial(our_loads, base_url)
-        for kind in TRACES:
-            seen = row(door, kind, loads, options, options.seconds)
-            turns[kind].setdefault(_GDSF if policy == "GDSF" else _LRU, []).append(seen)
-            print(f"{kind:13} {policy} {seen}", flush=True)
-            held = max(held, copy_of(base_url, "cache")["models"]["models_loaded"])
-    return held
+    """Plays every trace against one system; returns the most that `held` said between them."""
+    once_each(door, options.models)
+    most = 0
+    for kind in TRACES:
+        seen = row(door, kind, loads, options, options.seconds)
+        turns[kind].setdefault(system, []).append(seen)
+        print(f"{kind:13} {system} {seen}", flush=True)
+        most = max(most, held())
+    return most
+
+
+def textbook(options: argparse.Namespace, held: int) -> dict[str, int]:
+    """By trace, how many models LRU would load in it, of which `held` fit."""
+    names = models.names(options.models)
+    one = SimulatedModelSpec(Footprint(host_bytes=1), 0.0)
+    calls: list[tuple[float, str]] = [(0.0, name) for name in names]
+    before, loads = len(names), {}
+    for kind in TRACES:
+        calls += trace(kind, names, options.rate, options.seconds)
+        budget = Footprint(host_bytes=max(held, 1))
+        so_far = lru_loads(Trace(kind, dict.fromkeys(names, one), tuple(calls), budget))
+        loads[kind], before = so_far - before, so_far
+    return loads
 
 
 def merged(seen: list[dict[str, Any]]) -> dict[str, Any]:
-    """The mean of several turns, and the reloads of each."""
+    """The mean of several turns, and the reloads and the P99 of each."""
     means = {name: statistics.mean(one[name] for one in seen) for name in seen[0]}
     return {
         "reloads": round(means["reloads"], 1),
@@ -127,29 +150,27 @@ def merged(seen: list[dict[str, Any]]) -> dict[str, Any]:
         "hit_ratio": round(means["hit_ratio"], 3),
         "p50_ms": round(means["p50_ms"], 1),
         "p99_ms": round(means["p99_ms"], 1),
+        "p99_ms_each": [one["p99_ms"] for one in seen],
     }
 
 
-def compared(found: dict[str, dict[str, Any]], figures: dict[str, Any]) -> None:
-    """Reloads of all turns against LRU's, and the mean turn's against the Ray setting with the
-    fewest; P99 against the Ray setting with the shortest."""
+def compared(
+    found: dict[str, dict[str, Any]], lru: Mapping[str, int], figures: dict[str, Any]
+) -> None:
+    """The mean turn's reloads against the textbook's, and against the Ray setting with the fewest;
+    its P99 against the Ray setting with the shortest."""
     for kind, by_system in found.items():
         name = kind.replace("-", "_")
-        ours, lru = by_system[_GDSF], by_system[_LRU]
+        ours = by_system[_OURS]
         rays = [seen for system, seen in by_system.items() if system.startswith("Ray")]
         fewest = min(seen["reloads"] for seen in rays)
         shortest_ms = min(seen["p99_ms"] for seen in rays)
-        total, total_lru = sum(ours["reloads_each"]), max(sum(lru["reloads_each"]), 1)
-        spread = max(lru["reloads_each"]) - min(lru["reloads_each"])
-        figures[f"reloads_{name}_vs_lru"] = round(total / total_lru, 3)
-        figures[f"reloads_{name}_lru_spread"] = round(
-            spread * len(lru["reloads_each"]) / total_lru, 3
-        )
+        figures[f"reloads_{name}_vs_lru"] = round(ours["reloads"] / max(lru[kind], 1), 3)
         figures[f"reloads_{name}_vs_ray"] = round(ours["reloads"] / max(fewest, 1), 3)
         figures[f"p99_{name}_vs_ray"] = round(ours["p99_ms"] / shortest_ms, 3)
         print(
-            f"{kind}: {total} reloads in all turns, LRU {total_lru} ({lru['reloads_each']});"
-            f" P99 {ours['p99_ms']} ms, Ray Serve's best {shortest_ms} ms",
+            f"{kind}: {ours['reloads_each']} reloads, {_LRU} {lru[kind]};"
+            f" P99 {ours['p99_ms_each']} ms, Ray Serve's best {shortest_ms} ms",
             flush=True,
         )
 
@@ -204,12 +225,9 @@ def our_loads(base_url: str) -> int:
 
 
 @contextlib.contextmanager
-def ours(prefix: Path, policy: str) -> Iterator[tuple[str, Door]]:
+def ours(prefix: Path) -> Iterator[tuple[str, Door]]:
     with penstock_up() as base_url:
-        environment = {
-            "PENSTOCK_MODEL_CACHE_POLICY": policy,
-            "PENSTOCK_MODEL_CACHE_SHARE": str(_SHARE),
-        }
+        environment = {"PENSTOCK_MODEL_CACHE_SHARE": str(_SHARE)}
         door = multi_model(
             base_url, "cache", prefix, instance_type="ml.local.small", environment=environment
         )

@@ -97,10 +97,12 @@ def multi_model(line: Line) -> list[str]:
         heads = ["trace", "", "reloads", "reloads/hour", "hits", "P50 ms", "P99 ms"]
         found.append(table(heads, caches))
         held, models = line["models_held"], line["models"]
+        lru = ", ".join(f"{trace} {loads}" for trace, loads in line["lru_reloads"].items())
         swept = [
             [setting, f"{seen['reloads']}", f"{seen['p50_ms']:,.1f}", f"{seen['p99_ms']:,.1f}"]
             for setting, seen in line["ray_swept"].items()
         ]
-        found.append(f"Held: {held} of {models} models. How Ray Serve does best, Zipf, 12 s:")
+        found.append(f"Held: {held} of {models} models. LRU by the textbook reloads: {lru}.")
+        found.append("How Ray Serve does best, Zipf, 12 s:")
         found.append(table(["Ray Serve, swept", "reloads", "P50 ms", "P99 ms"], swept))
     return found

@@ -61,7 +61,7 @@ def test_what_is_loaded_and_lies_nowhere_any_more_is_shown_without_a_size() -> N
 
 
 def test_a_model_that_failed_says_why_and_the_newest_event_of_all_hosts_is_told() -> None:
-    evicted = event("unload", "lowest-value", 5.0, made_room_for="b")
+    evicted = event("unload", "least-recently-used", 5.0, made_room_for="b")
     [row] = rows_of(
         [],
         {
@@ -72,7 +72,7 @@ def test_a_model_that_failed_says_why_and_the_newest_event_of_all_hosts_is_told(
         },
     )
     assert (row.state, row.error, row.why) == (
-        "failed", {"message": "no!"}, "unload: lowest-value (for b)",
+        "failed", {"message": "no!"}, "unload: least-recently-used (for b)",
     )  # fmt: skip
 
 

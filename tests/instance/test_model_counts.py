@@ -60,14 +60,14 @@ def test_memory_and_idle_time_are_counted_while_it_is_loaded_and_no_longer() -> 
     assert (delta.byte_s, delta.accelerator_byte_s) == (20.0 * MEGABYTE, 2.0 * MEGABYTE)
     assert (delta.loads, delta.load_s) == (1, 2.25)
     counts.idle(102.5)
-    counts.unloading("lowest-value", 1_400_000, 104.0)
+    counts.unloading("least-recently-used", 1_400_000, 104.0)
     counts.unloaded(0.125)
     last = counts.take(0, 110.0, use=False)
     assert last is not None
     assert (last["resident"], last["host_bytes"]) == (False, 0)
     delta = delta_of(last)
     assert (delta.resident_s, delta.idle_s, delta.run_s) == (2.0, 1.5, 0.4)
-    assert delta.unloads == {"lowest-value": 1}
+    assert delta.unloads == {"least-recently-used": 1}
     assert delta.load_s == 0.125
     assert counts.take(0, 200.0, use=True) is None
 

@@ -38,13 +38,13 @@ class RecordingRuntime:
     """`logits` says whether a text has more than 3 tokens, `count` how many it has."""
 
     lanes = 1
-    outputs = ()
 
     def __init__(self, *, rows: int = -1, types: bool = False) -> None:
         names = ("input_ids", "attention_mask", *(["token_type_ids"] if types else []))
         self.inputs = tuple(
             TensorSpec(name=name, dtype="INT64", shape=(rows, -1)) for name in names
         )
+        self.outputs: tuple[TensorSpec, ...] = ()
         self.runs: list[dict[str, np.ndarray]] = []
 
     def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
@@ -61,7 +61,11 @@ class NoThreads:
 
 
 def made(
-    folder: Path, runtime: RecordingRuntime, *, buckets: tuple[int, ...] = (4, 8)
+    folder: Path,
+    runtime: RecordingRuntime,
+    *,
+    buckets: tuple[int, ...] = (4, 8),
+    warm_up: bool = True,
 ) -> TextEngine:
     model_files.tokenizer(folder)
     description = ModelDescription(
@@ -74,8 +78,9 @@ def made(
     )
     model = CodecModel(name="m", version="1", inputs=(), outputs=(), batched=True)
     threads: Any = NoThreads()
-    engine = TextEngine(runtime, description, model, folder, threads)
-    runtime.runs.clear()  # of the warm-up
+    engine = TextEngine(runtime, description, model, folder, threads, warm_up=warm_up)
+    if warm_up:
+        runtime.runs.clear()
     return engine
 
 
@@ -189,3 +194,25 @@ def test_a_model_is_warmed_up_in_every_bucket(tmp_path: Path) -> None:
     runtime.run = noted  # type: ignore[method-assign]
     made(tmp_path, runtime, buckets=(4, 8))
     assert {(1, 4), (1, 8)} <= set(shapes)
+
+
+class ShapedRuntime(RecordingRuntime):
+    """A graph that gives the shapes of what it answers, as far as `scores` is one."""
+
+    def __init__(self, scores: int) -> None:
+        super().__init__()
+        self.outputs = (
+            TensorSpec(name="logits", dtype="FP32", shape=(-1, scores)),
+            TensorSpec(name="count", dtype="FP32", shape=(-1,)),
+        )
+
+
+@pytest.mark.parametrize(("scores", "runs"), [(2, 0), (-1, 1)])
+def test_whoever_waits_for_a_model_waits_for_no_run_where_its_graph_gives_its_shapes(
+    tmp_path: Path, scores: int, runs: int
+) -> None:
+    runtime = ShapedRuntime(scores)
+    engine = made(tmp_path, runtime, warm_up=False)
+    assert len(runtime.runs) == runs
+    items = [item(engine, "good film", heads=["words"])]
+    assert answers(engine, items, 4) == [{"words.score": [[2.0]]}]

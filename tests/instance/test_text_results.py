@@ -54,8 +54,8 @@ def test_vectors_have_length_1_unless_the_description_says_otherwise() -> None:
     ]
 
 
-def test_a_head_is_completed_from_what_the_model_answers() -> None:
-    outputs = {"first": rows([1.0, 2.0]), "second": rows(1.0)}
+def test_a_head_is_completed_from_the_shapes_that_the_model_has() -> None:
+    outputs = {"first": (1, 2), "second": (1,)}
     unnamed = Head(name="", task="classification", output="")
     assert checked_head(unnamed, outputs) == Head(
         name="", task="classification", output="first", labels=("LABEL_0", "LABEL_1")
@@ -75,6 +75,6 @@ def test_a_head_is_completed_from_what_the_model_answers() -> None:
 )
 def test_a_head_that_does_not_fit_is_refused(head: Head, code: str) -> None:
     with pytest.raises(ModelError) as caught:
-        checked_head(head, {"o": rows([1.0, 2.0]), "second": rows(1.0)})
+        checked_head(head, {"o": (-1, 2), "second": (-1,)})
     assert caught.value.code == code
     assert caught.value.hint

@@ -1,4 +1,4 @@
-"""Models that come and go under virtual time: eviction by value against LRU, and nothing lost."""
+"""Models that come and go under virtual time: held against a textbook LRU cache; nothing lost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from penstock.sim.model_cache import (
     Trace,
     alike,
     budget_for,
-    compare,
+    compared,
     cyclic_calls,
     day_calls,
+    lru_loads,
     mixed,
     scan_calls,
     traces,
@@ -28,26 +29,24 @@ TRACES = {trace.name: trace for trace in traces(seed=1, number=60, length_s=900.
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_never_more_reloads_than_lru(name: str) -> None:
-    outcome = compare(TRACES[name])
-    assert outcome["GDSF"]["reloads"] <= outcome["LRU"]["reloads"]
-    assert outcome["GDSF"]["load_s"] <= outcome["LRU"]["load_s"]
-    assert outcome["LRU"]["refused"] == outcome["GDSF"]["refused"] == 0
+def test_loads_are_those_of_lru(name: str) -> None:
+    """A cache of names evicts models that answer at that moment, and loads others in no time: one
+    load in a hundred may differ."""
+    outcome = compared(TRACES[name])
+    assert outcome["loads"] <= 1.01 * outcome["lru_loads"]
+    assert outcome["refused"] == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "share"),
-    [("cyclic-0.95", 0.4), ("cyclic-0.8", 0.6), ("mixed-cyclic", 0.7), ("scan-wide", 0.9)],
-)
-def test_far_fewer_reloads_where_models_are_called_in_rounds(name: str, share: float) -> None:
-    outcome = compare(TRACES[name])
-    assert outcome["GDSF"]["reloads"] <= share * outcome["LRU"]["reloads"]
-    assert outcome["GDSF"]["hit_ratio"] >= outcome["LRU"]["hit_ratio"] + 0.05
+@pytest.mark.parametrize("name", ["mixed-zipf", "mixed-uniform", "mixed-day"])
+def test_fewer_loads_where_sizes_differ_because_nobody_goes_in_vain(name: str) -> None:
+    outcome = compared(TRACES[name])
+    assert outcome["loads"] <= 0.97 * outcome["lru_loads"]
 
 
-def test_favourites_stay_where_most_calls_are_for_a_few() -> None:
-    outcome = compare(TRACES["zipf"])
-    assert outcome["GDSF"]["hit_ratio"] >= outcome["LRU"]["hit_ratio"] + 0.02
+def test_a_textbook_cache_evicts_by_last_use_alone() -> None:
+    models = alike(3, mib=1)
+    calls = tuple((float(at), f"model-000{name}") for at, name in enumerate("0120212"))
+    assert lru_loads(Trace("few", models, calls, Footprint(host_bytes=2 * MIB))) == 5
 
 
 def test_ten_minutes_with_twice_the_budget_of_models() -> None:

@@ -84,7 +84,7 @@ _BLAME = (
 _BATCHING = ("core/test_core_batching.py", "core/test_core_batching_properties.py")
 _RESIDENCY = tuple(
     f"core/residency/test_residency_{name}.py"
-    for name in ("requests", "room", "lifecycle", "memory", "value", "complaints", "explain")
+    for name in ("requests", "room", "lifecycle", "memory", "evictor", "complaints", "explain")
 )
 _SCALING = (
     "core/scaling/test_scaling_machine.py",
@@ -220,23 +220,22 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/alarms/test_alarm_words.py",
         "core/alarms/test_alarm_evaluate.py",
     ),
-    "core/residency/account.py": ("core/residency/test_residency_account.py", *_RESIDENCY),
+    "core/residency/account.py": (
+        "core/residency/test_residency_account.py",
+        "core/residency/test_residency_full.py",
+        *_RESIDENCY,
+    ),
     "core/residency/actions.py": _RESIDENCY,
-    "core/residency/contest.py": ("core/residency/test_residency_contest.py", *_RESIDENCY),
-    "core/residency/evictor.py": _RESIDENCY,
-    "core/residency/explain.py": _RESIDENCY,
-    "core/residency/history.py": ("core/residency/test_residency_history.py", *_RESIDENCY),
-    "core/residency/loads.py": _RESIDENCY,
+    "core/residency/evictor.py": ("core/residency/test_residency_full.py", *_RESIDENCY),
+    "core/residency/explain.py": ("core/residency/test_residency_brief.py", *_RESIDENCY),
+    "core/residency/loads.py": ("core/residency/test_residency_side_by_side.py", *_RESIDENCY),
     "core/residency/machine.py": (*_RESIDENCY, "core/residency/test_residency_properties.py"),
-    "core/residency/model.py": _RESIDENCY,
-    "core/residency/outcomes.py": _RESIDENCY,
-    "core/residency/prefetch.py": ("core/residency/test_residency_prefetch.py", *_RESIDENCY),
+    "core/residency/model.py": ("core/residency/test_residency_model.py", *_RESIDENCY),
+    "core/residency/outcomes.py": ("core/residency/test_residency_full.py", *_RESIDENCY),
     "core/residency/refusals.py": _RESIDENCY,
-    "core/residency/side_by_side.py": ("core/residency/test_residency_side_by_side.py",),
     "core/residency/spec.py": _RESIDENCY,
     "core/residency/story.py": _RESIDENCY,
-    "core/residency/table.py": _RESIDENCY,
-    "core/residency/victims.py": ("core/residency/test_residency_victims.py", *_RESIDENCY),
+    "core/residency/table.py": ("core/residency/test_residency_model.py", *_RESIDENCY),
     "core/scaling/actions.py": _SCALING,
     "core/scaling/activity.py": _SCALING,
     "core/scaling/bounds.py": _SCALING,
@@ -468,10 +467,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "core/jobs/windows.py": ("core/test_jobs_windows.py",),
     "core/residency/keep_warm.py": ("core/test_keep_warm.py",),
-    "core/models/load_group.py": ("core/test_load_group.py",),
     "core/models/most_called.py": ("core/test_most_called.py",),
-    "core/residency/warm.py": ("core/residency/test_residency_warm.py",),
-    "core/residency/youth.py": ("core/residency/test_residency_youth.py",),
     "core/routing/target_models.py": (
         "core/test_core_routing_models.py",
         "core/test_core_routing_hosts.py",

@@ -28,6 +28,8 @@ class Host:
         self, host: int = 100, accelerator: int = 0, *, used: int = 0, **spec: Any
     ) -> None:
         spec.setdefault("residency_s_min", 0.0)
+        if (running := spec.pop("running", None)) is not None:
+            spec["budget_running"] = bytes_(running, accelerator)
         self.used = bytes_(used)
         self.sizes: dict[str, Footprint] = {}
         self.machine = Residency(
@@ -156,10 +158,6 @@ class Host:
         self.began(model, now)
         self.idle(model, now)
         return gone
-
-    def follow_value(self) -> None:
-        """As if calls had shown already that eviction by value does better here."""
-        self.machine._table.contest.by_value = True
 
     def _checked(self, actions: list[Action]) -> list[Action]:
         self.machine.check_invariants()

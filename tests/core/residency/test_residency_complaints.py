@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from tests.core.residency.residency_words import Host, bytes_
 
-from penstock.core.residency import GDSF, LRU, Admit, Load, Prepare, RefuseParked, Unload
+from penstock.core.residency import Admit, Load, Prepare, RefuseParked, Unload
 
 
 def test_455_loading_one_model_does_not_evict_many() -> None:
@@ -33,9 +33,8 @@ def test_455_a_model_that_needs_little_room_evicts_one_small_model() -> None:
     assert host.loaded_models == ["small"]
 
 
-@pytest.mark.parametrize("policy", [GDSF, LRU])
-def test_455_a_load_evicts_no_more_than_it_needs(policy: str) -> None:
-    host = Host(100, policy=policy)
+def test_455_a_load_evicts_no_more_than_it_needs() -> None:
+    host = Host(100)
     for at in range(10):
         host.bring(f"m-{at}", 10, float(at))
     assert host.ask("new", 25, 100.0) == [
@@ -111,12 +110,11 @@ def test_82_both_dimensions_are_kept_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("policy", [GDSF, LRU])
 @pytest.mark.parametrize("residency_s_min", [10.0, None])
 def test_341_a_model_used_seconds_ago_stays_while_another_can_go(
-    policy: str, residency_s_min: float | None
+    residency_s_min: float | None,
 ) -> None:
-    host = Host(100, policy=policy, residency_s_min=residency_s_min)
+    host = Host(100, residency_s_min=residency_s_min)
     host.bring("used", 50, 0.0)
     host.bring("unused", 50, 1.0, load_s=100.0)  # dearer to reload, and still
     host.called("used", 98.0)

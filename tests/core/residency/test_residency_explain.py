@@ -8,6 +8,7 @@ import pytest
 from tests.core.residency.residency_words import Host, bytes_
 
 from penstock.core.residency import Footprint, ResidencySpec
+from penstock.core.residency.model import State
 from penstock.core.residency.story import ResidencyStory
 from penstock.errors import CallerError
 
@@ -41,11 +42,8 @@ def test_a_loaded_model_is_told_whole() -> None:
         "hits": 1,
         "misses": 1,
         "called_ago_s": 10.0,
-        "calls_per_hour": pytest.approx(3600 / ((20 + 0.5 * 59.21875) / 1.5)),
-        "regular_gap_s": None,
-        "value": 0.5,  # 5 s to have it back, unused for 10 s
-        "value_of": "least-recently-used",
-        "rivals": [{"model": "b", "value": pytest.approx(1 / 14)}],
+        "minimum_residency_left_s": 0.0,
+        "rivals": [{"model": "b", "called_ago_s": 14.0}],
         "refused_because": "",
         "refused_for_s": 0.0,
         "message": "",
@@ -81,7 +79,7 @@ def test_a_model_that_only_was_estimated_says_so() -> None:
     host = Host()
     host.request("a", 0.0)
     told = host.explain("a")
-    assert (told["footprint"], told["value"], told["state"]) == (None, None, "preparing")
+    assert (told["footprint"], told["state"]) == (None, "preparing")
     host.prepared("a", 30, 1.0)
     assert host.explain("a")["footprint"]["basis"] == "estimated"
     assert host.explain("a")["waiting"] == 1
@@ -127,10 +125,7 @@ def test_the_state_of_a_host_is_told_whole() -> None:
         "loads": 1,
         "hits": 1,
         "misses": 3,
-        "eviction": {
-            "follows": "last-use", "value_only": 0.0, "last_use_only": 0.0, "saved_s": 0.0,
-        },
-    }  # fmt: skip
+    }
 
 
 def test_a_story_keeps_its_last_sixteen_events() -> None:
@@ -181,13 +176,27 @@ def test_models_that_nobody_called_for_long_are_forgotten_and_others_are_not() -
     assert host.explain("pinned")["pinned"] is True
 
 
+def test_failures_and_crashes_are_in_the_story() -> None:
+    host = Host()
+    host.request("a", 0.0)
+    host.failed("a", 1.0, "broken")
+    host.bring("b", 10, 2.0)
+    host.crashed("b", 3.0)
+    assert host.explain("a", 3.0)["story"][-2:] == [
+        {"ago_s": 2.0, "what": "failed", "why": "load-failed", "message": "broken"},
+        {"ago_s": 2.0, "what": "refused", "why": "load-failed", "message": "broken"},
+    ]
+    assert host.explain("b", 3.0)["story"][-1] == {
+        "ago_s": 0.0, "what": "crashed", "why": "worker-died", "message": "1 in a row",
+    }  # fmt: skip
+
+
 # what residency is told
 
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"policy": "LFU"}, "policy 'LFU': it is one of GDSF, LRU"),
         ({"loads_max": 0}, "loads_max 0: it is at least 1"),
         ({"residency_s_min": -1.0}, "residency_s_min -1.0: it is at least 0.0"),
         ({"failure_s": float("nan")}, "failure_s nan: it is at least 0.0"),
@@ -198,6 +207,7 @@ def test_models_that_nobody_called_for_long_are_forgotten_and_others_are_not() -
         ({"failure_s": 9.0, "failure_s_max": 8.0}, "failure_s_max 8.0 is below failure_s 9.0"),
         ({"budget": Footprint()}, "there must be memory"),
         ({"budget": bytes_(10, -1)}, "there must be memory"),
+        ({"budget_running": bytes_(9)}, "budget_running .* is below budget"),
     ],
 )
 def test_a_spec_that_can_not_be_is_refused_with_what_is_wrong(
@@ -224,7 +234,7 @@ def test_a_contradiction_is_found_in_every_part() -> None:
 
     host = Host()
     host.bring("a", 10, 0.0)
-    host.machine._table.models["a"].drains = "dismissed"
+    host.machine._table.models["a"].state = State.DRAINING
     assert broken(host) == "a: drains without a request in flight"
     host = Host()
     host.bring("a", 10, 0.0)
@@ -232,7 +242,7 @@ def test_a_contradiction_is_found_in_every_part() -> None:
     assert "parts" in broken(host)
     host = Host()
     host.request("a", 0.0)
-    host.machine._loads.queue.clear()
+    host.machine._table.queue.clear()
     assert broken(host) == "the queue is not what waits in it"
 
 
@@ -247,21 +257,27 @@ def test_a_refusal_ends_at_its_moment() -> None:
     assert (told["refused_because"], told["message"], told["refused_for_s"]) == ("", "", 0.0)
 
 
-def test_a_model_that_was_never_called_has_no_rate() -> None:
+def test_a_model_that_was_never_called_says_so() -> None:
     host = Host()
     host.wish("a", 0.0)
-    told = host.explain("a")
-    assert (told["calls_per_hour"], told["called_ago_s"]) == (0.0, None)
+    assert host.explain("a")["called_ago_s"] is None
 
 
-def test_rivals_are_those_who_may_go_least_value_first() -> None:
-    host = Host()
-    host.bring("dear", 10, 0.0, load_s=9.0)
-    host.bring("cheap", 10, 0.0, load_s=1.0)
-    host.bring("pinned", 10, 0.0, load_s=0.1)
+def test_rivals_are_those_who_may_go_longest_unused_first_and_last_who_stays_its_minimum() -> None:
+    host = Host(residency_s_min=8.0)
+    host.bring("young", 10, 5.0)
+    host.bring("b", 10, 0.0)
+    host.bring("a", 10, 1.0)
+    host.bring("pinned", 10, 0.0)
     host.pin("pinned", 0.0)
-    rivals = [rival["model"] for rival in host.explain("pinned", 10.0)["rivals"]]
-    assert rivals == ["cheap", "dear"]
+    told = host.explain("pinned", 10.0)
+    assert told["rivals"] == [
+        {"model": "b", "called_ago_s": 10.0},
+        {"model": "a", "called_ago_s": 9.0},
+        {"model": "young", "called_ago_s": 5.0},
+    ]
+    assert told["minimum_residency_left_s"] == 0.0
+    assert host.explain("young", 10.0)["minimum_residency_left_s"] == 3.0
 
 
 def test_what_is_measured_elsewhere_is_called_measured() -> None:

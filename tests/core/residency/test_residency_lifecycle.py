@@ -138,6 +138,33 @@ def test_a_dismissed_model_does_not_load_on_for_those_it_was_too_late_for() -> N
     assert host.machine.snapshot()["queue"] == ["running"]
 
 
+@pytest.mark.parametrize("again", ["request", "wish"])
+def test_who_asks_for_a_model_that_was_dismissed_on_its_way_keeps_it(again: str) -> None:
+    host = Host()
+    host.request("a", 0.0)
+    host.prepared("a", 10, 1.0)
+    host.dismiss("a", 1.5)
+    assert getattr(host, again)("a", 1.6) == []
+    assert host.loaded("a", 10, 2.0) == [Admit("a", "loaded")]
+    assert host.machine.is_loaded("a")
+    assert [event["what"] for event in host.explain("a")["story"]].count("dismissed") == 1
+
+
+def test_a_model_that_was_taken_back_is_the_one_that_was_used_last() -> None:
+    host = Host()
+    host.bring("a", 50, 0.0)
+    host.bring("b", 50, 1.0)
+    host.began("a", 2.0)
+    host.called("b", 2.5)
+    host.dismiss("a", 3.0)
+    assert host.request("a", 4.0) == [Admit("a", "still-loaded")]
+    host.began("a", 4.0)
+    host.began("a", 4.1)
+    assert host.explain("a")["hits"] == 3, "two, and the one that was not parked"
+    host.idle("a", 5.0)
+    assert host.ask("c", 50, 20.0) == [Unload("b", "least-recently-used", "c")]
+
+
 def test_dismissing_what_is_not_loaded_is_nothing() -> None:
     host = Host()
     assert host.dismiss("a", 0.0) == []
@@ -148,11 +175,12 @@ def test_dismissing_what_is_not_loaded_is_nothing() -> None:
 
 
 def test_a_replaced_model_that_is_idle_goes_and_its_next_load_is_the_new_one() -> None:
-    host = Host(prefetch=False)
+    host = Host()
     host.bring("a", 10, 0.0)
     assert host.replaced("a", 1.0) == [Unload("a", "replaced")]
-    assert host.unloaded("a", 2.0) == []
-    assert host.request("a", 3.0) == [Prepare("a", "called-again")]
+    assert [event["what"] for event in host.explain("a")["story"]][-2:] == ["replaced", "unload"]
+    assert host.unloaded("a", 2.0) == [Prepare("a", "replaced")]
+    assert host.request("a", 3.0) == []
     assert host.prepared("a", 20, 4.0) == [Load("a", "called-again")]
     assert host.machine.snapshot()["memory"]["loading"]["host_bytes"] == 20
 
@@ -161,10 +189,21 @@ def test_a_replaced_model_is_fetched_again_into_the_room_it_left() -> None:
     host = Host()
     host.bring("a", 10, 0.0)
     host.replaced("a", 1.0)
-    assert host.unloaded("a", 2.0) == [Prepare("a", "prefetch")]
-    assert host.prepared("a", 20, 3.0) == [Load("a", "prefetch")]
+    assert host.unloaded("a", 2.0) == [Prepare("a", "replaced")]
+    assert host.prepared("a", 20, 3.0) == [Load("a", "replaced")]
     assert host.loaded("a", 20, 4.0) == []
     assert host.machine.is_loaded("a")
+
+
+def test_nobody_is_evicted_for_a_replaced_model_that_nobody_waits_for() -> None:
+    host = Host()
+    host.bring("a", 10, 0.0)
+    host.bring("b", 80, 0.0)
+    host.replaced("a", 1.0)
+    assert host.unloaded("a", 2.0) == [Prepare("a", "replaced")]
+    assert host.prepared("a", 21, 3.0) == []
+    assert host.explain("a")["state"] == "unloaded"
+    assert host.ask("a", 21, 20.0) == [Unload("b", "least-recently-used", "a")]
 
 
 def test_a_replaced_model_answers_what_is_in_flight_and_new_calls_wait_for_the_new() -> None:
@@ -247,7 +286,7 @@ def test_an_artifact_that_is_gone_is_what_callers_are_told() -> None:
     host = Host()
     host.bring("a", 10, 0.0)
     host.replaced("a", 1.0)
-    assert host.unloaded("a", 2.0) == [Prepare("a", "prefetch")]
+    assert host.unloaded("a", 2.0) == [Prepare("a", "replaced")]
     assert host.request("a", 2.5) == []
     assert host.failed("a", 3.0, "no such artifact", permanent=True) == [
         RefuseParked("a", "load-failed", "no such artifact", None)

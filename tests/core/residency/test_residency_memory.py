@@ -38,6 +38,17 @@ def test_growth_that_nobody_is_known_to_have_caused_counts_against_all() -> None
     assert host.unloaded("a", 5.0) == []
 
 
+def test_what_runs_take_for_a_while_is_no_reason_to_go_up_to_a_bound() -> None:
+    """Loads fill 100; beside them runs may take 10."""
+    host = Host(100, running=110)
+    host.bring("a", 50, 0.0)
+    host.bring("b", 50, 1.0)
+    assert host.measured(2.0, grown=10) == []
+    assert host.measured(3.0, grown=1) == [Unload("a", "over-budget")]
+    assert host.unloaded("a", 4.0) == []
+    assert host.ask("c", 45, 20.0) == [Unload("b", "least-recently-used", "c")], "loads: to 100"
+
+
 def test_no_more_leave_than_are_needed_while_one_is_leaving_already() -> None:
     host = Host()
     host.bring("a", 30, 0.0)

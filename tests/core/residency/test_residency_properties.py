@@ -11,8 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.core.residency.residency_words import bytes_
 
 from penstock.core.residency import (
-    GDSF,
-    LRU,
     Action,
     Admit,
     Footprint,
@@ -30,14 +28,12 @@ HOST, ACCELERATOR = 100, 40
 specs = st.builds(
     ResidencySpec,
     budget=st.just(bytes_(HOST, ACCELERATOR)),
-    policy=st.sampled_from([GDSF, GDSF, LRU]),
     loads_max=st.integers(1, 3),
     keep=st.sampled_from([True, True, True, False]),
-    residency_s_min=st.sampled_from([0.0, 3.0, 10.0]),
+    residency_s_min=st.sampled_from([None, 0.0, 3.0, 10.0]),
     failure_s=st.just(2.0),
     crashes_max=st.integers(1, 3),
     quarantine_s=st.just(20.0),
-    prefetch=st.booleans(),
     waiting_max=st.sampled_from([2, 10]),
     models_max=st.sampled_from([0, 0, 2]),
 )

@@ -104,15 +104,15 @@ def test_once_a_model_was_measured_here_its_size_is_known() -> None:
 
 
 def test_another_content_has_another_size() -> None:
-    host = Host(loads_max=2, prefetch=False)
+    host = Host(loads_max=2)
     host.request("a", 0.0)
     host.prepared("a", 10, 0.0, artifact="one", sized=False)
     host.loaded("a", 10, 1.0)
     host.idle("a", 1.0)
     assert host.replaced("a", 2.0) == [Unload("a", "replaced")]
-    assert host.unloaded("a", 2.1) == []
+    assert host.unloaded("a", 2.1) == [Prepare("a", "replaced")]
     assert host.ask("b", 10, 3.0) == [Load("b", "first-call")]
-    assert host.request("a", 3.1) == [Prepare("a", "called-again")]
+    assert host.request("a", 3.1) == []
     assert host.prepared("a", 10, 3.2, artifact="two", sized=False) == []
     assert host.loaded("b", 10, 4.0) == [
         Admit("b", "loaded"),

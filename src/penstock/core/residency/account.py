@@ -12,6 +12,8 @@ Neither sum counts a byte twice, and a load that takes more than was expected sh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from penstock.core.residency.spec import NOTHING, Footprint
 
 
@@ -111,8 +113,11 @@ class Account:
 
     def short_of(self, need: Footprint) -> Footprint:
         """What is missing for it once those who leave have left; nothing negative."""
-        after = self.committed - self._leaving_sum + need
-        return (after - self.budget).at_least(NOTHING)
+        return self.above(self.budget - need)
+
+    def above(self, limit: Footprint) -> Footprint:
+        """What is taken beyond it once those who leave have left; nothing negative."""
+        return (self.committed - self._leaving_sum - limit).at_least(NOTHING)
 
     def models_over(self, more: int) -> int:
         """How many models must go, besides those who leave, before `more` may come."""
@@ -144,3 +149,23 @@ class Account:
         ):
             assert total == sum(parts, NOTHING), "a sum of memory is not that of its parts"
         assert not self._needs.keys() & self._charges.keys(), "a model loads and is loaded"
+
+
+def fits(free: Footprint, before: Footprint | None, others: Iterable[Footprint]) -> bool:
+    """Whether a model may be loaded ahead of its calls without anybody being evicted for it.
+
+    By what it took before, else by the largest of the others: nothing is guessed from sizes.
+
+    Where nothing was measured yet, the first one is what is measured.
+
+    Args:
+        free: of the budget.
+        before: what the model took when it was loaded last; None: it never was.
+        others: what other models of the host took.
+    """
+    need = before
+    if need is None:
+        need = NOTHING
+        for one in others:
+            need = need.at_least(one)
+    return need.within(free)

@@ -15,17 +15,15 @@ from dataclasses import dataclass
 FIRST_CALL = "first-call"  #: callers wait for a model that was never loaded, or was forgotten
 CALLED_AGAIN = "called-again"  #: callers wait for a model that was unloaded
 WISHED = "wished"
-PREFETCH = "prefetch"  #: a call is expected
 RETRY_EXPECTED = "retry-expected"  #: its callers could not be answered in time; it loads for later
 ROOM_MADE = "room-made"  #: (Load) others were unloaded for it
 
 # why a model is unloaded
-LOWEST_VALUE = "lowest-value"
 LEAST_RECENTLY_USED = "least-recently-used"
 OVER_BUDGET = "over-budget"  #: models grew, or took more than was expected
 OUTGROWN = "outgrown"  #: it alone takes more than the budget has
 DISMISSED = "dismissed"
-REPLACED = "replaced"
+REPLACED = "replaced"  #: its artifact was; also why the new one is fetched, with nobody waiting
 CACHE_DISABLED = "cache-disabled"
 
 # why parked requests may go
@@ -38,7 +36,7 @@ LOAD_FAILED = "load-failed"
 QUARANTINED = "quarantined"
 NOT_IN_TIME = "not-in-time"
 TOO_MANY_WAITING = "too-many-waiting"
-NO_ROOM = "no-room"  #: everything else is answering, pinned or too young until the deadline
+NO_ROOM = "no-room"  #: all others answer, are pinned, or stay their minimum, until the deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Prepare:
     """Fetch its artifact and estimate its need; then call `prepared` or `load_failed`."""
 
     model: str
-    reason: str  #: first-call | called-again | wished | prefetch | retry-expected | replaced
+    reason: str  #: first-call | called-again | wished | retry-expected | replaced
 
 
 @dataclass(frozen=True, slots=True)

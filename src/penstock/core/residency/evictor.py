@@ -1,12 +1,14 @@
-"""Which loaded models may go at this moment, and which of them do.
+"""Which loaded models go, so that another may come: the longest unused, until they are enough.
 
-Only a model that is idle and not pinned may. Two rules keep a model from being evicted and loaded
-again at once, whatever the policy says:
+Only a model that is idle and not pinned goes. Of those that would be enough together, whoever turns
+out not to be needed stays, the one used last first: a load does not evict thirty small models where
+the large one behind them has to go anyway, nor one that holds an accelerator's memory where the
+host's is short.
 
-* A model stays for its minimum residency (`youth.py`). Who needs its place waits until that is
-  over; only if it would be too late for a parked request's deadline the model goes all the same (a
-  request that can be answered is not failed for the sake of a cache), and then the dearest last.
-* A model that was called a moment ago goes only if others are not enough.
+A model stays for its *minimum residency* once it is loaded, else two that need one place would
+evict each other for ever. Who needs its place waits until that is over. Only if it would be too
+late for a parked request's deadline the model goes all the same: a request that can be answered is
+not failed for the sake of a cache.
 
 What is missing may be more than all models together are known to have taken: runs and loads leave
 memory behind that nobody is charged with. Then waiting for more of them to be idle is in vain. One
@@ -16,183 +18,148 @@ refused at once, instead of when its callers' time is up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from math import inf
+from typing import Final, NamedTuple
 
-from penstock.core.residency import actions as why
-from penstock.core.residency.contest import candidate
-from penstock.core.residency.model import State, TargetModel
-from penstock.core.residency.spec import LRU, NOTHING, Footprint, ResidencySpec
+from penstock.core.residency.model import TargetModel
+from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
-from penstock.core.residency.victims import (
-    EvictionCandidate,
-    Shortage,
-    by_last_use,
-    by_value,
-    spared,
-)
-from penstock.core.residency.youth import stays_s, stays_until
 
-#: Loaded models looked at for one decision, half of them the longest unused; by LRU mostly fewer.
-_LOOKED_AT = 128
-_LOOKED_AT_FIRST = 8
-#: How much dearer it is to evict what was called, and what was loaded, a moment ago.
-_USED_DEARER = 1e3
-_YOUNG_DEARER = 1e6
+#: Unless the settings say how long: three times what having it back costs, so that at most a fourth
+#: of the time in which it takes memory is its load.
+_RELOADS: Final = 3.0
+#: However soon it is back: callers of one moment find it.
+_S_MIN: Final = 0.5
+#: However long its load takes: others wait for its place.
+_S_MAX: Final = 10.0
+
+
+class Shortage(NamedTuple):
+    """What is missing: memory in two dimensions, and places."""
+
+    memory: Footprint
+    models: int
+
+    @property
+    def is_any(self) -> bool:
+        return self.models > 0 or self.memory != NOTHING
+
+    def helped_by(self, size: Footprint) -> bool:
+        """Whether the end of a model of this size brings anything of it."""
+        return bool(
+            self.models > 0
+            or (self.memory.host_bytes and size.host_bytes)
+            or (self.memory.accelerator_bytes and size.accelerator_bytes)
+        )
+
+    def without(self, size: Footprint) -> Shortage:
+        """What is missing still when a model of this size has gone."""
+        return Shortage((self.memory - size).at_least(NOTHING), max(0, self.models - 1))
 
 
 class Evictor:
     def __init__(self, spec: ResidencySpec, table: Table) -> None:
         self._spec = spec
         self._table = table
-        self._hand = 0
 
-    @property
-    def reason(self) -> str:
-        """Of the victims chosen now."""
-        return why.LOWEST_VALUE if self.by_value else why.LEAST_RECENTLY_USED
+    def stays_until(self, model: TargetModel) -> float:
+        """The end of its minimum residency; it is loaded."""
+        seconds = self._spec.residency_s_min
+        if seconds is None:
+            seconds = min(max(_RELOADS * model.reload_s, _S_MIN), _S_MAX)
+        return model.loaded_at + seconds
 
     def victims(
         self, shortage: Shortage, *, now: float, due: float, asked: bool = True
-    ) -> tuple[list[EvictionCandidate], float]:
+    ) -> tuple[list[TargetModel], float]:
         """Who goes, and else when to ask again.
 
         Args:
             shortage: what is missing.
             now: seconds.
             due: the load must begin until then; inf: whenever.
-            asked: somebody waits for it or wishes it; it is no guess.
+            asked: somebody waits for it or wishes it.
 
         Returns:
             The victims, none if those that may go are not enough; and the moment at which more may
             go by themselves, inf if there is none.
         """
-        enough, ends = self._enough(shortage, now=now)
-        if enough:
-            return self._chosen(shortage, now=now, young=False) or [], inf
+        found = _enough(self._stayed(now), shortage)
+        if found is not None:
+            return found, inf
         if asked and not self._could_be_met(shortage):
-            return self._cheapest(shortage, now=now), inf
-        if ends <= due:
-            return [], ends
-        return self._chosen(shortage, now=now, young=True) or [], inf
+            return [one for one in self._all(now) if shortage.helped_by(_size(one))][:1], inf
+        ends_at = self._enough_at(shortage, now)
+        if ends_at <= due:
+            return [], ends_at
+        return _enough(self._all(now), shortage) or [], inf
 
-    def all_that_help(self, shortage: Shortage, *, now: float) -> list[EvictionCandidate]:
+    def all_that_help(self, shortage: Shortage, *, now: float) -> list[TargetModel]:
         """Of memory that is exceeded already: enough of them, or all that may go."""
-        found = self._chosen(shortage, now=now, young=True)
+        found = _enough(self._all(now), shortage)
         if found is not None:
             return found
-        return [one for one in self._candidates(now, young=True) if shortage.share(one.size)]
+        return [one for one in self._all(now) if shortage.helped_by(_size(one))]
 
-    def candidate(self, model: TargetModel, *, now: float) -> EvictionCandidate:
-        """The model as the policy followed now sees it."""
-        if self.by_value:
-            return candidate(model, now, self._table.population)
-        last = model.history.last
-        unused_s = now - (model.loaded_at if last is None else last)
-        loss = model.reload_s / max(unused_s, 1e-3)
-        return EvictionCandidate(model.name, model.size or NOTHING, loss, last or 0.0)
+    def first_to_go(self, *, now: float, besides: TargetModel) -> Iterator[TargetModel]:
+        """All that may, but `besides`."""
+        return (one for one in self._all(now) if one is not besides)
 
-    @property
-    def by_value(self) -> bool:
-        """Whether value is followed now, not LRU."""
-        return self._spec.policy != LRU and self._table.contest.by_value
+    def _idle(self) -> Iterable[TargetModel]:
+        return (one for one in self._table.resident.values() if one.may_go)
 
-    def _chosen(
-        self, shortage: Shortage, *, now: float, young: bool
-    ) -> list[EvictionCandidate] | None:
-        """The cheapest of a bounded number of models, and of all only where those won't do."""
-        if not self.by_value:
-            first = self._pick(
-                list(self._candidates(now, young=young, limit=_LOOKED_AT_FIRST)), shortage
-            )
-            if first is not None and len(first) == 1:
-                return first
-        few = self._pick(list(self._candidates(now, young=young, limit=_LOOKED_AT)), shortage)
-        if few is not None or len(self._table.recency) <= _LOOKED_AT:
-            return few
-        return self._pick(list(self._candidates(now, young=young)), shortage)
+    def _stayed(self, now: float) -> Iterable[TargetModel]:
+        """Those whose minimum residency is over, longest unused first."""
+        return (one for one in self._idle() if now >= self.stays_until(one))
 
-    def _pick(
-        self, candidates: list[EvictionCandidate], shortage: Shortage
-    ) -> list[EvictionCandidate] | None:
-        if self._spec.policy == LRU:
-            return by_last_use(candidates, shortage)
-        if self.by_value:
-            return by_value(candidates, shortage)
-        return spared(candidates, shortage)
+    def _all(self, now: float) -> Iterable[TargetModel]:
+        """The others behind them."""
+        others = (one for one in self._idle() if now < self.stays_until(one))
+        return chain(self._stayed(now), others)
 
-    def _candidates(
-        self, now: float, *, young: bool, limit: int = 0
-    ) -> Iterable[EvictionCandidate]:
-        """Longest unused first; those loaded a moment ago, where they may go at all, last."""
-        late = []
-        for model in self._looked_at(limit):
-            if not may_go(model):
-                continue
-            one = self.candidate(model, now=now)
-            if now < stays_until(self._spec, model):
-                if young:
-                    late.append(one._replace(loss=one.loss * _YOUNG_DEARER))
-            elif now < one.last + stays_s(self._spec, model):
-                yield one._replace(loss=one.loss * _USED_DEARER)
-            else:
-                yield one
-        yield from late
-
-    def _looked_at(self, limit: int) -> Iterable[TargetModel]:
-        recency = self._table.recency
-        if not limit or len(recency) <= limit:
-            return list(recency.values())
-        if not self.by_value:
-            return list(islice(recency.values(), limit))
-        loaded, half = list(recency.values()), limit // 2
-        others = loaded[half:]
-        start = self._hand % len(others)
-        self._hand = start + half
-        return loaded[:half] + (others + others[:half])[start : start + half]
-
-    def _enough(self, shortage: Shortage, *, now: float) -> tuple[bool, float]:
-        """Whether those who may go now are enough; and when those too young will be, else inf."""
-        host, accelerator = shortage.memory.host_bytes, shortage.memory.accelerator_bytes
-        models = shortage.models
-        young: list[tuple[float, Footprint]] = []
-        for model in self._table.recency.values():
-            if not may_go(model):
-                continue
-            size = model.size or NOTHING
-            end = stays_until(self._spec, model)
-            if now < end:
-                young.append((end, size))
-                continue
-            host -= size.host_bytes
-            accelerator -= size.accelerator_bytes
-            models -= 1
-            if host <= 0 and accelerator <= 0 and models <= 0:
-                return True, inf
-        young.sort(key=lambda one: one[0])
-        for end, size in young:
-            host -= size.host_bytes
-            accelerator -= size.accelerator_bytes
-            models -= 1
-            if host <= 0 and accelerator <= 0 and models <= 0:
-                return False, end
-        return False, inf
+    def _enough_at(self, shortage: Shortage, now: float) -> float:
+        """When so many have stayed long enough that they are enough; inf: never."""
+        for one in self._stayed(now):
+            shortage = shortage.without(_size(one))
+        rest = [one for one in self._idle() if now < self.stays_until(one)]
+        for one in sorted(rest, key=self.stays_until):
+            shortage = shortage.without(_size(one))
+            if not shortage.is_any:
+                return self.stays_until(one)
+        return inf
 
     def _could_be_met(self, shortage: Shortage) -> bool:
         """Whether all models that are not pinned are enough, once they are idle."""
-        loaded = [one for one in self._table.recency.values() if not one.pinned]
-        memory = sum((one.size or NOTHING for one in loaded), NOTHING)
+        loaded = [one for one in self._table.resident.values() if not one.pinned]
+        memory = sum((_size(one) for one in loaded), NOTHING)
         return shortage.memory.within(memory) and len(loaded) >= shortage.models
 
-    def _cheapest(self, shortage: Shortage, *, now: float) -> list[EvictionCandidate]:
-        """The one that goes first of those that may; none where there is none."""
-        found = [one for one in self._candidates(now, young=True) if shortage.share(one.size)]
-        if self._spec.policy != LRU and self.by_value:
-            found.sort(key=lambda one: (one.loss / shortage.share(one.size), one.last, one.name))
-        return found[:1]
+
+def _enough(oldest_first: Iterable[TargetModel], shortage: Shortage) -> list[TargetModel] | None:
+    """Those that go, in this order; None where all of them are not enough."""
+    victims = []
+    left = shortage
+    for model in oldest_first:
+        victims.append(model)
+        left = left.without(_size(model))
+        if not left.is_any:
+            return _needed(victims, shortage)
+    return None
 
 
-def may_go(model: TargetModel) -> bool:
-    """Nobody is answered by it, and nobody pinned it."""
-    return model.state is State.LOADED and not (model.busy or model.pinned or model.drains)
+def _needed(victims: Sequence[TargetModel], shortage: Shortage) -> list[TargetModel]:
+    """Without those whose going the others make needless, the one used last first."""
+    freed = sum((_size(model) for model in victims), NOTHING)
+    more, count = freed - shortage.memory, len(victims) - shortage.models
+    stays = set()
+    for model in reversed(victims):
+        if count > 0 and _size(model).within(more):
+            more, count = more - _size(model), count - 1
+            stays.add(model.name)
+    return [model for model in victims if model.name not in stays]
+
+
+def _size(model: TargetModel) -> Footprint:
+    return model.size or NOTHING

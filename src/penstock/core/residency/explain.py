@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from math import inf
 from typing import Any
 
 from penstock.core.residency.account import Account
-from penstock.core.residency.evictor import Evictor, may_go
+from penstock.core.residency.evictor import Evictor
 from penstock.core.residency.loads import Loads
-from penstock.core.residency.model import State, TargetModel
+from penstock.core.residency.model import RESIDENT, Failure, State, TargetModel
 from penstock.core.residency.table import Table
 
 _RIVALS = 3  #: shown: those that would go first
@@ -18,16 +19,15 @@ def host(table: Table, account: Account, loads: Loads) -> dict[str, Any]:
     known = table.models.values()
     return {
         "memory": account.snapshot(),
-        "loaded": sorted(table.recency),
-        "loading": sorted(model.name for model in known if model.state is State.LOADING),
-        "leaving": sorted(model.name for model in known if model.state is State.LEAVING),
+        "loaded": sorted(table.resident),
+        "loading": sorted(table.loading),
+        "leaving": sorted(model.name for model in table.in_state(State.LEAVING)),
         "queue": [model.name for model in loads.in_order()],
         "waiting": {name: len(model.parked) for name, model in sorted(table.waiting.items())},
         "known": len(table.models),
         "loads": sum(model.loads for model in known),
         "hits": sum(model.hits for model in known),
         "misses": sum(model.misses for model in known),
-        "eviction": table.contest.snapshot(),
     }
 
 
@@ -35,13 +35,15 @@ def model(table: Table, evictor: Evictor, name: str, *, now: float) -> dict[str,
     known = table.models.get(name)
     if known is None:
         return {"model": name, "state": "unknown", "story": []}
-    history = known.history
+    loaded, draining = known.state in RESIDENT, known.state is State.DRAINING
+    failure = known.refused(now)
+    stays_s = max(0.0, evictor.stays_until(known) - now) if loaded else 0.0
     return {
         "model": name,
-        "state": "draining" if known.drains else str(known.state),
-        "loaded_because": known.load_reason if known.state is State.LOADED else "",
-        "drains_because": known.drains,
-        "unloaded_because": "" if known.state is State.LOADED else known.unload_reason,
+        "state": str(known.state),
+        "loaded_because": known.load_reason if loaded else "",
+        "drains_because": known.leaves_because if draining else "",
+        "unloaded_because": "" if loaded else known.leaves_because,
         "pinned": known.pinned,
         "busy": known.busy,
         "waiting": len(known.parked),
@@ -53,15 +55,12 @@ def model(table: Table, evictor: Evictor, name: str, *, now: float) -> dict[str,
         "evictions": known.evictions,
         "hits": known.hits,
         "misses": known.misses,
-        "called_ago_s": None if history.last is None else now - history.last,
-        "calls_per_hour": _calls_per_hour(table, known, now),
-        "regular_gap_s": history.period_s or None,
-        "value": evictor.candidate(known, now=now).loss if known.size else None,
-        "value_of": evictor.reason,
-        "rivals": _rivals(table, evictor, known, now),
-        "refused_because": known.failed_reason if now < known.failed_until else "",
-        "refused_for_s": _refused_for_s(known, now),
-        "message": known.failed_text if now < known.failed_until else "",
+        "called_ago_s": _called_ago_s(known, now),
+        "minimum_residency_left_s": stays_s,
+        "rivals": _rivals(evictor, known, now),
+        "refused_because": failure.reason if failure else "",
+        "refused_for_s": _refused_for_s(failure, now),
+        "message": failure.message if failure else "",
         "story": known.story.told(now=now),
     }
 
@@ -71,12 +70,11 @@ def brief(table: Table, name: str, *, now: float) -> dict[str, Any]:
     known = table.models.get(name)
     if known is None:
         return {"state": "unknown", "pinned": False, "called_ago_s": None, "last_event": None}
-    last = known.history.last
     events = known.story.told(now=now)
     return {
-        "state": "draining" if known.drains else str(known.state),
+        "state": str(known.state),
         "pinned": known.pinned,
-        "called_ago_s": None if last is None else now - last,
+        "called_ago_s": _called_ago_s(known, now),
         "last_event": events[-1] if events else None,
     }
 
@@ -89,28 +87,23 @@ def _footprint(known: TargetModel) -> dict[str, Any] | None:
     return size.snapshot() | {"basis": "measured" if measured else "estimated"}
 
 
-def _calls_per_hour(table: Table, known: TargetModel, now: float) -> float:
-    if known.history.last is None:
-        return 0.0
-    return 3600.0 / known.history.expected_wait_s(now, table.population)
+def _called_ago_s(known: TargetModel, now: float) -> float | None:
+    return None if known.called_at is None else now - known.called_at
 
 
-def _refused_for_s(known: TargetModel, now: float) -> float | None:
+def _refused_for_s(failure: Failure | None, now: float) -> float | None:
     """None: until its artifact changes."""
-    return None if known.failed_until == inf else max(0.0, known.failed_until - now)
+    if failure is None:
+        return 0.0
+    return None if failure.until == inf else failure.until - now
 
 
-def _rivals(table: Table, evictor: Evictor, known: TargetModel, now: float) -> list[dict[str, Any]]:
-    others = [
-        evictor.candidate(other, now=now)
-        for other in table.recency.values()
-        if other is not known and may_go(other)
-    ]
-    others.sort(key=lambda one: (one.loss, one.last, one.name))
-    return [{"model": one.name, "value": one.loss} for one in others[:_RIVALS]]
+def _rivals(evictor: Evictor, known: TargetModel, now: float) -> list[dict[str, Any]]:
+    first = islice(evictor.first_to_go(now=now, besides=known), _RIVALS)
+    return [{"model": one.name, "called_ago_s": _called_ago_s(one, now)} for one in first]
 
 
-def check(table: Table, account: Account, loads: Loads) -> None:
+def check(table: Table, account: Account) -> None:
     """Raises AssertionError if the state contradicts itself."""
     account.check_invariants()
     states: dict[State, set[str]] = {state: set() for state in State}
@@ -118,12 +111,11 @@ def check(table: Table, account: Account, loads: Loads) -> None:
         known.check_invariants()
         states[known.state].add(name)
     queued = states[State.QUEUED] | states[State.PREPARING] | states[State.PREPARED]
-    assert set(loads.queue) == queued, "the queue is not what waits in it"
-    assert loads.preparing == len(states[State.PREPARING]), "preparations were miscounted"
-    assert len(loads.running) == len(states[State.LOADING]), "loads were miscounted"
-    assert set(table.recency) == states[State.LOADED], "loaded models were miscounted"
-    assert table.ready <= states[State.LOADED], "a model takes requests and is not loaded"
-    there = states[State.LOADED] | states[State.LEAVING]
+    assert set(table.queue) == queued, "the queue is not what waits in it"
+    assert set(table.loading) == states[State.LOADING], "loads were miscounted"
+    resident = states[State.LOADED] | states[State.DRAINING]
+    assert set(table.resident) == resident, "loaded models were miscounted"
+    there = resident | states[State.LEAVING]
     assert account.charged() == there, "memory is charged to others than those who hold it"
     parked = {name for name, known in table.models.items() if known.parked}
     assert set(table.waiting) == parked, "waiting requests were miscounted"

@@ -1,10 +1,10 @@
-"""Which target models of a multi-model host are loaded, evicted and prefetched, and why.
+"""Which target models of a multi-model host are loaded and evicted, and why.
 
 A request for a model that is loaded goes to it at once (`is_loaded`, then `began`). Any other is
 parked by the driver and told here (`request`):
 
 1. `Prepare`  the artifact is fetched: only then is known what the model needs.
-2. `Unload`   idle models of least value, if there is no room; one confirms after the other.
+2. `Unload`   idle models, the longest unused first, if there is no room.
 3. `Load`     once what is measured and what was promised leave room for it.
 4. `Admit`    all that were parked for it may go; one load has served them all.
 
@@ -29,7 +29,7 @@ from typing import Any
 from penstock.core.residency import actions as why
 from penstock.core.residency import explain
 from penstock.core.residency.actions import Action, Admit
-from penstock.core.residency.model import State, TargetModel
+from penstock.core.residency.model import RESIDENT, State, TargetModel
 from penstock.core.residency.outcomes import ResidencyOutcomes
 
 
@@ -38,34 +38,27 @@ class Residency(ResidencyOutcomes):
 
     def is_loaded(self, model: str) -> bool:
         """Whether a request may go to it at once (then call `began`)."""
-        return model in self._table.ready
+        return self._table.is_loaded(model)
 
     def began(self, model: str, *, now: float) -> None:
         """A request goes to a loaded model, which is busy from here until `idle`."""
-        table = self._table
-        known = table.models[model]
-        known.busy = True
+        known = self._table.models[model]
         self._latest = now
-        if known.admitted:
-            known.admitted -= 1  # it was counted when it was parked
-            return
-        known.hits += 1
-        if model in table.recency:
-            table.recency.move_to_end(model)
-        table.called(known, now=now)
+        if not known.begin():
+            known.hit(now)
+            self._table.used(known)
 
     def idle(self, model: str, *, now: float) -> list[Action]:
         """The last request in flight on the model was answered, or gone before it began."""
         known = self._table.models[model]
-        known.busy = False
+        known.idle()
         self._latest = now
-        known.admitted = 0
+        if known.state is State.DRAINING:
+            return [self._loads.unload(known, known.leaves_because, now=now), *self._go_on(now)]
         if known.state is not State.LOADED:
             return []
-        if known.drains:
-            return [self._loads.unload_one(known, known.drains, now=now), *self._go_on(now)]
         if not self._spec.keep and not known.pinned:
-            return [self._loads.unload_one(known, why.CACHE_DISABLED, now=now), *self._go_on(now)]
+            return [self._loads.unload(known, why.CACHE_DISABLED, now=now), *self._go_on(now)]
         return self._go_on(now) if self._over or self._loads.blocked else []
 
     def request(self, model: str, *, now: float, deadline: float | None = None) -> list[Action]:
@@ -76,25 +69,22 @@ class Residency(ResidencyOutcomes):
         their deadline can't be met any more.
         """
         known = self._table.of(model)
-        known.dismissed = False
+        known.undismiss()
         self._latest = now
-        if known.state is State.LOADED and known.drains in ("", why.DISMISSED):
+        if self._stays(known):
             return [self._take_back(known, now)]
-        known.misses += 1
-        self._table.called(known, now=now)
+        known.missed(now)
         refused = self._refusals.at_once(known, now, deadline)
         if refused is not None:
             known.story.tell("refused", refused.reason, now=now, text=refused.message)
             if refused.reason != why.NOT_IN_TIME:
                 return [refused]
-        if not known.wanted:
-            known.since = now
+        known.ask(now)
         if refused is None:
-            known.park(deadline)
-            self._table.waiting[model] = known
+            self._table.park(known, deadline)
         else:
-            known.retry_expected = True
-        self._loads.want(known)
+            known.expect(why.RETRY_EXPECTED)
+        self._loads.want(known, now)
         return [*([refused] if refused else []), *self._loads.begin(now=now)]
 
     def abandoned(self, model: str, *, now: float, deadline: float | None = None) -> list[Action]:
@@ -103,11 +93,11 @@ class Residency(ResidencyOutcomes):
         if known is None or not known.parked:
             return []
         known.unpark(deadline)
+        self._table.look_waiting(known)
         if known.parked:
             return []
-        self._table.waiting.pop(model, None)
         if not known.wanted:
-            self._loads.drop(known)
+            self._loads.drop(known, now)
         return self._loads.begin(now=now)
 
     def wish(self, model: str, *, now: float, pardon: bool = True) -> list[Action]:
@@ -118,18 +108,18 @@ class Residency(ResidencyOutcomes):
         else a model that ends its host would do so as often as one begins.
         """
         known = self._table.of(model)
-        if not pardon and known.failed_reason == why.QUARANTINED and now < known.failed_until:
-            return [self._refusals.of_quarantined(known, now)]
+        refused = None if pardon else self._refusals.wish_for_quarantined(known, now)
+        if refused is not None:
+            return [refused]
         known.forget_failures()
-        known.dismissed = False
-        if known.state is State.LOADED and known.drains in ("", why.DISMISSED):
-            known.drains = ""
-            self._table.ready.add(model)
+        known.undismiss()
+        if self._stays(known):
+            if known.state is State.DRAINING:
+                self._table.move(known, State.LOADED, now=now)
             return []
-        if not known.wanted:
-            known.since = now
-        known.wished = True
-        self._loads.want(known)
+        known.ask(now)
+        known.wish()
+        self._loads.want(known, now)
         return self._loads.begin(now=now)
 
     def dismiss(self, model: str, *, now: float) -> list[Action]:
@@ -139,20 +129,19 @@ class Residency(ResidencyOutcomes):
         others takes the dismissal back: no model is loaded and yet answers nobody.
         """
         known = self._table.of(model)
-        known.wished = known.retry_expected = known.prefetched = False
-        known.dismissed = True
+        known.dismiss()
         known.story.tell("dismissed", "asked", now=now)
         if known.state is State.LOADED:
-            return self._drain(known, known.drains or why.DISMISSED, now)
+            return self._drain(known, why.DISMISSED, now)
         if not known.parked:
-            self._loads.drop(known)
+            self._loads.drop(known, now)
         return self._loads.begin(now=now)
 
     def pin(self, model: str, pinned: bool, *, now: float) -> list[Action]:
         """A pinned model is not evicted. It is loaded by `wish` or by its first request."""
         known = self._table.of(model)
         if known.pinned != pinned:
-            known.pinned = pinned
+            known.pin(pinned)
             known.story.tell("pinned" if pinned else "unpinned", "asked", now=now)
         return self._go_on(now)
 
@@ -163,30 +152,28 @@ class Residency(ResidencyOutcomes):
     def replaced(self, model: str, *, now: float) -> list[Action]:
         """Its artifact changed or is gone: what is loaded serves what is in flight, no more."""
         known = self._table.of(model)
-        known.forget_failures()
         known.story.tell("replaced", "asked", now=now)
-        known.artifact, known.need, known.taken = "", None, None
-        known.need_measured = known.need_known = False
-        if known.state is State.LOADED:
+        known.replace()
+        if known.state in RESIDENT:
             return self._drain(known, why.REPLACED, now)
         if known.state is State.PREPARED:
-            known.state = State.QUEUED
-            known.promised = known.blocked = False
-            known.stale = True
-        elif known.state in (State.PREPARING, State.LOADING):
-            known.stale = True
+            self._table.move(known, State.QUEUED, now=now)
         return self._loads.begin(now=now)
+
+    def _stays(self, known: TargetModel) -> bool:
+        """Who asks for it gets what is loaded, though it was to be unloaded perhaps."""
+        dismissed = known.state is State.DRAINING and known.leaves_because == why.DISMISSED
+        return known.state is State.LOADED or dismissed
 
     def _take_back(self, known: TargetModel, now: float) -> Admit:
         """A request for a model that is loaded after all, perhaps about to be unloaded."""
-        reason = why.STILL_LOADED if known.drains else why.LOADED
-        known.drains = ""
-        known.busy = True
-        known.admitted += 1
-        known.hits += 1
-        self._table.ready.add(known.name)
-        self._table.recency.move_to_end(known.name)
-        self._table.called(known, now=now)
+        reason = why.LOADED
+        if known.state is State.DRAINING:
+            reason = why.STILL_LOADED
+            self._table.move(known, State.LOADED, now=now)
+        known.admit(1)
+        known.hit(now)
+        self._table.used(known)
         return Admit(known.name, reason)
 
     # time
@@ -196,14 +183,11 @@ class Residency(ResidencyOutcomes):
         actions: list[Action] = []
         for known in list(self._table.waiting.values()):
             actions += self._refusals.late(known, now)
-        for known in self._foresight.due(now=now):
-            if self._table.models.get(known.name) is known and self._loads.may_guess(known):
-                self._guess(known, now)
         return actions + self._go_on(now)
 
     def next_deadline(self) -> float | None:
         """When to call `on_timer`, in s; None while nothing waits. Ask again after every call."""
-        at = min(self._loads.wake_at, self._foresight.next_at())
+        at = self._loads.wake_at
         for known in self._table.waiting.values():
             at = min(at, known.given_up_at(self._loads.load_s(known)))
         return None if at == inf else at
@@ -229,4 +213,4 @@ class Residency(ResidencyOutcomes):
 
     def check_invariants(self) -> None:
         """Raises AssertionError if the state contradicts itself; for tests and the twin."""
-        explain.check(self._table, self._account, self._loads)
+        explain.check(self._table, self._account)

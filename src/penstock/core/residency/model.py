@@ -1,83 +1,105 @@
-"""What is known of one target model of a host."""
+"""The state of one target model of a host, and all that may become of it.
+
+`TargetModel` alone writes its fields: each method is one thing that happens to a model. What state
+may follow which is `NEXT`, and `Table.move` (`table.py`) is the one way from one to the other.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import deque
 from enum import StrEnum
 from math import inf
+from typing import Final, NamedTuple
 
 from penstock.core.residency import actions as why
-from penstock.core.residency.history import CallHistory
 from penstock.core.residency.spec import Footprint
 from penstock.core.residency.story import ResidencyStory
 
-LOADS_KEPT = 5  #: of the last ones it is known when they were
 _LEARNED = 0.5  #: weight of the newest load in what a load is expected to take
 
 
 class State(StrEnum):
-    """Where a model is on its way; `drains` says more of a loaded one."""
-
     UNLOADED = "unloaded"
     QUEUED = "queued"  #: to be prepared
     PREPARING = "preparing"
     PREPARED = "prepared"  #: its artifact is here; it waits for a place among the loads, and room
     LOADING = "loading"
-    LOADED = "loaded"
+    LOADED = "loaded"  #: requests may go to it
+    DRAINING = "draining"  #: loaded, and unloaded once what is in flight is answered
     LEAVING = "leaving"  #: being unloaded
 
 
-#: Who calls it now waits for a load that was asked for before.
-ON_ITS_WAY = (State.QUEUED, State.PREPARING, State.PREPARED, State.LOADING)
+#: From each state, those that may follow. A process that dies, and a failure, lead to UNLOADED from
+#: wherever there is a process.
+NEXT: Final = {
+    State.UNLOADED: {State.QUEUED},
+    State.QUEUED: {State.PREPARING, State.UNLOADED},
+    State.PREPARING: {State.PREPARED, State.UNLOADED},
+    State.PREPARED: {State.LOADING, State.QUEUED, State.UNLOADED},
+    State.LOADING: {State.LOADED, State.UNLOADED},
+    State.LOADED: {State.DRAINING, State.LEAVING, State.UNLOADED},
+    State.DRAINING: {State.DRAINING, State.LOADED, State.LEAVING, State.UNLOADED},
+    State.LEAVING: {State.UNLOADED},
+}
+#: It waits for its load to begin.
+IN_QUEUE: Final = frozenset({State.QUEUED, State.PREPARING, State.PREPARED})
+#: Its memory is charged to it, and it can answer.
+RESIDENT: Final = frozenset({State.LOADED, State.DRAINING})
+
+
+class Room(StrEnum):
+    """What is known of the room for a model that waits to be loaded."""
+
+    UNKNOWN = "unknown"
+    PROMISED = "promised"  #: others were, or are, unloaded for it
+    BLOCKED = "blocked"  #: what may go is not enough for it
+
+
+class Failure(NamedTuple):
+    """Why requests are refused, and until when."""
+
+    until: float  #: s; inf: until the artifact changes
+    reason: str
+    message: str
 
 
 class TargetModel:
     """One model: its state, who waits for it, what it takes, what became of it before."""
 
     __slots__ = (
-        "admitted", "artifact", "blocked", "busy", "crashes", "dismissed", "drains", "evictions",
-        "failed_reason", "failed_text", "failed_until", "failures", "foreseen_at", "guessed_hits",
-        "held_until", "history", "hits", "load_deaths", "load_reason", "load_s", "loaded_at",
-        "loads", "loads_at", "misguesses", "misses", "name", "need", "need_known", "need_measured",
-        "overtaken", "parked", "phase_at", "pinned", "prefetched", "prepare_s", "promised",
-        "retry_expected", "since", "stale", "state", "story", "taken", "unload_reason", "wished",
+        "admitted", "artifact", "busy", "called_at", "crashes", "dismissed", "evictions",
+        "expected", "failure", "failures", "held_until", "hits", "leaves_because", "load_deaths",
+        "load_reason", "load_s", "loaded_at", "loads", "misses", "name", "need", "need_known",
+        "need_measured", "overtaken", "parked", "phase_at", "pinned", "prepare_s", "room", "since",
+        "stale", "state", "story", "taken", "wished",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = State.UNLOADED
         self.story = ResidencyStory()
-        self.history = CallHistory()
+        self.called_at: float | None = None
+        self.pinned = False
 
         # loaded
         self.busy = False  #: requests are in flight
         self.admitted = 0  #: of parked requests that may go, those not begun yet
-        self.pinned = False
-        self.drains = ""  #: why it takes no more requests and is unloaded once idle
         self.loaded_at = 0.0
-        self.loads_at: deque[float] = deque(maxlen=LOADS_KEPT)  #: when its last loads were over
         self.load_reason = ""  #: why it was loaded last
-        self.unload_reason = ""  #: why it left last
+        self.leaves_because = ""  #: why it drains or leaves, or left last
 
         # on its way
         self.parked: list[float] = []  #: deadlines of the parked requests, ascending; inf = none
         self.wished = False
-        self.retry_expected = False  #: loads on for callers that were told to come again
-        self.prefetched = False
+        #: why it is loaded though nobody waits: retry-expected, replaced
+        self.expected = ""
         self.since = 0.0  #: when it was first asked for
         self.phase_at = 0.0  #: when it began to be prepared, or to load
         self.stale = False  #: replaced while it was prepared or loaded
         self.dismissed = False  #: not to be loaded before it is asked for again
-        self.promised = False  #: others were, or are, unloaded for it
-        self.blocked = False  #: what may go is not enough for it
+        self.room = Room.UNKNOWN
         self.overtaken = 0  #: loads that began before it though it waited longer
         self.held_until: float | None = None  #: until then none of those begins
-
-        # guesses
-        self.foreseen_at: float | None = None  #: when it is to be prefetched
-        self.guessed_hits: int | None = None  #: its hits when it was prefetched
-        self.misguesses = 0  #: prefetches in a row after which nobody called it
 
         # what it takes
         self.artifact = ""
@@ -93,32 +115,36 @@ class TargetModel:
         self.hits = 0
         self.misses = 0
         self.evictions = 0
+        self.failure: Failure | None = None  #: the last one, whether it is over or not
         self.failures = 0  #: in a row
-        self.failed_until = -inf  #: until then requests are refused with
-        self.failed_reason = ""
-        self.failed_text = ""
         self.load_deaths = 0  #: of processes that prepared or loaded it, in a row
         self.crashes = 0  #: of processes that had loaded it, in a row
+
+    # what is known of it
+
+    @property
+    def asked(self) -> bool:
+        """Callers wait for it, or it was wished for."""
+        return bool(self.parked) or self.wished
 
     @property
     def wanted(self) -> bool:
         """Somebody waits for it, or will come."""
-        return bool(self.parked) or self.wished or self.retry_expected or self.prefetched
+        return self.asked or bool(self.expected)
 
     @property
     def urgency(self) -> int:
-        """0 callers wait, 1 wished, 2 callers may come again, 3 a guess."""
+        """0 callers wait, 1 wished, 2 callers may come again."""
         if self.parked:
             return 0
-        if self.wished:
-            return 1
-        return 2 if self.retry_expected else 3
+        return 1 if self.wished else 2
 
     @property
     def cause(self) -> str:
         """Why it is prepared and loaded."""
-        called = why.CALLED_AGAIN if self.loads else why.FIRST_CALL
-        return (called, why.WISHED, why.RETRY_EXPECTED, why.PREFETCH)[self.urgency]
+        if self.parked:
+            return why.CALLED_AGAIN if self.loads else why.FIRST_CALL
+        return why.WISHED if self.wished else self.expected or why.RETRY_EXPECTED
 
     @property
     def size(self) -> Footprint | None:
@@ -130,11 +156,20 @@ class TargetModel:
         """What having it back costs, by the loads before; a moment where none is known."""
         return max((self.load_s or 0.0) + (self.prepare_s or 0.0), 1e-3)
 
-    def learn_prepare(self, seconds: float) -> None:
-        self.prepare_s = _learned(self.prepare_s, seconds)
+    @property
+    def may_go(self) -> bool:
+        """Nobody is answered by it, and nobody pinned it."""
+        return self.state is State.LOADED and not (self.busy or self.pinned)
 
-    def learn_load(self, seconds: float) -> None:
-        self.load_s = _learned(self.load_s, seconds)
+    @property
+    def is_replaced(self) -> bool:
+        """What is loaded of it, or will be, is no longer its artifact."""
+        replaced = self.state is State.DRAINING and self.leaves_because == why.REPLACED
+        return self.stale or replaced
+
+    def refused(self, now: float) -> Failure | None:
+        """The failure for which requests are refused now."""
+        return self.failure if self.failure is not None and now < self.failure.until else None
 
     def ready_at(self, now: float, load_s: float) -> float:
         """When it may be loaded if nothing stands in its way; `load_s`: of the load, expected."""
@@ -157,32 +192,210 @@ class TargetModel:
             return self.parked[0] - load_s
         return self.parked[0] - load_s - (self.prepare_s or 0.0)
 
+    # requests
+
+    def called(self, now: float) -> None:
+        """A request for it came, wherever it goes."""
+        self.called_at = now
+
+    def hit(self, now: float) -> None:
+        """A request goes to it that was not parked before."""
+        self.hits += 1
+        self.called(now)
+
+    def missed(self, now: float) -> None:
+        self.misses += 1
+        self.called(now)
+
+    def begin(self) -> bool:
+        """A request goes to it. Whether it was parked before, and counted then."""
+        self.busy = True
+        if self.admitted:
+            self.admitted -= 1
+            return True
+        return False
+
+    def idle(self) -> None:
+        self.busy, self.admitted = False, 0
+
+    def admit(self, requests: int) -> None:
+        """So many requests may go to it, which busy it from here on."""
+        self.busy = True
+        self.admitted += requests
+
     def park(self, deadline: float | None) -> None:
         insort(self.parked, inf if deadline is None else deadline)
 
     def unpark(self, deadline: float | None) -> None:
-        """One is gone; one with this deadline if there is any, else the first to go."""
-        if not self.parked:
-            return
+        """One of them is gone; one with this deadline if there is any, else the first to go."""
         wanted = inf if deadline is None else deadline
         at = bisect_left(self.parked, wanted)
         found = at < len(self.parked) and self.parked[at] == wanted
         self.parked.pop(at if found else 0)
 
+    def unpark_late(self, now: float, load_s: float) -> list[float]:
+        """Those whose deadline can't be met any more are gone: their deadlines, ascending."""
+        late: list[float] = []
+        while now >= self.given_up_at(load_s):
+            late.append(self.parked.pop(0))
+        return late
+
+    def unpark_all(self) -> int:
+        """How many there were."""
+        count = len(self.parked)
+        self.parked.clear()
+        return count
+
+    # what is asked of it
+
+    def ask(self, now: float) -> None:
+        """It is asked for: the first of those who ask says how long it has waited."""
+        if not self.wanted:
+            self.since = now
+
+    def undismiss(self) -> None:
+        self.dismissed = False
+
+    def wish(self) -> None:
+        self.wished = True
+
+    def expect(self, reason: str) -> None:
+        """It is loaded though nobody waits for it; empty: it is not."""
+        self.expected = reason
+
+    def take_wish(self) -> bool:
+        """It is granted or given up: whether there was one."""
+        wished, self.wished = self.wished, False
+        return wished
+
+    def unwant(self) -> None:
+        """Nobody wishes or expects it any more; who is parked stays so."""
+        self.wished, self.expected = False, ""
+
+    def dismiss(self) -> None:
+        self.unwant()
+        self.dismissed = True
+
+    def pin(self, pinned: bool) -> None:
+        self.pinned = pinned
+
+    # its artifact
+
+    def replace(self) -> None:
+        """Its artifact changed: nothing that was known of it holds for the new one."""
+        self.forget_failures()
+        self.artifact, self.need, self.taken = "", None, None
+        self.need_measured = self.need_known = False
+        if self.state in (State.PREPARING, State.PREPARED, State.LOADING):
+            self.stale = True
+
+    def measure(self, taken: Footprint | None) -> None:
+        """What it took when it was loaded; None: that was another artifact."""
+        self.taken = taken
+
+    def fresh(self) -> None:
+        """What is loaded of it next is its artifact."""
+        self.stale = False
+
+    def prepared(self, need: Footprint, *, artifact: str, measured: bool, sized: bool) -> Footprint:
+        """Its artifact is here. What it took here before is believed over an estimate; returns what
+        it is taken to need."""
+        if artifact != self.artifact:
+            self.artifact, self.taken = artifact, None
+        self.need_measured = measured or self.taken is not None
+        self.need_known = self.need_measured or sized
+        self.need = self.taken if self.taken and not (measured or sized) else need
+        return self.need
+
+    def resized(self, taken: Footprint) -> None:
+        """Measured while it is loaded."""
+        if not self.is_replaced:
+            self.taken = taken
+
+    def learn_prepare(self, seconds: float) -> None:
+        self.prepare_s = _learned(self.prepare_s, seconds)
+
+    def learn_load(self, seconds: float) -> None:
+        self.load_s = _learned(self.load_s, seconds)
+
+    # its way into memory and out of it
+
+    def enter(self, state: State, *, now: float, reason: str = "") -> None:
+        """`Table.move` alone calls it. `reason`: why it is loaded, drains or leaves."""
+        if state not in NEXT[self.state]:
+            raise ValueError(f"model {self.name}: {state} can't follow {self.state}")
+        if state in (State.QUEUED, State.UNLOADED, State.LOADING):
+            self.room = Room.UNKNOWN
+        match state:
+            case State.UNLOADED:
+                self.busy, self.admitted = False, 0
+            case State.QUEUED if self.state is State.UNLOADED:
+                self.overtaken, self.held_until = 0, None
+            case State.PREPARING:
+                self.phase_at, self.stale = now, False
+            case State.LOADING:
+                self.phase_at, self.load_reason = now, reason
+            case State.LOADED if self.state is State.LOADING:
+                self.loaded_at = now
+                self.loads += 1
+                self.failures = self.load_deaths = 0
+            case State.LOADED:
+                self.leaves_because = ""
+            case State.DRAINING | State.LEAVING:
+                self.leaves_because = reason
+        self.state = state
+
+    def has_room(self, room: Room) -> None:
+        """What was found out of its room."""
+        self.room = room
+
+    def passed(self) -> None:
+        """A load began before it though it waited longer."""
+        self.overtaken += 1
+
+    def hold(self, until: float | None) -> None:
+        """Until then nobody passes it; None: that is over, and counted anew."""
+        self.held_until = until
+        if until is None:
+            self.overtaken = 0
+
+    def evicted(self) -> None:
+        self.evictions += 1
+
+    # failures
+
+    def load_failed(self) -> int:
+        """How many there are in a row."""
+        self.failures += 1
+        return self.failures
+
+    def died_on_its_way(self, *, counts: bool) -> int:
+        """Its process did, before it was loaded: how many in a row."""
+        self.load_deaths += counts
+        return self.load_deaths
+
+    def died_loaded(self, *, counts: bool, ran_long: bool) -> int:
+        """Its process did: how many in a row. One that ran long begins a new row."""
+        self.crashes = (0 if ran_long else self.crashes) + counts
+        return self.crashes
+
+    def fail(self, failure: Failure) -> None:
+        """Requests are refused for it from now on."""
+        self.failure = failure
+
     def forget_failures(self) -> None:
         self.failures = self.load_deaths = self.crashes = 0
-        self.failed_until, self.failed_reason, self.failed_text = -inf, "", ""
+        self.failure = None
 
     def check_invariants(self) -> None:
         """Raises AssertionError if the state contradicts itself."""
         assert self.parked == sorted(self.parked), f"{self.name}: parked out of order"
-        assert not (self.busy and self.state is not State.LOADED), f"{self.name}: busy, not loaded"
-        if self.drains:
-            assert self.state is State.LOADED, f"{self.name}: drains, not loaded"
+        assert not self.busy or self.state in RESIDENT, f"{self.name}: busy, not loaded"
+        if self.state is State.DRAINING:
             assert self.busy, f"{self.name}: drains without a request in flight"
         if self.wanted:
-            moving = self.state not in (State.UNLOADED, State.LOADED)
-            assert moving or self.drains, f"{self.name}: is waited for and nothing happens"
+            still = self.state in (State.UNLOADED, State.LOADED)
+            assert not still, f"{self.name}: is waited for and nothing happens"
 
 
 def _learned(known: float | None, seconds: float) -> float:

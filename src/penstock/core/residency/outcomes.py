@@ -13,36 +13,31 @@ from penstock.core.backoff import Backoff
 from penstock.core.residency import actions as why
 from penstock.core.residency.account import Account
 from penstock.core.residency.actions import Action, Admit
-from penstock.core.residency.contest import any_missing
-from penstock.core.residency.evictor import Evictor
+from penstock.core.residency.evictor import Evictor, Shortage
 from penstock.core.residency.loads import Loads, bytes_of
-from penstock.core.residency.model import ON_ITS_WAY, State, TargetModel
-from penstock.core.residency.prefetch import Foresight
+from penstock.core.residency.model import RESIDENT, Failure, State, TargetModel
 from penstock.core.residency.refusals import Refusals
 from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
-from penstock.core.residency.victims import Shortage
 
 #: How long a server is believed that it has no memory for one model more.
 _FULL_S = 300.0
 #: States in which a process may die of the model.
-_HAS_PROCESS = (State.PREPARING, State.LOADING, State.LOADED, State.LEAVING)
+_HAS_PROCESS = (State.PREPARING, State.LOADING, *RESIDENT, State.LEAVING)
 
 
 class ResidencyOutcomes:
     def __init__(self, spec: ResidencySpec, *, used: Footprint = NOTHING) -> None:
         """`used`: what the process tree takes without any model, as measured."""
         self._spec = spec
-        self._table = Table(models_max=spec.models_max)
+        self._table = Table()
         self._account = Account(spec.budget, used=used, models_max=spec.models_max)
         self._evictor = Evictor(spec, self._table)
         self._loads = Loads(spec, self._table, self._account, self._evictor)
         self._refusals = Refusals(spec, self._table, self._account, self._loads)
-        self._foresight = Foresight()
         self._latest = 0.0  #: when something happened last
         self._full_until = inf  #: a server said what it holds, which is believed for so long
         self._over = False  #: memory is exceeded, and what may go was not enough
-        self._room_changed()
 
     def prepared(
         self,
@@ -67,20 +62,14 @@ class ResidencyOutcomes:
             sized: that, or others of its kind and size were; it may load beside others.
         """
         known = self._on_its_way(model, State.PREPARING)
-        self._loads.preparing -= 1
         known.learn_prepare(prepare_s)
         if known.stale or not known.wanted:
-            self._start_over(known)
+            self._start_over(known, now)
             return self._loads.begin(now=now)
-        if artifact != known.artifact:
-            known.artifact, known.taken = artifact, None
-        known.need_measured = measured or known.taken is not None
-        known.need_known = known.need_measured or sized
-        known.need = known.taken if known.taken and not (measured or sized) else need
-        known.state = State.PREPARED
-        if not self._account.can_ever_hold(known.need):
+        taken = known.prepared(need, artifact=artifact, measured=measured, sized=sized)
+        self._table.move(known, State.PREPARED, now=now)
+        if not self._account.can_ever_hold(taken):
             return [self._refusals.too_large(known, now), *self._loads.begin(now=now)]
-        self._table.contest.called(known, now=now)
         return self._loads.begin(now=now)
 
     def loaded(
@@ -88,21 +77,12 @@ class ResidencyOutcomes:
     ) -> list[Action]:
         """It runs. `taken`: measured growth by it; `used`: the whole tree, now."""
         known = self._on_its_way(model, State.LOADING)
-        self._loads.running.ends(model)
         self._account.load_ends(model, taken=taken, used=used)
-        known.state = State.LOADED
-        known.loaded_at = now
-        known.loads_at.append(now)
-        known.loads += 1
-        known.failures = known.load_deaths = 0
-        known.taken = taken
+        self._table.move(known, State.LOADED, now=now)
+        known.measure(taken)
         self._loads.learn(known, load_s)
         known.story.tell("loaded", known.load_reason, now=now, cost_s=load_s)
-        self._table.recency[model] = known
-        self._table.contest.resized(known)
-        self._foresight.loaded(known)
         actions = self._first_use(known, now)
-        known.retry_expected = known.prefetched = False
         return [*actions, *self._outgrown(known, now), *self._go_on(now)]
 
     def load_failed(
@@ -110,18 +90,16 @@ class ResidencyOutcomes:
     ) -> list[Action]:
         """Preparing or loading failed. `permanent`: until its artifact changes."""
         known = self._on_its_way(model, State.PREPARING, State.LOADING)
-        self._gave_up(known, used)
+        self._gave_up(known, used, now)
         if known.stale:
-            self._start_over(known)  # it was the old artifact that failed
+            self._start_over(known, now)  # it was the old artifact that failed
             return self._go_on(now)
-        known.failures += 1
         backoff = Backoff(self._spec.failure_s, self._spec.failure_s_max)
-        wait_s = backoff.pause_s(known.failures)
-        known.failed_until = inf if permanent else now + wait_s
-        known.failed_reason, known.failed_text = why.LOAD_FAILED, message
+        wait_s = backoff.pause_s(known.load_failed())
+        failure = Failure(inf if permanent else now + wait_s, why.LOAD_FAILED, message)
         known.story.tell("failed", why.LOAD_FAILED, now=now, text=message)
         retry_after_s = None if permanent else wait_s
-        return [*self._refusals.remembered(known, message, retry_after_s, now), *self._go_on(now)]
+        return [*self._refusals.remembered(known, failure, retry_after_s, now), *self._go_on(now)]
 
     def full(self, model: str, *, now: float, used: Footprint) -> list[Action]:
         """A server that hosts models itself has no memory (its 507), to load this one or to run it.
@@ -136,9 +114,9 @@ class ResidencyOutcomes:
             message = f"the server has no memory for model {model}, and has no other model"
             return self.load_failed(model, now=now, message=message, permanent=False, used=used)
         else:
-            self._gave_up(known, used)
+            self._gave_up(known, used, now)
             fits = self._account.models
-            self._start_over(known)
+            self._start_over(known, now)
         self._account.limit_models(max(fits, 1))
         self._full_until = now + _FULL_S
         known.story.tell("full", "server-full", now=now)
@@ -150,14 +128,14 @@ class ResidencyOutcomes:
         if known is None or known.state is not State.LEAVING:
             return self.measured(used, now=now)
         self._account.left(model, used=used)
-        known.state = State.UNLOADED
-        known.story.tell("unloaded", known.unload_reason, now=now)
+        self._table.move(known, State.UNLOADED, now=now)
+        known.story.tell("unloaded", known.leaves_because, now=now)
+        replaced = known.leaves_because == why.REPLACED
+        if replaced and self._spec.keep and not (known.wanted or known.dismissed):
+            known.ask(now)
+            known.expect(why.REPLACED)
         if known.wanted:
-            self._loads.want(known)
-        elif self._spec.prefetch and self._spec.keep:
-            self._foresight.unloaded(known, now=now)
-            if known.unload_reason == why.REPLACED and not known.dismissed:
-                self._guess(known, now)
+            self._loads.want(known, now)
         return self._go_on(now)
 
     def crashed(
@@ -172,23 +150,21 @@ class ResidencyOutcomes:
         known = self._table.models.get(model)
         if known is None or known.state not in _HAS_PROCESS:
             return self.measured(used, now=now)
-        counts = known.state is not State.LEAVING and not known.stale
-        counts = counts and known.drains != why.REPLACED
-        if known.state in ON_ITS_WAY:
-            known.load_deaths += counts
-            in_a_row, what = known.load_deaths, "died while it was loaded"
+        counts = known.state is not State.LEAVING and not known.is_replaced
+        if known.state in (State.PREPARING, State.LOADING):
+            in_a_row = known.died_on_its_way(counts=counts)
+            what = "died while it was loaded"
         else:
             ran_long = now >= known.loaded_at + self._spec.quarantine_s
-            known.crashes = (0 if ran_long else known.crashes) + counts
-            in_a_row, what = known.crashes, "crashed"
-        self._gave_up(known, used)
-        known.retry_expected = known.prefetched = False
+            in_a_row, what = known.died_loaded(counts=counts, ran_long=ran_long), "crashed"
+        self._gave_up(known, used, now)
+        known.expect("")
         known.story.tell("crashed", "worker-died", now=now, text=f"{in_a_row} in a row")
         if in_a_row >= self._spec.crashes_max:
             words = f"model {model} {what} {in_a_row} times in a row"
             words = f"{words}: {message}" if message else words
             return [*self._refusals.quarantine(known, words, now), *self._go_on(now)]
-        self._start_over(known)
+        self._start_over(known, now)
         return self._go_on(now)
 
     def measured(
@@ -198,11 +174,9 @@ class ResidencyOutcomes:
         grown = []
         for name, taken in (by_model or {}).items():
             known = self._table.models.get(name)
-            if known is not None and known.state in (State.LOADED, State.LEAVING):
+            if known is not None and known.state in (*RESIDENT, State.LEAVING):
                 self._account.grown(name, taken)
-                if known.drains != why.REPLACED:
-                    known.taken = taken
-                self._table.contest.resized(known)
+                known.resized(taken)
                 grown.append(known)
         self._account.look(used)
         actions = [action for known in grown for action in self._outgrown(known, now)]
@@ -216,68 +190,60 @@ class ResidencyOutcomes:
             raise ValueError(f"model {model} is {known.state if known else 'unknown'}")
         return known
 
-    def _start_over(self, known: TargetModel) -> None:
+    def _start_over(self, known: TargetModel, now: float) -> None:
         """From the beginning if anybody waits for it, else not at all."""
-        self._loads.leave_queue(known)
-        known.state = State.UNLOADED
+        if known.state is not State.UNLOADED:
+            self._table.move(known, State.UNLOADED, now=now)
         if known.wanted:
-            self._loads.want(known)
+            self._loads.want(known, now)
         else:
-            known.stale = False
+            known.fresh()
 
-    def _gave_up(self, known: TargetModel, used: Footprint) -> None:
+    def _gave_up(self, known: TargetModel, used: Footprint, now: float) -> None:
         """It is neither loaded nor on its way any more."""
         if known.state is State.PREPARING:
-            self._loads.preparing -= 1
             self._account.look(used)
         elif known.state is State.LOADING:
-            self._loads.running.ends(known.name)
             self._account.load_ends(known.name, taken=None, used=used)
         else:
             self._account.left(known.name, used=used)
-        self._loads.leave_queue(known)
-        self._table.ready.discard(known.name)
-        self._table.recency.pop(known.name, None)
-        known.state = State.UNLOADED
-        known.busy, known.admitted, known.drains = False, 0, ""
+        self._table.move(known, State.UNLOADED, now=now)
 
     def _first_use(self, known: TargetModel, now: float) -> list[Action]:
-        wished, known.wished = known.wished, False
+        """Of a model that was just loaded: its callers may go, or nobody waits any more."""
+        wished = known.take_wish()
+        known.expect("")
         if known.stale:
-            known.stale, known.wished, known.taken = False, wished, None
-            return [self._loads.unload_one(known, why.REPLACED, now=now)]
+            known.fresh()
+            known.measure(None)
+            if wished:
+                known.wish()
+            return [self._loads.unload(known, why.REPLACED, now=now)]
         if known.parked:
-            known.busy = True
-            known.admitted = len(known.parked)
-            known.parked.clear()
-            self._table.waiting.pop(known.name, None)
+            known.admit(known.unpark_all())
+            self._table.look_waiting(known)
             if known.dismissed:
-                known.drains = why.DISMISSED
-            else:
-                self._table.ready.add(known.name)
+                self._drain(known, why.DISMISSED, now)
             return [Admit(known.name, why.LOADED)]
         if known.dismissed:
-            return [self._loads.unload_one(known, why.DISMISSED, now=now)]
+            return [self._loads.unload(known, why.DISMISSED, now=now)]
         if not (self._spec.keep or wished or known.pinned):
-            return [self._loads.unload_one(known, why.CACHE_DISABLED, now=now)]
-        self._table.ready.add(known.name)
+            return [self._loads.unload(known, why.CACHE_DISABLED, now=now)]
         return []
 
     def _drain(self, known: TargetModel, reason: str, now: float) -> list[Action]:
-        self._table.ready.discard(known.name)
-        known.drains = reason
-        return [] if known.busy else [self._loads.unload_one(known, reason, now=now)]
-
-    def _guess(self, known: TargetModel, now: float) -> None:
-        known.prefetched = True
-        known.since = now
-        self._loads.want(known)
+        """It takes no more requests, and goes once it is idle."""
+        if not known.busy:
+            return [self._loads.unload(known, reason, now=now)]
+        self._table.move(known, State.DRAINING, now=now, reason=reason)
+        return []
 
     # memory
 
     def _outgrown(self, known: TargetModel, now: float) -> list[Action]:
         """A model that takes more than there is goes, and does not come back at once."""
-        if known.state is not State.LOADED or known.drains == why.OUTGROWN:
+        goes = known.state is State.DRAINING and known.leaves_because == why.OUTGROWN
+        if known.state not in RESIDENT or goes:
             return []
         taken = self._account.charge(known.name)
         if self._account.can_ever_hold(taken):
@@ -295,15 +261,11 @@ class ResidencyOutcomes:
         if now >= self._full_until:
             self._full_until = inf
             self._account.limit_models(self._spec.models_max)
-        self._room_changed()
-        missing = Shortage(self._account.short_of(NOTHING), self._account.models_over(0))
-        self._over = any_missing(missing)
+        limit = self._spec.budget_running or self._spec.budget
+        missing = Shortage(self._account.above(limit), self._account.models_over(0))
+        self._over = missing.is_any
         actions: list[Action] = []
         if self._over:
             victims = self._evictor.all_that_help(missing, now=now)
-            actions = self._loads.unload(victims, why.OVER_BUDGET, now=now)
+            actions = self._loads.evict(victims, why.OVER_BUDGET, now=now)
         return actions + self._loads.begin(now=now)
-
-    def _room_changed(self) -> None:
-        room = self._spec.budget - self._account.shared
-        self._table.contest.room = room.at_least(NOTHING)

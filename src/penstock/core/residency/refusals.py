@@ -12,7 +12,7 @@ from penstock.core.residency import actions as why
 from penstock.core.residency.account import Account
 from penstock.core.residency.actions import Action, RefuseParked
 from penstock.core.residency.loads import Loads, bytes_of, refuse_all
-from penstock.core.residency.model import TargetModel
+from penstock.core.residency.model import Failure, Room, TargetModel
 from penstock.core.residency.spec import ResidencySpec
 from penstock.core.residency.table import Table
 
@@ -28,10 +28,11 @@ class Refusals:
         self, known: TargetModel, now: float, deadline: float | None
     ) -> RefuseParked | None:
         name = known.name
-        if now < known.failed_until:
-            retry_after_s = None if known.failed_until == inf else known.failed_until - now
+        failure = known.refused(now)
+        if failure is not None:
+            retry_after_s = None if failure.until == inf else failure.until - now
             return RefuseParked(
-                name, known.failed_reason, known.failed_text, retry_after_s, newest_only=True
+                name, failure.reason, failure.message, retry_after_s, newest_only=True
             )
         ready_at = known.ready_at(now, self._loads.load_s(known))
         if len(known.parked) >= self._spec.waiting_max:
@@ -53,33 +54,36 @@ class Refusals:
     def late(self, known: TargetModel, now: float) -> list[Action]:
         """Refuses those of its parked requests whose deadline can't be met any more."""
         load_s = self._loads.load_s(known)
-        due: list[float] = []
-        while now >= known.given_up_at(load_s):
-            due.append(known.parked.pop(0))
+        due = known.unpark_late(now, load_s)
         if not due:
             return []
         retry_after_s = known.ready_at(now, load_s) - now
         reason, message = why.NOT_IN_TIME, f"model {known.name} is not loaded before the deadline"
-        if known.blocked:
+        blocked = known.room is Room.BLOCKED
+        if blocked:
             reason = why.NO_ROOM
             message = f"all models that could make room for {known.name} answer or are pinned"
         if known.parked:
             known.story.tell("refused", reason, now=now, text=message)
             return [RefuseParked(known.name, reason, message, retry_after_s, deadline_max=due[-1])]
-        goes_on = known.wished, not (known.blocked or known.dismissed)
+        wished = known.wished
         refused = refuse_all(self._table, known, reason, message, retry_after_s, now=now)
-        known.wished, known.retry_expected = goes_on
+        if wished:
+            known.wish()
+        if not (blocked or known.dismissed):
+            known.expect(why.RETRY_EXPECTED)
         if not known.wanted:
-            self._loads.drop(known)
+            self._loads.drop(known, now)
         return [refused]
 
     def remembered(
-        self, known: TargetModel, message: str, retry_after_s: float | None, now: float
+        self, known: TargetModel, failure: Failure, retry_after_s: float | None, now: float
     ) -> list[Action]:
-        """Whoever waits for it, for the failure that it is remembered for."""
-        asked = bool(known.parked) or known.wished
+        """Whoever waits for it is refused, and whoever comes until `failure` is over."""
+        known.fail(failure)
+        asked = known.asked
         refused = refuse_all(
-            self._table, known, known.failed_reason, message, retry_after_s, now=now
+            self._table, known, failure.reason, failure.message, retry_after_s, now=now
         )
         return [refused] if asked else []
 
@@ -90,23 +94,22 @@ class Refusals:
             f"{bytes_of(self._spec.budget)}, of which {bytes_of(self._account.base)} are taken "
             f"without any model"
         )
-        known.failed_until = inf
-        known.failed_reason, known.failed_text = why.LARGER_THAN_BUDGET, message
-        self._loads.drop(known)
-        return refuse_all(self._table, known, known.failed_reason, message, None, now=now)
+        known.fail(Failure(inf, why.LARGER_THAN_BUDGET, message))
+        self._loads.drop(known, now)
+        return refuse_all(self._table, known, why.LARGER_THAN_BUDGET, message, None, now=now)
 
-    def of_quarantined(self, known: TargetModel, now: float) -> RefuseParked:
-        """Of a wish."""
-        known.story.tell("refused", why.QUARANTINED, now=now, text=known.failed_text)
-        return RefuseParked(
-            known.name, why.QUARANTINED, known.failed_text, known.failed_until - now
-        )
+    def wish_for_quarantined(self, known: TargetModel, now: float) -> RefuseParked | None:
+        """None where it is in no quarantine."""
+        failure = known.refused(now)
+        if failure is None or failure.reason != why.QUARANTINED:
+            return None
+        known.story.tell("refused", why.QUARANTINED, now=now, text=failure.message)
+        return RefuseParked(known.name, why.QUARANTINED, failure.message, failure.until - now)
 
     def quarantine(
         self, known: TargetModel, message: str, now: float, *, seconds: float | None = None
     ) -> list[Action]:
         left_alone_s = self._spec.quarantine_s if seconds is None else seconds
-        known.failed_until = now + left_alone_s
-        known.failed_reason, known.failed_text = why.QUARANTINED, message
         known.story.tell("quarantined", why.QUARANTINED, now=now, text=message)
-        return self.remembered(known, message, left_alone_s, now)
+        failure = Failure(now + left_alone_s, why.QUARANTINED, message)
+        return self.remembered(known, failure, left_alone_s, now)

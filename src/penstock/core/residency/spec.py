@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from penstock.core.blame.death_limits import MODEL_DEATHS_MAX, QUARANTINE_S
 from penstock.errors import CallerError
 
-GDSF = "GDSF"
-LRU = "LRU"
-POLICIES = (GDSF, LRU)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
@@ -55,33 +51,34 @@ NOTHING = Footprint()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidencySpec:
-    #: what the host's whole process tree may take; no accelerator memory = no accelerator there
+    #: what loads may fill of the host's whole process tree; no accelerator memory = none there
     budget: Footprint
-    policy: str = GDSF  #: one of POLICIES: how victims are chosen
-    loads_max: int = 2  #: models loading at once, and as many being fetched; see `side_by_side.py`
+    #: the same, with what runs take while they last: above it idle models go; None: the budget
+    budget_running: Footprint | None = None
+    loads_max: int = 2  #: models loading at once, and as many being fetched
     keep: bool = True  #: False (ModelCacheSetting Disabled): unloaded as soon as it is idle
-    #: s that a model stays at least that was just loaded; None: by what its load costs (`youth.py`)
+    #: minimum residency: s that a model stays once it is loaded; None: by what its load costs
     residency_s_min: float | None = None
     failure_s: float = 5.0  #: a failed load is remembered so long, then twice as long each time
     failure_s_max: float = 300.0
     crashes_max: int = MODEL_DEATHS_MAX  #: in a row, that end in quarantine
     #: Its length; a model that ran so long has a clean record again.
     quarantine_s: float = QUARANTINE_S
-    prefetch: bool = True  #: load what is expected to be called, into room that is free
     waiting_max: int = 256  #: requests parked for one model
     models_max: int = 0  #: loaded at once; 0 = as many as memory holds
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise CallerError(
-                "residency-spec", f"policy {self.policy!r}: it is one of {', '.join(POLICIES)}"
-            )
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise CallerError("residency-spec", f"{name} {value}: it is at least {least}")
         if not NOTHING.within(self.budget) or self.budget.host_bytes == 0:
             raise CallerError("residency-spec", f"budget {self.budget}: there must be memory")
+        if self.budget_running is not None and not self.budget.within(self.budget_running):
+            raise CallerError(
+                "residency-spec",
+                f"budget_running {self.budget_running} is below budget {self.budget}",
+            )
         if self.failure_s_max < self.failure_s:
             raise CallerError(
                 "residency-spec",

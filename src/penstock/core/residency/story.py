@@ -50,6 +50,3 @@ class ResidencyStory:
             | ({"message": event.text} if event.text else {})
             for event in self._events
         ]
-
-    def last(self, what: str) -> ResidencyEvent | None:
-        return next((event for event in reversed(self._events) if event.what == what), None)

@@ -1,26 +1,27 @@
-"""The models that a host knows: which are loaded, which are waited for, and which to forget."""
+"""The target models that a host knows, each in its state; and which of them to forget."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from math import inf
 
-from penstock.core.residency.contest import Contest
-from penstock.core.residency.history import Population
-from penstock.core.residency.model import ON_ITS_WAY, State, TargetModel
+from penstock.core.residency.model import IN_QUEUE, RESIDENT, State, TargetModel
 
 #: Models remembered; beyond it those that were not called for longest are forgotten.
 KNOWN_MAX = 4096
 
 
 class Table:
-    def __init__(self, *, models_max: int) -> None:
+    """Whoever reads a model finds it here by name; whoever changes its state calls `move`."""
+
+    def __init__(self) -> None:
         self.models: dict[str, TargetModel] = {}
-        self.ready: set[str] = set()  #: loaded, and taking requests
-        self.recency: OrderedDict[str, TargetModel] = OrderedDict()  #: loaded, longest unused first
+        self.queue: dict[str, TargetModel] = {}  #: waiting for their loads to begin
+        self.loading: dict[str, TargetModel] = {}
+        #: loaded, draining ones included, longest unused first
+        self.resident: OrderedDict[str, TargetModel] = OrderedDict()
         self.waiting: dict[str, TargetModel] = {}  #: with parked requests
-        self.population = Population()
-        self.contest = Contest(self.population, models_max)
 
     def of(self, name: str) -> TargetModel:
         """The model's record; a new one for a name that was never heard."""
@@ -31,23 +32,48 @@ class Table:
             model = self.models[name] = TargetModel(name)
         return model
 
-    def called(self, model: TargetModel, *, now: float) -> None:
-        """A request for the model came, wherever it goes."""
-        model.history.called(now, self.population)
-        self.contest.called(model, now=now, joins=model.state in ON_ITS_WAY)
+    def is_loaded(self, name: str) -> bool:
+        """Whether requests may go to it."""
+        model = self.resident.get(name)
+        return model is not None and model.state is State.LOADED
+
+    def in_state(self, *states: State) -> Iterable[TargetModel]:
+        return (model for model in self.models.values() if model.state in states)
+
+    def move(self, model: TargetModel, to: State, *, now: float, reason: str = "") -> None:
+        """Raises ValueError where `to` can't follow. `reason`: why it is loaded, drains, leaves."""
+        model.enter(to, now=now, reason=reason)
+        for index, states in (
+            (self.queue, IN_QUEUE),
+            (self.loading, frozenset({State.LOADING})),
+            (self.resident, RESIDENT),
+        ):
+            if to in states:
+                index.setdefault(model.name, model)
+            else:
+                index.pop(model.name, None)
+
+    def used(self, model: TargetModel) -> None:
+        """It is the one that was used last."""
+        if model.name in self.resident:
+            self.resident.move_to_end(model.name)
+
+    def park(self, model: TargetModel, deadline: float | None) -> None:
+        model.park(deadline)
+        self.waiting[model.name] = model
+
+    def look_waiting(self, model: TargetModel) -> None:
+        """Some of its parked requests are gone."""
+        if not model.parked:
+            self.waiting.pop(model.name, None)
 
     def _forget(self) -> None:
         """Drops an eighth at once, so that it costs little per name."""
-        idle = [
-            model
-            for model in self.models.values()
-            if model.state is State.UNLOADED and not model.pinned
-        ]
-        idle.sort(key=lambda model: (_last(model), model.name))
+        idle = [model for model in self.in_state(State.UNLOADED) if not model.pinned]
+        idle.sort(key=lambda model: (_called_at(model), model.name))
         for model in idle[: KNOWN_MAX // 8]:
             del self.models[model.name]
-            self.contest.forget(model.name)
 
 
-def _last(model: TargetModel) -> float:
-    return -inf if model.history.last is None else model.history.last
+def _called_at(model: TargetModel) -> float:
+    return -inf if model.called_at is None else model.called_at

@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,9 @@ from penstock.wire.frames import decode_request_meta
 _DIMENSIONS = {"classification": (2,), "regression": (1, 2), "embedding": (2, 3)}
 
 
-def checked_head(head: Head, outputs: Tensors) -> Head:
-    """The head with its output's name and a label for each score. Raises ModelError."""
+def checked_head(head: Head, outputs: Mapping[str, Sequence[int]]) -> Head:
+    """The head with its output's name and a label for each score; `outputs`: shapes by name, of any
+    number of texts. Raises ModelError."""
     name = head.output or next(iter(outputs))
     if name not in outputs:
         raise ModelError(
@@ -55,7 +56,7 @@ def checked_head(head: Head, outputs: Tensors) -> Head:
             f"head {head.name!r} is read from output {name!r}, the model has {', '.join(outputs)}",
             hint="Give `output` of the head the name of one of these.",
         )
-    shape = outputs[name].shape
+    shape = outputs[name]
     if len(shape) not in _DIMENSIONS[head.task]:
         raise ModelError(
             "output-mismatch",
@@ -164,17 +165,21 @@ class TextEngine:
             self._row_steps = row_steps(self._rows_max)
             fixed = self._width_fixed
             self._widths = (fixed,) if fixed else _widths(description)
-        heads = self._checked_heads(heads_of(description))
+        heads = self._checked_heads(heads_of(description), run=warm_up)
         self._heads = {result_name(head): head for head in heads}
         self._names = tuple(self._heads)
         self.model = TextModel(model, description.task, heads)
         if warm_up:
             self._warm_up(time.monotonic() + WARM_UP_S_MAX)
 
-    def _checked_heads(self, heads: tuple[Head, ...]) -> tuple[Head, ...]:
-        """With a label per score; found by running the model once, which also warms it up."""
-        outputs, _ = self._outputs(0, self._blank(1, 1))
-        return tuple(checked_head(head, outputs) for head in heads)
+    def _checked_heads(self, heads: tuple[Head, ...], *, run: bool) -> tuple[Head, ...]:
+        """With a label per score. By running the model once, which also warms it up; without `run`,
+        where somebody waits for it, by the shapes that the graph gives, where it gives them."""
+        shapes = {spec.name: spec.shape for spec in self._runtime.outputs}
+        if run or any(not shape or shape[1:] == (-1,) for shape in shapes.values()):
+            outputs, _ = self._outputs(0, self._blank(1, 1))
+            shapes = {name: output.shape for name, output in outputs.items()}
+        return tuple(checked_head(head, shapes) for head in heads)
 
     def _blank(self, rows: int, width: int) -> TextRows:
         ids = [[self._pad_id] * width] * rows

@@ -1,7 +1,4 @@
-"""What is asked of a host's models by name, besides requests: to be loaded, unloaded, kept.
-
-Who waits until something has become of target models: loaded or not, or gone.
-"""
+"""What is asked of a host's models by name, besides requests: to be loaded, unloaded, kept."""
 
 from __future__ import annotations
 
@@ -12,57 +9,10 @@ from collections.abc import Callable, Mapping
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
 from penstock.core.residency import Action, Footprint, Residency
-from penstock.core.residency.warm import fits
+from penstock.core.residency.account import fits
 from penstock.errors import PenstockError
 from penstock.instance.models.refusals import busy, going, not_ready
 from penstock.instance.models.target import HostedTarget
-
-
-class LoadOutcomes:
-    """Made on the running loop."""
-
-    def __init__(self) -> None:
-        self._awaited: dict[str, list[asyncio.Future[None]]] = {}
-
-    def expect(self, model: str) -> asyncio.Future[None]:
-        """Done when `settle` is called for the model; then await it with `within`."""
-        outcome = asyncio.get_running_loop().create_future()
-        self._awaited.setdefault(model, []).append(outcome)
-        return outcome
-
-    def settle(self, model: str, error: PenstockError | None = None) -> None:
-        """Tells all who wait; `error`: why it did not come about."""
-        for outcome in self._awaited.pop(model, ()):
-            if outcome.done():
-                continue
-            if error is None:
-                outcome.set_result(None)
-            else:
-                outcome.set_exception(error)
-
-    def settle_all(self, error: PenstockError) -> None:
-        for model in list(self._awaited):
-            self.settle(model, error)
-
-    async def within(self, model: str, outcome: asyncio.Future[None], seconds: float) -> bool:
-        """False when the time is up. Raises the error of `settle`."""
-        try:
-            async with asyncio.timeout(seconds):
-                await outcome
-        except TimeoutError:
-            return False
-        finally:
-            self._forget(model, outcome)
-        return True
-
-    def _forget(self, model: str, outcome: asyncio.Future[None]) -> None:
-        awaited = self._awaited.get(model)
-        if awaited is not None:
-            with contextlib.suppress(ValueError):
-                awaited.remove(outcome)
-            if not awaited:
-                del self._awaited[model]
-
 
 #: States of a model that is there, or will be unless it is ended.
 _TAKES_MEMORY = ("loading", "loaded", "draining", "leaving")
@@ -87,8 +37,8 @@ class Explicit:
         self._now = clock.monotonic
         self._carry_out = carry_out
         self._free = free
-        self._loads = LoadOutcomes()
-        self._ends = LoadOutcomes()
+        self._loads = Outcomes()
+        self._ends = Outcomes()
 
     def wish(self, name: str) -> None:
         """A schedule says that it is to be loaded; nobody waits for that."""
@@ -157,3 +107,50 @@ class Explicit:
     def close(self) -> None:
         for outcomes in (self._loads, self._ends):
             outcomes.settle_all(going())
+
+
+class Outcomes:
+    """Who waits until something has become of target models: loaded or not, or gone. Made on the
+    running loop."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[str, list[asyncio.Future[None]]] = {}
+
+    def expect(self, model: str) -> asyncio.Future[None]:
+        """Done when `settle` is called for the model; then await it with `within`."""
+        outcome = asyncio.get_running_loop().create_future()
+        self._awaited.setdefault(model, []).append(outcome)
+        return outcome
+
+    def settle(self, model: str, error: PenstockError | None = None) -> None:
+        """Tells all who wait; `error`: why it did not come about."""
+        for outcome in self._awaited.pop(model, ()):
+            if outcome.done():
+                continue
+            if error is None:
+                outcome.set_result(None)
+            else:
+                outcome.set_exception(error)
+
+    def settle_all(self, error: PenstockError) -> None:
+        for model in list(self._awaited):
+            self.settle(model, error)
+
+    async def within(self, model: str, outcome: asyncio.Future[None], seconds: float) -> bool:
+        """False when the time is up. Raises the error of `settle`."""
+        try:
+            async with asyncio.timeout(seconds):
+                await outcome
+        except TimeoutError:
+            return False
+        finally:
+            self._forget(model, outcome)
+        return True
+
+    def _forget(self, model: str, outcome: asyncio.Future[None]) -> None:
+        awaited = self._awaited.get(model)
+        if awaited is not None:
+            with contextlib.suppress(ValueError):
+                awaited.remove(outcome)
+            if not awaited:
+                del self._awaited[model]

@@ -276,7 +276,7 @@ class ModelHost:
     def carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             target = self._targets.get(action.model)
-            if target is None:  # a prefetch or a wish of one that nobody has called yet
+            if target is None:  # a wish for one that nobody has called yet
                 target = self._new_target(action.model)
             match action:
                 case Prepare():

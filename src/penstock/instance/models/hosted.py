@@ -17,7 +17,7 @@ from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
 from penstock.core.models.instruction_sets import BuildChoice, Proof
 from penstock.core.models.memory_need import MemoryNeed
-from penstock.core.residency import GDSF, LRU, Footprint, ResidencySpec
+from penstock.core.residency import Footprint, ResidencySpec
 from penstock.errors import CallerError
 from penstock.instance.batcher_driver import CallAt
 from penstock.instance.copy import Elsewhere
@@ -30,17 +30,21 @@ from penstock.instance.models.watch import OnCounts
 from penstock.instance.models.work_note import WorkNote
 from penstock.instance.settings import InstanceSettings
 
-#: GDSF or LRU.
+#: LRU. GDSF was one as well: it is taken from records that have it, and said to be none any more.
 POLICY: Final = "PENSTOCK_MODEL_CACHE_POLICY"
+_LRU: Final = "LRU"
+_RETIRED: Final = "GDSF"
 #: Of the instance's memory, what its process and all its models may take together.
 SHARE: Final = "PENSTOCK_MODEL_CACHE_SHARE"
-#: s that a model stays at least; not given: by what its load costs.
+#: Minimum residency: s that a model stays once it is loaded; not given: by what its load costs.
 RESIDENCY_S_MIN: Final = "PENSTOCK_MODEL_RESIDENCY_SECONDS_MIN"
 
 #: The rest is for what runs take beyond what loads took.
 _SHARE_DEFAULT: Final = 0.8
-#: Of that, what loads may fill: requests take memory as well, while they run.
+#: Of that, what loads may fill: requests take memory as well, while they run. And what both may,
+#: before idle models go for them: what is measured may be a second old.
 _LOADS_SHARE: Final = 0.9
+_RUNS_SHARE: Final = 0.95
 #: A load keeps a core busy: half of them are for models that are loaded. Not fewer at once than the
 #: first, of which one computes while the other waits for the disk; nor more than the last.
 _LOADS_LEAST: Final = 2
@@ -52,14 +56,12 @@ def residency_spec(call: LoadCall) -> ResidencySpec:
     environment = {**call.source.environment, **call.environment}
     asked = call.multi_model or {}
     share = _number(environment, SHARE, _SHARE_DEFAULT, least=0.05, most=1.0)
-    policy = environment.get(POLICY, GDSF).upper()
-    if policy not in (GDSF, LRU):
-        raise CallerError(
-            "environment-invalid", f"{POLICY} is {policy!r}", hint=f"Give {GDSF} or {LRU}."
-        )
+    policy = environment.get(POLICY, _LRU).upper()
+    if policy not in (_LRU, _RETIRED):
+        raise CallerError("environment-invalid", f"{POLICY} is {policy!r}", hint=f"Give {_LRU}.")
     spec = ResidencySpec(
         budget=Footprint(host_bytes=int(_LOADS_SHARE * share * call.memory_bytes_max)),
-        policy=policy,
+        budget_running=Footprint(host_bytes=int(_RUNS_SHARE * share * call.memory_bytes_max)),
         loads_max=min(max(int(call.cores / 2), _LOADS_LEAST), _LOADS_MOST),
         keep=bool(asked.get("keeps_models", True)),
     )
@@ -67,6 +69,17 @@ def residency_spec(call: LoadCall) -> ResidencySpec:
         return spec
     residency_s_min = _number(environment, RESIDENCY_S_MIN, 0.0, least=0.0, most=86_400.0)
     return dataclasses.replace(spec, residency_s_min=residency_s_min)
+
+
+def retired_of(call: LoadCall) -> str:
+    """What is to be said of a setting that is taken and has no effect any more; empty: nothing."""
+    environment = {**call.source.environment, **call.environment}
+    if environment.get(POLICY, _LRU).upper() != _RETIRED:
+        return ""
+    return (
+        f"{POLICY}={_RETIRED} has no effect any more: the model that was unused for longest is "
+        f"unloaded ({_LRU}). Take the setting out of the model's Environment."
+    )
 
 
 def _number(
@@ -148,6 +161,13 @@ class HostedModels:
         for model in (model for schedule in schedules for model in schedule.models):
             prefix.resolve(model)
         spec = residency_spec(call)
+
+        def log(line: str) -> None:
+            _LOG.info("[%s/%s copy %d] %s", call.endpoint, call.variant, call.copy, line)
+
+        retired = retired_of(call)
+        if retired:
+            log(retired)
         self._note = WorkNote(
             settings.work_dir / f"{settings.instance_id}.{call.copy}" if settings.work_dir else None
         )
@@ -156,10 +176,9 @@ class HostedModels:
             cores=call.cores,
             budget=spec.budget,
             make_room=self._make_room,
-            log=lambda line: _LOG.info("[%s/%s copy %d] %s", call.endpoint, call.variant,
-                                       call.copy, line),
+            log=log,
             clock=clock,
-        )  # fmt: skip
+        )
         self.host: ModelHost = ModelHost(
             call.copy,
             spec,

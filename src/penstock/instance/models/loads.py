@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from penstock.clock import Clock
 from penstock.core.deployment.attempts import is_death, is_permanent
-from penstock.core.residency import NOTHING, Action, Footprint, Residency
+from penstock.core.residency import Action, Footprint, Residency
 from penstock.errors import NotNowError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt
@@ -22,7 +22,7 @@ from penstock.instance.copy import Elsewhere
 from penstock.instance.engines.lane_threads import LaneEvents
 from penstock.instance.models.explicit import Explicit
 from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
-from penstock.instance.models.loader import Loader
+from penstock.instance.models.loader import Brought, Loader
 from penstock.instance.models.target import HostedTarget
 from penstock.instance.models.work_note import WorkNote
 from penstock.wire.work_note import NotedModel
@@ -86,6 +86,8 @@ class LoadsDriver:
         except Exception as error:
             await self._failed(target, error, "preparing")
             return
+        if brought.model.digest != target.digest:
+            target.taken = None  # by another content
         target.stamp, target.digest = brought.stamp, brought.model.digest
         now = target.looked_at = self._now()
         target.counts.downloaded(now - started)
@@ -107,7 +109,9 @@ class LoadsDriver:
         events = LaneEvents()
         target.mark = self._note.mark(NotedModel(target.name, target.digest))
         try:
-            took = await self._loader.load(target.name, brought, events, alone=alone)
+            took = await self._loader.load(
+                target.name, brought, events, kept=_known(target, brought), alone=alone
+            )
         except Exception as error:
             target.mark.remove()
             if isinstance(error, NotNowError) and error.code == MEMORY_FULL_CODE:
@@ -187,7 +191,7 @@ class LoadsDriver:
             self._host.tell(gone=[target.name])
         if loaded is not None:
             started = self._now()
-            self.used = await self._loader.end(target.name, loaded, target.taken or NOTHING)
+            self.used = await self._loader.end(loaded)
             target.counts.unloaded(self._now() - started)
             del loaded
         else:
@@ -218,7 +222,7 @@ class LoadsDriver:
             target.keep_counts(copy)
             copy.close()
         if loaded is not None:
-            self.used = await self._loader.end(target.name, loaded, target.taken or NOTHING)
+            self.used = await self._loader.end(loaded)
         self._explicit.ended(target.name)
         now = self._now()
         self._host.carry_out(self._residency.crashed(target.name, now=now, used=self.used))
@@ -254,3 +258,10 @@ class LoadsDriver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _known(target: HostedTarget, brought: Brought) -> Footprint:
+    """What it will be charged with: its own record goes before what it took on this host, and that
+    before what others of its size took, or a rule."""
+    expected = brought.expected
+    return expected.kept if expected.measured else target.taken or expected.kept

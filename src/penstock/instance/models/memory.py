@@ -24,9 +24,59 @@ def footprint() -> Footprint:
     return Footprint(host_bytes=sum(proportional_bytes(pid) for pid in tree_pids(os.getpid())))
 
 
-def resident_bytes() -> int:
-    """Of the same processes, at hardly any cost: pages that others have as well count in full."""
-    return sum(rss_bytes(pid) for pid in tree_pids(os.getpid()))
+class Meter:
+    """What the host takes. To divide pages by those who share them costs 10 ms of a core per GB: so
+    callers do not wait for that. From one whole look to the next what came and went is followed by
+    what is resident, which costs hardly anything."""
+
+    def __init__(self) -> None:
+        #: by the last whole look, and what was resident then: process -> bytes
+        self._last: tuple[Footprint, dict[int, int]] = Footprint(), {}
+
+    async def measured(self) -> Footprint:
+        """By a whole look."""
+        return await asyncio.to_thread(self._measured)
+
+    async def rested(self, runtimes: Mapping[str, Any]) -> Footprint:
+        """Once these, by name, gave back what runs and loads have left."""
+
+        def work() -> Footprint:
+            _rest(runtimes)
+            return self._followed()
+
+        return await asyncio.to_thread(work)
+
+    async def given_back(self) -> Footprint:
+        """Once what a model has left behind returned to the operating system.
+
+        A host freezes no model for the collector (as an instance with one model does): what is
+        frozen would never be found again once its model is gone.
+        """
+        gc.collect()
+        return await asyncio.to_thread(self._given_back)
+
+    def _given_back(self) -> Footprint:
+        _trim()
+        return self._followed()
+
+    def _measured(self) -> Footprint:
+        whole = footprint()
+        self._last = whole, _resident()
+        return whole
+
+    def _followed(self) -> Footprint:
+        """From the last whole look on; by another one, where processes came or went since."""
+        whole, before = self._last
+        now = _resident()
+        if now.keys() != before.keys():
+            return self._measured()
+        growth_bytes = sum(now.values()) - sum(before.values())
+        return Footprint(host_bytes=max(0, whole.host_bytes + growth_bytes))
+
+
+def _resident() -> dict[int, int]:
+    """Pages that others have as well count in full."""
+    return {pid: rss_bytes(pid) for pid in tree_pids(os.getpid())}
 
 
 def footprints(pids: Mapping[str, Collection[int]]) -> dict[str, Footprint]:
@@ -41,21 +91,20 @@ def footprints(pids: Mapping[str, Collection[int]]) -> dict[str, Footprint]:
 
 async def rest(runtimes: Mapping[str, Any]) -> None:
     """What runs have left behind in idle models, by name, returns to the operating system."""
+    await asyncio.to_thread(_rest, runtimes)
 
-    def released() -> None:
-        for name, runtime in runtimes.items():
-            with apart("target-models", name):
-                release = getattr(runtime, "release_memory", None)
-                if release is not None:
-                    release()
-        _trim()
 
-    await asyncio.to_thread(released)
+def _rest(runtimes: Mapping[str, Any]) -> None:
+    for name, runtime in runtimes.items():
+        with apart("target-models", name):
+            release = getattr(runtime, "release_memory", None)
+            if release is not None:
+                release()
+    _trim()
 
 
 class Height:
-    """The most that is resident inside of its block. What processes share is not told apart: that
-    takes 10 ms of a core per GB, which a load then lacks."""
+    """The most that is resident inside of its block. What processes share is not told apart."""
 
     def __init__(self) -> None:
         self._bytes_max = 0
@@ -71,12 +120,16 @@ class Height:
 
     async def given_back_bytes(self) -> int:
         """What is resident no more."""
-        return max(0, self._bytes_max - await asyncio.to_thread(resident_bytes))
+        return max(0, self._bytes_max - await _resident_bytes())
 
     async def _look_on(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_LOADING_S)
-            self._bytes_max = max(self._bytes_max, await asyncio.to_thread(resident_bytes))
+            self._bytes_max = max(self._bytes_max, await _resident_bytes())
+
+
+async def _resident_bytes() -> int:
+    return sum((await asyncio.to_thread(_resident)).values())
 
 
 def settle() -> None:
@@ -84,16 +137,6 @@ def settle() -> None:
     goes takes 40 ms, in which nobody is answered."""
     gc.collect()
     gc.freeze()
-
-
-async def give_back() -> None:
-    """What a model has left behind returns to the operating system.
-
-    A host freezes no model for the collector (as an instance with one model does): what is frozen
-    would never be found again once its model is gone.
-    """
-    gc.collect()
-    await asyncio.to_thread(_trim)
 
 
 def _trim() -> None:

@@ -1,7 +1,4 @@
-"""What a host tells of its target models: totals, an index, and the story of one.
-
-One target model of a host, as the list of them shows it.
-"""
+"""What a host tells of its target models: totals, an index, and the story of one."""
 
 from __future__ import annotations
 
@@ -26,37 +23,6 @@ _STATES = {
 _NO_MODEL = ("target-model-not-found", "target-model-invalid")
 
 
-def is_known(target: HostedTarget) -> bool:
-    if target.copy is not None or target.parked or target.error is None:
-        return True
-    return target.error.code not in _NO_MODEL
-
-
-def row(target: HostedTarget, brief: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON-ready. `brief`: what the residency says of it."""
-    copy = target.copy
-    return {
-        "model": target.name,
-        "state": _state(target, brief),
-        "taken": target.taken.snapshot() if copy is not None and target.taken else None,
-        "hits": target.hits,
-        "misses": target.misses,
-        "waiting": len(target.parked),
-        "unanswered": copy.unanswered if copy is not None else 0,
-        "error": target.error.to_dict() if target.error is not None else None,
-        **{name: brief[name] for name in ("pinned", "called_ago_s", "last_event")},
-    }
-
-
-def _state(target: HostedTarget, brief: Mapping[str, Any]) -> str:
-    if target.copy is not None:
-        return LOADED
-    state = _STATES.get(str(brief.get("state", "")))
-    if state is not None:
-        return state
-    return FAILED if target.error is not None else UNLOADED
-
-
 def totals(targets: Collection[HostedTarget]) -> dict[str, Any]:
     """Of all models together, as a copy tells them of itself."""
     copies = [target.copy for target in targets if target.copy is not None]
@@ -76,9 +42,10 @@ def totals(targets: Collection[HostedTarget]) -> dict[str, Any]:
 def index(
     targets: Mapping[str, HostedTarget], residency: Residency, *, after: str, limit: int, now: float
 ) -> dict[str, Any]:
-    known = (name for name, one in targets.items() if name > after and is_known(one))
+    known = (name for name, one in targets.items() if name > after and _is_known(one))
     rows = [
-        row(targets[name], residency.brief(name, now=now)) for name in heapq.nsmallest(limit, known)
+        _row(targets[name], residency.brief(name, now=now))
+        for name in heapq.nsmallest(limit, known)
     ]
     return {"models": rows}
 
@@ -109,3 +76,34 @@ async def explained(target: HostedTarget | None, residency: dict[str, Any]) -> d
     if target.copy is not None and target.loaded is not None:
         told["copy"] = target.copy.explain() | await target.loaded.explain()
     return told
+
+
+def _is_known(target: HostedTarget) -> bool:
+    if target.copy is not None or target.parked or target.error is None:
+        return True
+    return target.error.code not in _NO_MODEL
+
+
+def _row(target: HostedTarget, brief: Mapping[str, Any]) -> dict[str, Any]:
+    """As the list of models shows it, JSON-ready. `brief`: what the residency says of it."""
+    copy = target.copy
+    return {
+        "model": target.name,
+        "state": _state(target, brief),
+        "taken": target.taken.snapshot() if copy is not None and target.taken else None,
+        "hits": target.hits,
+        "misses": target.misses,
+        "waiting": len(target.parked),
+        "unanswered": copy.unanswered if copy is not None else 0,
+        "error": target.error.to_dict() if target.error is not None else None,
+        **{name: brief[name] for name in ("pinned", "called_ago_s", "last_event")},
+    }
+
+
+def _state(target: HostedTarget, brief: Mapping[str, Any]) -> str:
+    if target.copy is not None:
+        return LOADED
+    state = _STATES.get(str(brief.get("state", "")))
+    if state is not None:
+        return state
+    return FAILED if target.error is not None else UNLOADED
