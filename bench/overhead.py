@@ -4,7 +4,7 @@ Both use the same compiled model, the same threads and the same batch: the rows 
 run's batches had, from its own metrics, are what the bare loop runs, over inputs that are tokenized
 beforehand. So the bare loop pays neither for HTTP nor for tokenizing nor for queues: a ratio is the
 share of the model's own speed that a client sees. Rounds alternate. Both run shapes that come often
-on graphs of their own (`runtimes/openvino_shapes.py`), and are warm.
+on graphs of their own (`runtimes/openvino/shapes.py`), and are warm.
 
 `served_ratio` is the lowest of all numbers of connections: with few of them the lane waits for the
 clients. `served_ratio_at_most` is that of the number with which most was served, and `of_best_bare`
@@ -37,7 +37,7 @@ from bench.processes import penstock_up, post, wait_answer
 from bench.report import ROOT, finish, spread, versions
 from penstock.artifacts.detection import detect
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino import OpenVinoRuntime
+from penstock.runtimes.openvino.runtime import OpenVinoRuntime
 
 CONNECTIONS = (8, 32, 128, 512)
 BARE_ROWS = (1, 8, 16, 32, 64)

@@ -33,6 +33,7 @@ from penstock.metrics.page import reference as metrics_reference
 from penstock.orchestrator.regions_file import RegionsKeys
 from penstock.packaging.apply_spec import ApplyKeys
 from penstock.packaging.package_spec import PackageKeys
+from penstock.runtimes import registry
 from penstock.runtimes.pipeline.file import PipelineKeys
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -329,6 +330,32 @@ def security() -> str:
     return "\n".join([*lines, ""])
 
 
+def runtimes() -> str:
+    """What each runtime's record says."""
+    lines = [
+        "# Runtimes",
+        "",
+        "Generated from the code; do not edit. A runtime is named by `runtime` in model.yaml, or",
+        "`local://NAME` as the image; left out, the artifact's files decide.",
+        "",
+        "| runtime | serves | files | Triton's backends | task, where none is given | keys of its"
+        " own | lanes | installed with |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for one in registry.records():
+        found = one.suffixes or (one.engine.graph, one.engine.weights)
+        files = ", ".join(f"`{name}`" for name in (*found, one.default_file) if name)
+        triton = ", ".join(f"`{word}`" for word in one.triton)
+        keys = ", ".join(f"`{key}`" for key in sorted(one.options))
+        lanes = "threads" if one.in_threads else "processes"
+        extra = f"`penstock[{one.extra}]`" if one.extra else ""
+        lines.append(
+            f"| `{one.name}` | {one.title} | {files} | {triton} | `{one.task}` | {keys} | {lanes} |"
+            f" {extra} |"
+        )
+    return "\n".join([*lines, ""])
+
+
 def pages() -> dict[str, str]:
     """File name -> content, of everything below docs/reference."""
     return {
@@ -338,6 +365,7 @@ def pages() -> dict[str, str]:
         "files.md": files(),
         "instance-types.md": instance_types(),
         "metrics.md": metrics_reference.render(),
+        "runtimes.md": runtimes(),
         "security-members.md": security(),
     } | {f"schemas/{name}.json": json_schema(kind) for name, kind in FILES.items()}
 

@@ -15,7 +15,7 @@ from bert_loop import serve
 
 from penstock.artifacts.detection import detect
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino import OpenVinoRuntime
+from penstock.runtimes.openvino.runtime import OpenVinoRuntime
 
 
 def main(folder: str) -> None:

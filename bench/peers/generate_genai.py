@@ -19,7 +19,7 @@ import openvino as ov
 import tokenizers
 from openvino_genai import py_openvino_genai as genai
 
-from penstock.runtimes.generation.structured import genai_tokenizer, token_bytes
+from penstock.runtimes.openvino_genai.structured import genai_tokenizer, token_bytes
 
 
 class Bare:

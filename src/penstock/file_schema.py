@@ -48,9 +48,10 @@ class Versioned:
     schema: Version
 
 
-def one_of(names: Sequence[str]) -> Meta:
-    """Text that is one of these."""
-    return Meta(extra={"choices": tuple(names)}, extra_json_schema={"enum": list(names)})
+def one_of(names: Sequence[str] | Callable[[], Sequence[str]]) -> Meta:
+    """Text that is one of these; a function is asked anew for each file, as there may be more."""
+    ask = names if callable(names) else lambda: names
+    return Meta(extra={"choices": ask}, extra_json_schema={"enum": list(ask())})
 
 
 def matching(pattern: re.Pattern[str], allowed: str, *, reserved: Sequence[str] = ()) -> Meta:
@@ -207,8 +208,8 @@ class Reader:
         self, value: object, path: str, extra: Mapping[str, Any], *, empty: bool = False
     ) -> str:
         if "choices" in extra:
-            if not isinstance(value, str) or value not in extra["choices"]:
-                raise self.wrong(path, value, _one_of(extra["choices"]))
+            if not isinstance(value, str) or value not in extra["choices"]():
+                raise self.wrong(path, value, _one_of(extra["choices"]()))
             return value
         if not isinstance(value, str):
             raise self.wrong(path, value, "text; put it in quotes")
@@ -238,7 +239,7 @@ def _fits(info: inspect.Type, value: object) -> bool:
     """Whether a value is of the type: of a mapping or a list, only whether it is one."""
     if isinstance(info, inspect.Metadata):
         choices = (info.extra or {}).get("choices")
-        return _fits(info.type, value) and (choices is None or value in choices)
+        return _fits(info.type, value) and (choices is None or value in choices())
     if isinstance(info, inspect.IntType | inspect.FloatType):
         whole = isinstance(info, inspect.IntType)
         number = type(value) is int or (type(value) is float and not whole)
@@ -264,7 +265,7 @@ def allowed_by(info: inspect.Type) -> str:
     """What the type allows, in words."""
     if isinstance(info, inspect.Metadata):
         extra = info.extra or {}
-        choices = _one_of(extra["choices"]) if "choices" in extra else ""
+        choices = _one_of(extra["choices"]()) if "choices" in extra else ""
         return choices or extra.get("allowed") or allowed_by(info.type)
     if isinstance(info, inspect.UnionType):
         members = (one for one in info.types if not isinstance(one, inspect.NoneType))

@@ -234,7 +234,7 @@ WRITER = "schema: 1\nruntime: seq2seq\ntokenizer: {}\n"
         (BASE + "command: [serve]", "command is ['serve']", "process"),
         ("schema: 1\nruntime: process", "command is []", "process"),
         ("schema: 1\nruntime: python\nprecision: f32", "precision is 'f32'",
-         "openvino, torch, seq2seq only"),
+         "openvino, torch, seq2seq, openvino_genai only"),
         ("[1, 2]", "the file holds [1, 2]", "a mapping"),
         ("", "the file holds None", "a mapping"),
     ],

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.examples.assistant_site import ASSISTANT
 
-from penstock.runtimes.openvino import arithmetic
+from penstock.runtimes.openvino.runtime import arithmetic
 
 # isort: split
 import catalogue

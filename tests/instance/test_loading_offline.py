@@ -12,7 +12,7 @@ from penstock.artifacts.description.description import ModelDescription, TensorS
 from penstock.instance.loading.load import for_throughput, of_job
 from penstock.jobs.transform import capacity
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino import OpenVinoRuntime
+from penstock.runtimes.openvino.runtime import OpenVinoRuntime
 
 CORES = len(os.sched_getaffinity(0))
 

@@ -17,6 +17,7 @@ from penstock.instance.memory.account import MemoryAccount
 from penstock.instance.memory.facts import facts_of
 from penstock.instance.memory.use import MemoryUse
 from penstock.runtimes.base import LoadContext
+from penstock.runtimes.openvino.record import RECORD as OPENVINO
 
 
 def context(folder: Path, runtime: str = "openvino", **fields: object) -> LoadContext:
@@ -48,8 +49,8 @@ def test_the_models_that_an_ensemble_calls_count_beside_it(tmp_path: Path) -> No
         context(tmp_path), model_dir=detected.root, description=detected.description
     )
     facts = facts_of(given)
-    assert (facts.runtime, facts.file_bytes) == ("ensemble", 0)
-    assert [each.runtime for each in facts.inside] == ["onnxruntime", "python", "onnxruntime"]
+    assert (facts.library, facts.file_bytes) == ("ensemble", 0)
+    assert [each.library for each in facts.inside] == ["onnxruntime", "python", "onnxruntime"]
     graph = (root / "large" / "1" / "model.onnx").stat().st_size
     assert facts.inside[0].file_bytes == graph
     assert facts.inside[1].file_bytes > 1000
@@ -58,30 +59,29 @@ def test_the_models_that_an_ensemble_calls_count_beside_it(tmp_path: Path) -> No
 def test_only_the_served_graph_and_its_data_count(tmp_path: Path) -> None:
     """A folder may carry a model in several precisions, and what it was made from."""
     files(tmp_path, model_onnx=10, model_onnx_data=100, other_onnx=1000, model_safetensors=1000)
-    assert facts_of(context(tmp_path, file="model.onnx")) == ModelFacts(
-        runtime="openvino", file_bytes=110
-    )
+    facts = facts_of(context(tmp_path, file="model.onnx"))
+    assert facts == ModelFacts(library="openvino", rule=OPENVINO.memory, file_bytes=110)
 
 
 def test_ir_is_a_graph_and_its_weights(tmp_path: Path) -> None:
     files(tmp_path, encoder_xml=1, encoder_bin=10, decoder_xml=2, decoder_bin=20, old_bin=1000)
     facts = facts_of(context(tmp_path, file="encoder.xml"))
-    assert facts == ModelFacts(runtime="openvino-ir", file_bytes=11)
+    rule = OPENVINO.memory_of[".xml"]
+    assert facts == ModelFacts(library="openvino", rule=rule, file_bytes=11)
     facts = facts_of(context(tmp_path, "seq2seq", file="decoder.xml", generation=Generation()))
-    assert facts == ModelFacts(runtime="seq2seq", file_bytes=33)
+    assert (facts.library, facts.file_bytes) == ("seq2seq", 33)
 
 
 def test_code_may_read_all_of_its_artifact_in_each_worker(tmp_path: Path) -> None:
     files(tmp_path, code__inference_py=5, weights__a_bin=100)
-    assert facts_of(context(tmp_path, "python", lanes=3)) == ModelFacts(
-        runtime="python", file_bytes=105, processes=3
-    )
+    facts = facts_of(context(tmp_path, "python", lanes=3))
+    assert (facts.library, facts.file_bytes, facts.processes) == ("python", 105, 3)
 
 
 def test_a_cache_that_is_taken_at_the_start_counts(tmp_path: Path) -> None:
     files(tmp_path, model_safetensors=7, config_json=1)
     facts = facts_of(context(tmp_path, "vllm", engine=EngineOptions(cache_bytes=99)))
-    assert facts == ModelFacts(runtime="vllm", file_bytes=7, cache_bytes=99)
+    assert (facts.library, facts.file_bytes, facts.cache_bytes) == ("vllm", 7, 99)
 
 
 def test_what_is_not_there_counts_nothing(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ PROMPTS = [
 
 
 def engine(model: Path, adapters: dict[str, Path] | None = None, **changed: Any) -> Any:
-    from penstock.runtimes.generation.openvino_genai import OpenVinoGenAiEngine
     from penstock.runtimes.generation.prompts import Prompts
+    from penstock.runtimes.openvino_genai.engine import OpenVinoGenAiEngine
 
     settings: dict[str, Any] = {
         "eos_ids": [EOS], "positions_max": 512, "context_tokens_max": 0, "sequences_max": 16,
@@ -123,7 +123,7 @@ def test_chance_is_the_same_with_an_adapter_as_without(both: Any, tmp_path: Path
 
 def test_many_adapters_are_told_apart_to_the_last(model: Path, tmp_path: Path) -> None:
     """The number passes through the cache of keys and values, whatever that rounds to."""
-    from penstock.runtimes.generation.openvino_adapters import ADAPTERS_MAX
+    from penstock.runtimes.openvino_genai.adapters import ADAPTERS_MAX
 
     many = {
         f"{at}": write_adapter(tmp_path / f"{at}", pairs(at, ("o_proj",), rank=1), alpha=8)

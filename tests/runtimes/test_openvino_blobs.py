@@ -12,9 +12,9 @@ import pytest
 
 from penstock.artifacts.description.description import Batching, ModelDescription
 from penstock.errors import ModelError
-from penstock.runtimes import openvino as runtime_module
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino import OpenVinoRuntime
+from penstock.runtimes.openvino import runtime as runtime_module
+from penstock.runtimes.openvino.runtime import OpenVinoRuntime
 
 #: So little that no graphs of single shapes are worth their memory: those read the graph again.
 MEMORY_BYTES = 1000

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from penstock.artifacts.detection.detect import detect
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino import OpenVinoRuntime
+from penstock.runtimes.openvino.runtime import OpenVinoRuntime
 import dataclasses
 
 found = detect(Path(sys.argv[1]))

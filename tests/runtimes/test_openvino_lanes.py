@@ -10,9 +10,9 @@ import pytest
 from tests.fakes.model_files import affine
 
 from penstock.artifacts.detection.detect import detect
-from penstock.runtimes import openvino
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino import OpenVinoRuntime
+from penstock.runtimes.openvino import runtime as runtime_module
+from penstock.runtimes.openvino.runtime import OpenVinoRuntime
 
 
 def loaded(folder: Path, *, offline: bool, lanes: int = 2) -> OpenVinoRuntime:
@@ -59,5 +59,5 @@ def test_online_and_where_memory_is_short_lanes_share_one(
 ) -> None:
     folder = affine(tmp_path)
     assert compiled(loaded(folder, offline=False)) == 1
-    monkeypatch.setattr(openvino, "bytes_max", lambda memory_bytes_max: 1 << 20)
+    monkeypatch.setattr(runtime_module, "bytes_max", lambda memory_bytes_max: 1 << 20)
     assert compiled(loaded(folder, offline=True)) == 1

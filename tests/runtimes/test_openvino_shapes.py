@@ -12,8 +12,8 @@ from tests.fakes import model_files
 
 from penstock.artifacts.detection.detect import detect
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino import OpenVinoRuntime
-from penstock.runtimes.openvino_shapes import (
+from penstock.runtimes.openvino.runtime import OpenVinoRuntime
+from penstock.runtimes.openvino.shapes import (
     GraphMemory,
     ShapeGraphs,
     bytes_max,

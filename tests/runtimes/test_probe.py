@@ -11,11 +11,19 @@ import openvino.opset13 as ops
 import pytest
 from tests.fakes import model_files
 
-from penstock.artifacts.detection.detect import detect
+from penstock.artifacts.detection.detect import Detected, detect
 from penstock.core.deployment.attempts import is_permanent
 from penstock.errors import ModelError, NotNowError
-from penstock.runtimes import probe
+from penstock.runtimes import probe, registry
 from penstock.runtimes.graph_key import graph_key
+
+
+def tried(found: Detected, tmp_path: Path) -> None:
+    record, file = registry.record(found.description.runtime), found.description.file
+    probe.probe(
+        found.root / file, file, library=record.library, trial=record.trial,
+        cache_dir=tmp_path / "cache", timeout_s=30.0,
+    )  # fmt: skip
 
 
 def ended_by(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelError:
@@ -26,7 +34,7 @@ def ended_by(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mode
     monkeypatch.setattr(sys, "executable", str(ends))
     found = detect(model_files.affine(tmp_path / "m"))
     with pytest.raises(ModelError) as caught:
-        probe.probe(found.root, found.description, tmp_path / "cache", 30.0)
+        tried(found, tmp_path)
     return caught.value
 
 
@@ -50,28 +58,28 @@ def test_a_file_that_went_well_is_not_probed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = detect(model_files.affine(tmp_path / "m"))
-    probe.probe(found.root, found.description, tmp_path / "cache", 30.0)
+    tried(found, tmp_path)
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    probe.probe(found.root, found.description, tmp_path / "cache", 30.0)
+    tried(found, tmp_path)
     assert len(list((tmp_path / "cache" / "probed").iterdir())) == 1
 
 
 def test_a_changed_file_is_probed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = detect(model_files.affine(tmp_path / "m"))
-    probe.probe(found.root, found.description, tmp_path / "cache", 30.0)
+    tried(found, tmp_path)
     (found.root / "model.onnx").write_bytes(b"changed")
     crasher = tmp_path / "crasher"
     crasher.write_text("#!/bin/sh\nkill -ABRT $$\n")
     crasher.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(crasher))
     with pytest.raises(ModelError, match="SIGABRT"):
-        probe.probe(found.root, found.description, tmp_path / "cache", 30.0)
+        tried(found, tmp_path)
 
 
 def test_a_file_that_is_refused_in_good_order_is_left_to_the_runtime(tmp_path: Path) -> None:
     found = detect(model_files.affine(tmp_path / "m"))
     (found.root / "model.onnx").write_bytes(b"not a model")
-    probe.probe(found.root, found.description, tmp_path / "cache", 30.0)
+    tried(found, tmp_path)
     assert not (tmp_path / "cache" / "probed").exists()
 
 
@@ -97,14 +105,14 @@ def test_models_of_one_graph_with_other_weights_are_probed_once(
 ) -> None:
     """Hundreds of customers' models have one shape, and a probe takes longer than a load."""
     first = detect(ir(tmp_path / "a"))
-    probe.probe(first.root, first.description, tmp_path / "cache", 30.0)
+    tried(first, tmp_path)
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     second = detect(ir(tmp_path / "b", weight=2.0))
-    probe.probe(second.root, second.description, tmp_path / "cache", 30.0)
+    tried(second, tmp_path)
     for other in (ir(tmp_path / "c", axis=0), ir(tmp_path / "d", tail=1)):
         found = detect(other)
         with pytest.raises(NotNowError, match="no process"):
-            probe.probe(found.root, found.description, tmp_path / "cache", 30.0)
+            tried(found, tmp_path)
 
 
 def test_a_graph_whose_weights_are_not_all_there_is_like_no_other(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.runtimes.generation_models import write_weights
 from penstock.errors import ModelError
 from penstock.runtimes.generation.adapter_base import check_against_weights
 from penstock.runtimes.generation.adapter_files import WEIGHTS, read_adapter
-from penstock.runtimes.generation.vllm_lora import _zeros
+from penstock.runtimes.vllm.lora import _zeros
 
 
 def test_an_adapter_of_zeros_fits_its_base_and_adds_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.environments import python_of
 from tests.runtimes.generation_models import write_weights
 
-from penstock.runtimes.generation.vllm import options_of
+from penstock.runtimes.vllm.tools import options_of
 
 TOUR = Path(__file__).with_name("vllm_tools_tour.py")
 SOURCE = Path(__file__).resolve().parents[2] / "src"

@@ -12,7 +12,7 @@ from typing import Any
 from vllm.tokenizers import get_tokenizer
 
 from penstock.errors import PenstockError
-from penstock.runtimes.generation.vllm import VllmTools
+from penstock.runtimes.vllm.tools import VllmTools
 
 FUNCTION = {"name": "weather", "parameters": {"type": "object", "properties": {}}}
 CHAT: dict[str, Any] = {

@@ -29,6 +29,9 @@ from penstock.compile.source.source import ONNX, Source
 from penstock.compile.source.tokenizer_files import open_tokenizer, write_tokenizer
 from penstock.compile.targets import CompileTarget
 from penstock.errors import CallerError
+from penstock.runtimes import registry
+from penstock.runtimes.openvino.record import RECORD as OPENVINO
+from penstock.runtimes.record import Interface
 
 _TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -45,7 +48,7 @@ def compile_graph_file(
     if source.kind == ONNX:
         graph: SourceGraph = OnnxGraph(source.file)
         if described is None:
-            described = text_model(source.root, "openvino", source.file.name)
+            described = text_model(source.root, OPENVINO.name, source.file.name)
         example = example_of(graph.inputs)
     else:
         torch_graph = program_graph(source, described, options)
@@ -91,16 +94,16 @@ def _description(
                 "--tokenizer.",
             )
         return ModelDescription(
-            runtime="openvino",
+            runtime=OPENVINO.name,
             inputs=graph.inputs,
             outputs=graph.outputs,
             batching=Batching(rows_max=rows_max, wait_s_max=0.0),
         )
-    if described.runtime not in ("openvino", "onnxruntime", "torch"):
+    if not registry.record(described.runtime).has(Interface.TENSORS):
         raise CallerError(
             "task-unsupported",
             f"the description is of a model for {described.runtime}",
-            hint="Describe a model of tensors or texts: runtime openvino.",
+            hint=f"Describe a model of tensors or texts: runtime {OPENVINO.name}.",
         )
     batching = described.batching
     if batching == Batching() or not batching.buckets:

@@ -17,12 +17,14 @@ from typing import BinaryIO, Final
 import orjson
 
 from penstock import scheduling
+from penstock.runtimes import registry
 
 _LOG = logging.getLogger(__name__)
 _OWN: Final = "penstock."
 #: Of the runtimes that run in an instance's own process, and of what reads artifacts.
 LIBRARIES: Final = frozenset(
-    {"numpy", "obstore", "onnxruntime", "openvino", "tokenizers", "torch", "yaml"}
+    {"numpy", "obstore", "tokenizers", "yaml"}
+    | {one.library for one in registry.records() if one.in_threads and one.library}
 )
 _MODULES_MAX: Final = 1024
 

@@ -1,8 +1,8 @@
-"""What a runtime is to the instance: two shapes, so that it never asks which runtime it has.
+"""What a runtime is to the instance: shapes, so that it never asks which runtime it has.
 
-A *tensor runtime* (openvino, onnxruntime) runs in lane threads of the instance and maps named
-arrays to named arrays. A *payload runtime* (python, process) lives in a worker process of its own
-and maps bodies to bodies; it never shares memory or a crash with the instance.
+A *tensor runtime* runs in lane threads of the instance and maps named arrays to named arrays. A
+*payload runtime* lives in a worker process of its own and maps bodies to bodies; it never shares
+memory or a crash with the instance. Which shapes a runtime has is on its `record`.
 """
 
 from __future__ import annotations

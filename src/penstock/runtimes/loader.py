@@ -1,19 +1,19 @@
-"""Description to runtime. Heavy libraries are imported by the branch that needs them."""
+"""Description to runtime: what its record names as loaders, with the checks that come first.
+
+Libraries are imported when a first model needs them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import Any
 
 from penstock.artifacts.description.description import Generation
 from penstock.errors import ModelError
-from penstock.runtimes.base import LaneListener, LoadContext, TensorRuntime
+from penstock.runtimes import registry
+from penstock.runtimes.base import LaneListener, LoadContext, PayloadRuntime, TensorRuntime
 from penstock.runtimes.probe import probe
-
-TENSOR_RUNTIMES = ("openvino", "onnxruntime", "torch")
-PAYLOAD_RUNTIMES = ("python", "process")
-TEXT_RUNTIMES = ("seq2seq", "openvino_genai", "vllm", "paced")
+from penstock.runtimes.record import Interface, imported
 
 
 def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
@@ -21,40 +21,30 @@ def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
 
     Raises ModelError naming the file, what is wrong with it and what to do.
     """
-    description = context.description
-    path = context.model_dir / description.file
-    if not description.file or not path.is_file():
+    file = context.description.file
+    path = context.model_dir / file
+    if not file or not path.is_file():
         raise ModelError(
             "model-file-missing",
-            f"the artifact has no file {description.file!r}",
+            f"the artifact has no file {file!r}",
             hint="Name the model file in model.yaml, relative to the artifact's root.",
         )
     if path.stat().st_size == 0:
-        raise ModelError("model-unreadable", f"{description.file} is empty")
-    if description.runtime == "torch":
-        # Not probed: the file is checked part by part before PyTorch reads it, and has no format of
-        # its own for a native library to trip over.
-        from penstock.runtimes.pytorch.runtime import TorchRuntime
+        raise ModelError("model-unreadable", f"{file} is empty")
+    _try(context, file)
+    runtime: TensorRuntime = _loader(context, Interface.TENSORS)(context)
+    return runtime
 
-        return TorchRuntime(context)
-    probe(context.model_dir, description, context.cache_dir, context.startup_timeout_s)
-    if description.runtime == "openvino":
-        from penstock.runtimes.openvino import OpenVinoRuntime
 
-        return OpenVinoRuntime(context)
-    if description.runtime == "onnxruntime":
-        from penstock.runtimes.onnxruntime import OnnxRuntime
-
-        return OnnxRuntime(context)
-    raise _unknown(description.runtime)
+async def load_tensor_runtime_in_thread(context: LoadContext) -> TensorRuntime:
+    return await asyncio.to_thread(load_tensor_runtime, context)
 
 
 def import_library(runtime: str) -> None:
     """What loading a first model of that runtime would import, where that is much. Blocks."""
-    if runtime == "openvino":
-        from penstock.runtimes.openvino import shared_core
-
-        shared_core()
+    place = registry.record(runtime).first_import
+    if place:
+        imported(place)()
 
 
 def load_seq2seq_model(context: LoadContext) -> Any:
@@ -67,45 +57,37 @@ def load_seq2seq_model(context: LoadContext) -> Any:
                 f"the artifact has no file {file!r}",
                 hint="Compile the model again with `penstock compile`.",
             )
-        if context.description.runtime == "torch":
-            continue
-        graph = dataclasses.replace(context.description, runtime="openvino", file=file)
-        probe(context.model_dir, graph, context.cache_dir, context.startup_timeout_s)
-    if context.description.runtime == "torch":
-        from penstock.runtimes.pytorch.seq2seq import TorchSeq2SeqModel
-
-        return TorchSeq2SeqModel(context)
-    from penstock.runtimes.seq2seq.model import Seq2SeqModel
-
-    return Seq2SeqModel(context)
+        _try(context, file)
+    return _loader(context, Interface.SEQ2SEQ)(context)
 
 
-async def load_payload_runtime(context: LoadContext, listener: LaneListener) -> Any:
-    """A `PayloadRuntime` whose workers run. Raises ModelError."""
-    workers, server = context.shared_workers, context.shared_server
-    if context.description.runtime == "python":
-        if workers is not None and workers.may_share(context):
-            return await workers.load(context, listener)
-        from penstock.runtimes.python.runtime import PythonRuntime
-
-        return await PythonRuntime.start(context, listener)
-    if context.description.runtime == "process":
-        if server is not None:
-            return await server.load(context, listener)
-        from penstock.runtimes.foreign.runtime import ProcessRuntime
-
-        return await ProcessRuntime.start(context, listener)
-    raise _unknown(context.description.runtime)
+async def load_payload_runtime(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
+    """Its processes run. Raises ModelError."""
+    runtime: PayloadRuntime = await _loader(context, Interface.PAYLOAD)(context, listener)
+    return runtime
 
 
-def _unknown(runtime: str) -> ModelError:
-    known = ", ".join(TENSOR_RUNTIMES + PAYLOAD_RUNTIMES + TEXT_RUNTIMES)
-    return ModelError(
-        "unknown-runtime",
-        f"runtime {runtime!r} is not one of those that are served here: {known}",
-        hint="Compile the model for a target of this machine, for example cpu-bf16.",
-    )
+async def load_pipeline(context: LoadContext, listener: LaneListener) -> Any:
+    """A `PipelineRuntime` whose processes run. Raises ModelError."""
+    return await _loader(context, Interface.PIPELINE)(context, listener)
 
 
-async def load_tensor_runtime_in_thread(context: LoadContext) -> TensorRuntime:
-    return await asyncio.to_thread(load_tensor_runtime, context)
+def _try(context: LoadContext, file: str) -> None:
+    record = registry.record(context.description.runtime)
+    if record.trial:
+        probe(
+            context.model_dir / file,
+            file,
+            library=record.library,
+            trial=record.trial,
+            cache_dir=context.cache_dir,
+            timeout_s=context.startup_timeout_s,
+        )
+
+
+def _loader(context: LoadContext, interface: Interface) -> Any:
+    """Raises ModelError (`unknown-runtime`)."""
+    record = registry.record(context.description.runtime)
+    if interface not in record.loaders:
+        raise registry.unknown(record.name)
+    return imported(record.loaders[interface])

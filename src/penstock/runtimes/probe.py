@@ -3,8 +3,8 @@
 A damaged file can crash a native library; then only the probe dies, and the instance answers a
 clear error. Each artifact is probed once per machine and library version: a marker beside the
 compiled blobs says that it went well. Models of one graph with different weights are one artifact
-to this end (`graph_key`). `python -m penstock.runtimes.probe RUNTIME FILE` is the
-child.
+to this end (`graph_key`). `python -m penstock.runtimes.probe TRIAL FILE` is the child; TRIAL is the
+"module:function" that a runtime's record names.
 """
 
 from __future__ import annotations
@@ -17,29 +17,34 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.artifacts.description.description import ModelDescription
 from penstock.core.blame.crashed_instances import is_crash
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.environment import for_models
 from penstock.runtimes.graph_key import graph_key
+from penstock.runtimes.record import imported
 
 
 def probe(
-    model_dir: Path, description: ModelDescription, cache_dir: Path | None, timeout_s: float
+    path: Path, file: str, *, library: str, trial: str, cache_dir: Path | None, timeout_s: float
 ) -> None:
-    """Blocks (call it on a thread). Raises ModelError if the file crashes its library."""
-    path = model_dir / description.file
-    marker = _marker(path, description.runtime, cache_dir)
+    """Blocks (call it on a thread). Raises ModelError if the file crashes its library.
+
+    Args:
+        file: as errors name `path`.
+        library: reads it; its version is part of the marker.
+        trial: "module:function" that is called with the path, and may raise or crash.
+    """
+    marker = _marker(path, library, cache_dir)
     if marker is not None and marker.exists():
         return
-    alike = _marker_alike(path, description.runtime, cache_dir)
+    alike = _marker_alike(path, library, cache_dir)
     if marker is not None and alike is not None and alike.exists():
         marker.touch()
         return
     ours = str(Path(__file__).resolve().parents[2])
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "penstock.runtimes.probe", description.runtime, str(path)],
+            [sys.executable, "-m", "penstock.runtimes.probe", trial, str(path)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -49,7 +54,7 @@ def probe(
         )
     except subprocess.TimeoutExpired:
         raise ModelError(
-            "load-timeout", f"{description.file} could not be read within {timeout_s:g} s"
+            "load-timeout", f"{file} could not be read within {timeout_s:g} s"
         ) from None
     except OSError as error:
         raise NotNowError("no-process", f"no process can be started: {error}") from None
@@ -58,12 +63,12 @@ def probe(
         if not is_crash(child.returncode):
             raise ModelError(
                 "process-killed",
-                f"{description.file}: the process that tries it was ended by {name}",
+                f"{file}: the process that tries it was ended by {name}",
                 hint="It says nothing of the file, which is tried again; mostly memory ran out.",
             )
         raise ModelError(
             "model-crashes-runtime",
-            f"{description.file}: reading it ended {description.runtime} with {name}",
+            f"{file}: reading it ended {library} with {name}",
             hint="The file is damaged or not what its name says: export or copy it again.",
         )
     if child.returncode == 0:
@@ -72,7 +77,7 @@ def probe(
             good.touch()
 
 
-def _marker(path: Path, runtime: str, cache_dir: Path | None) -> Path | None:
+def _marker(path: Path, library: str, cache_dir: Path | None) -> Path | None:
     """Artifacts are immutable in their cache, so path, size and time stand for the content."""
     if cache_dir is None:
         return None
@@ -80,38 +85,27 @@ def _marker(path: Path, runtime: str, cache_dir: Path | None) -> Path | None:
         status = path.stat()
     except OSError:
         return None
-    return _named(f"{path}\0{status.st_size}\0{status.st_mtime_ns}", runtime, cache_dir)
+    return _named(f"{path}\0{status.st_size}\0{status.st_mtime_ns}", library, cache_dir)
 
 
-def _marker_alike(path: Path, runtime: str, cache_dir: Path | None) -> Path | None:
+def _marker_alike(path: Path, library: str, cache_dir: Path | None) -> Path | None:
     """Of all files with the same graph."""
-    if cache_dir is None or runtime != "openvino" or path.suffix != ".xml":
+    if cache_dir is None or path.suffix != ".xml":
         return None
     key = graph_key(path)
-    return None if key is None else _named(f"graph {key}", runtime, cache_dir)
+    return None if key is None else _named(f"graph {key}", library, cache_dir)
 
 
-def _named(key: str, runtime: str, cache_dir: Path) -> Path:
-    version = importlib.metadata.version(runtime)
-    name = hashlib.sha256(f"{key}\0{runtime}\0{version}".encode()).hexdigest()
+def _named(key: str, library: str, cache_dir: Path) -> Path:
+    version = importlib.metadata.version(library)
+    name = hashlib.sha256(f"{key}\0{library}\0{version}".encode()).hexdigest()
     return cache_dir / "probed" / name
 
 
-def main(runtime: str, file: str) -> int:
+def main(trial: str, file: str) -> int:
     """Exits 0 if the library takes the file, 1 if it refuses it in good order."""
     try:
-        if runtime == "openvino":
-            import openvino
-
-            from penstock.runtimes.openvino import arithmetic
-
-            core = openvino.Core()
-            properties = {"INFERENCE_NUM_THREADS": 1, **arithmetic("")}
-            core.compile_model(core.read_model(file), "CPU", properties)
-        else:
-            import onnxruntime
-
-            onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        imported(trial)(file)
     except Exception as error:
         print(error, file=sys.stderr)
         return 1

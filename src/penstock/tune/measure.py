@@ -19,9 +19,11 @@ import numpy as np
 
 from penstock.artifacts.description.description import ModelDescription, TensorSpec
 from penstock.errors import CallerError, ModelError
+from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext, TensorRuntime
 from penstock.runtimes.dtypes import NUMPY
-from penstock.runtimes.loader import TENSOR_RUNTIMES, load_tensor_runtime
+from penstock.runtimes.loader import load_tensor_runtime
+from penstock.runtimes.record import Interface
 from penstock.sim.service import ServiceSpec
 
 _WARM_UP_RUNS = 2
@@ -95,13 +97,14 @@ def measure(
 
 def check_tunable(description: ModelDescription) -> None:
     """Raises CallerError for what has no run times by rows and length."""
-    if description.runtime not in TENSOR_RUNTIMES or description.batching.rows_max < 1:
+    tunable = registry.names(Interface.TENSORS)
+    if description.runtime not in tunable or description.batching.rows_max < 1:
         raise CallerError(
             "tune-unsupported",
             f"a model of runtime {description.runtime}, batching.rows_max "
             f"{description.batching.rows_max}, cannot be tuned: its batches are not rows of "
             "tensors",
-            hint=f"Runtimes that can: {', '.join(TENSOR_RUNTIMES)}, with a batch dimension.",
+            hint=f"Runtimes that can: {', '.join(tunable)}, with a batch dimension.",
         )
 
 

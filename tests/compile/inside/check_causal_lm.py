@@ -64,8 +64,8 @@ def transformers_greedy(source: Path, prompt: list[int], count: int) -> list[int
 def engine_greedy(artifact: Path, prompts: list[list[int]], count: int) -> list[list[int]]:
     """All prompts at once through the engine that serves them."""
     from penstock.runtimes.generation.base import EngineRequest, Sampling
-    from penstock.runtimes.generation.openvino_genai import OpenVinoGenAiEngine
     from penstock.runtimes.generation.prompts import Prompts
+    from penstock.runtimes.openvino_genai.engine import OpenVinoGenAiEngine
 
     settings = {
         "eos_ids": [generation_models.EOS], "positions_max": 512, "context_tokens_max": 0,

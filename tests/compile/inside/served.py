@@ -13,7 +13,7 @@ import torch
 
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.detection.detect import detect
-from penstock.runtimes.openvino import arithmetic
+from penstock.runtimes.openvino.runtime import arithmetic
 
 
 class Served:

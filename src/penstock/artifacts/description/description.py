@@ -28,10 +28,6 @@ DTYPES = (
     "FP16", "FP32", "FP64", "BF16", "BYTES",
 )  # fmt: skip
 
-RUNTIMES = (
-    "openvino", "onnxruntime", "torch", "seq2seq", "openvino_genai", "vllm", "paced", "python",
-    "process", "pipeline",
-)  # fmt: skip
 TASKS = (
     "tensor",
     "text-classification",
@@ -212,11 +208,10 @@ class ModelKeys:
     """What a model.yaml says in the units of the inside.
 
     `task` says who understands the body: `tensor` (the tensor codecs), the text tasks (tokenizer
-    in; labels, numbers, vectors or text out), `payload` (the model's own code: runtimes `python`
-    and `process`, bytes pass through).
+    in; labels, numbers, vectors or text out), `payload` (the model's own code; bytes pass through).
     """
 
-    runtime: Annotated[str, one_of(RUNTIMES)]
+    runtime: str  #: a name of `runtimes.registry`
     task: Annotated[str, one_of(TASKS)] = "tensor"
     name: str = ""  #: the model's own name; the endpoint's name is used where it is empty
     file: ArtifactPath = ""  #: model file (or code file) below the artifact's root

@@ -3,7 +3,7 @@
 Understood: DJL's serving.properties (`option.*`) and `OPTION_*`, `SM_VLLM_*` of AWS's vLLM images,
 and the variables of Text Generation Inference. The environment counts more than a file, and among
 variables the later of these three lists. What is not in the tables goes to vLLM under its own name;
-OpenVINO GenAI has no such options, so that they are left out for it (its own are in model.yaml).
+an engine without such options is not given it (its own are in model.yaml).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from penstock.artifacts.description.description import EngineOptions
 from penstock.errors import CallerError
+from penstock.runtimes import registry
 
 PROPERTIES: Final = "serving.properties"
 _FILE_BYTES_MAX = 65_536
@@ -81,16 +82,22 @@ def options_of(
     for variable, field in _TGI.items():
         if environment.get(variable):
             values[field] = _value(variable, field, environment[variable])
-    options = passed if runtime == "vllm" else engine.options
+    options = passed if registry.record(runtime).engine.passes_options else engine.options
     return dataclasses.replace(engine, **values, options=options)
 
 
 def runtime_of(properties: Path, environment: Mapping[str, str]) -> str:
-    """ "vllm" where settings name that engine, else "": they say nothing."""
-    for _, name, text in _settings(properties, environment):
-        if name == "rolling_batch" and text.lower() == "vllm":
-            return "vllm"
-    return "vllm" if any(name.startswith("SM_VLLM_") for name in environment) else ""
+    """Of the engine that settings name; "" where they say nothing."""
+    asked = [
+        text.lower()
+        for _, name, text in _settings(properties, environment)
+        if name == "rolling_batch"
+    ]
+    for record in registry.records():
+        word, prefix = record.engine.asked_as, record.engine.variables
+        if word and (word in asked or any(name.startswith(prefix) for name in environment)):
+            return record.name
+    return ""
 
 
 def _settings(properties: Path, environment: Mapping[str, str]) -> list[tuple[str, str, str]]:
@@ -104,9 +111,9 @@ def _settings(properties: Path, environment: Mapping[str, str]) -> list[tuple[st
             name = name.strip()
             if equals and name.startswith("option."):
                 found.append((f"{PROPERTIES}: {name}", name[len("option.") :], value.strip()))
-    for prefix in ("OPTION_", "SM_VLLM_"):
+    for prefix in ("OPTION_", *(one.engine.variables for one in registry.records())):
         for variable in sorted(environment):
-            if variable.startswith(prefix):
+            if prefix and variable.startswith(prefix):
                 name = variable[len(prefix) :].lower()
                 found.append((variable, name, environment[variable].strip()))
     return found

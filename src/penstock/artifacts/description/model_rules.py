@@ -6,8 +6,9 @@ import re
 
 from penstock.artifacts.description.description import TASKS, EngineOptions, ModelDescription
 from penstock.artifacts.description.yaml_tree import invalid
+from penstock.runtimes import registry
+from penstock.runtimes.record import Interface, RuntimeRecord
 
-OWN_CODE = ("python", "process", "pipeline")
 TEXT_TASKS = (
     "text-classification",
     "pair-classification",
@@ -16,62 +17,75 @@ TEXT_TASKS = (
     "multi-head",
     "text2text-generation",
 )
-GENERATION_RUNTIMES = ("openvino_genai", "vllm", "paced")
 _CLASSIFYING = ("text-classification", "pair-classification")
-#: Their lanes are threads of the instance.
-_WITH_LANE_THREADS = ("openvino", "onnxruntime", "torch", "seq2seq")
-_WITH_PRECISION = ("openvino_genai", "openvino", "torch", "seq2seq")
+_PACE = "engine.pace"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def check_together(description: ModelDescription, where: str) -> None:
     """Keys that are right by themselves and wrong beside each other."""
     runtime, task = description.runtime, description.task
-    if (task == "payload") != (runtime in OWN_CODE):
+    record = registry.record(runtime)
+    own_code = record.has(Interface.PAYLOAD, Interface.PIPELINE)
+    if (task == "payload") != own_code:
         allowed = (
             "payload (the model's own code answers)"
-            if runtime in OWN_CODE
+            if own_code
             else f"one of {', '.join(name for name in TASKS if name != 'payload')}"
         )
         raise invalid(where, "task", task, f"{allowed} with runtime: {runtime}")
-    _check_task(description, where)
-    if (runtime == "process") != bool(description.command):
-        raise invalid(
-            where,
-            "command",
-            list(description.command),
-            "given for runtime: process, and only there",
-        )
-    if description.triton_python and runtime != "python":
-        raise invalid(where, "triton_python", True, "given for runtime: python only")
-    if description.precision and runtime not in _WITH_PRECISION:
-        allowed = f"given for runtime: {', '.join(_WITH_PRECISION)} only"
-        raise invalid(where, "precision", description.precision, allowed)
-    if description.pinned and runtime not in _WITH_LANE_THREADS:
-        allowed = f"given for runtime: {', '.join(_WITH_LANE_THREADS)} only"
-        raise invalid(where, "pinned", True, allowed)
+    _check_task(description, record, where)
+    _check_options(description, record, where)
     tensors = (*description.inputs, *description.outputs)
-    if runtime in ("openvino", "torch") and any(tensor.dtype == "BYTES" for tensor in tensors):
-        raise invalid(where, "runtime", runtime, "onnxruntime for tensors of dtype BYTES")
+    if not record.takes_strings and any(tensor.dtype == "BYTES" for tensor in tensors):
+        others = [one.name for one in registry.records(Interface.TENSORS) if one.takes_strings]
+        allowed = f"{' or '.join(others)} for tensors of dtype BYTES"
+        raise invalid(where, "runtime", runtime, allowed)
     for name in description.environment:
         if not _VARIABLE.match(name):
             raise invalid(where, "environment", name, "names of letters, digits and underscores")
-    if runtime == "process" and description.file:
-        raise invalid(where, "file", description.file, "left out for runtime: process")
+    if "command" in record.options and description.file:
+        raise invalid(where, "file", description.file, f"left out for runtime: {runtime}")
 
 
-def _check_task(description: ModelDescription, where: str) -> None:
-    runtime, task = description.runtime, description.task
-    if (task == "text-generation") != (runtime in GENERATION_RUNTIMES):
-        allowed = "text-generation" if runtime in GENERATION_RUNTIMES else "another one"
+def _takers(key: str) -> str:
+    return ", ".join(one.name for one in registry.records() if key in one.options)
+
+
+def _check_options(description: ModelDescription, record: RuntimeRecord, where: str) -> None:
+    """Keys that only some runtimes take; a command is all that those which take one have."""
+    if ("command" in record.options) != bool(description.command):
+        allowed = f"given for runtime: {_takers('command')}, and only there"
+        raise invalid(where, "command", list(description.command), allowed)
+    for key in ("triton_python", "precision"):
+        value = getattr(description, key)
+        if value and key not in record.options:
+            raise invalid(where, key, value, f"given for runtime: {_takers(key)} only")
+    if description.pinned and not record.in_threads:
+        threads = ", ".join(one.name for one in registry.records() if one.in_threads)
+        raise invalid(where, "pinned", True, f"given for runtime: {threads} only")
+
+
+def _check_task(description: ModelDescription, record: RuntimeRecord, where: str) -> None:
+    runtime, task = record.name, description.task
+    generates = record.has(Interface.ENGINE)
+    if (task == "text-generation") != generates:
+        allowed = "text-generation" if generates else "another one"
         raise invalid(where, "task", task, f"{allowed} with runtime: {runtime}")
     if task != "text-generation" and description.engine is not None:
         raise invalid(where, "engine", "a section", "given for task: text-generation only")
     if description.engine is not None:
-        _check_engine(runtime, description.engine, where)
+        _check_engine(record, description.engine, where)
     writes = task == "text2text-generation"
-    if writes != (runtime == "seq2seq") and not (writes and runtime == "torch"):
-        allowed = "seq2seq or torch" if writes else "another one, or task: text2text-generation,"
+    needed = Interface.SEQ2SEQ if writes else Interface.TENSORS
+    if task not in ("payload", "text-generation") and not record.has(needed):
+        # Those that do nothing else first.
+        writers = sorted(registry.records(Interface.SEQ2SEQ), key=lambda one: len(one.loaders))
+        allowed = (
+            " or ".join(one.name for one in writers)
+            if writes
+            else "another one, or task: text2text-generation,"
+        )
         raise invalid(where, "runtime", runtime, f"{allowed} for task: {task}")
     if task in TEXT_TASKS and description.tokenizer is None:
         raise invalid(where, "tokenizer", None, f"given for task: {task}")
@@ -94,14 +108,15 @@ def _check_task(description: ModelDescription, where: str) -> None:
         raise invalid(where, "generation", "a section", "given for task: text2text-generation only")
 
 
-def _check_engine(runtime: str, engine: EngineOptions, where: str) -> None:
-    """A paced engine has its table instead of a model; keys of real ones would say nothing."""
-    if runtime != "paced":
+def _check_engine(record: RuntimeRecord, engine: EngineOptions, where: str) -> None:
+    """One with a table of times has it instead of a model; keys of others would say nothing."""
+    if _PACE not in record.options:
         if engine.pace is not None:
-            raise invalid(where, "engine.pace", "a section", "given for runtime: paced only")
+            allowed = f"given for runtime: {_takers(_PACE)} only"
+            raise invalid(where, _PACE, "a section", allowed)
         return
     for name in ("cache_bytes", "chat_template", "python", "options"):
         if getattr(engine, name):
             key = "cache_mb" if name == "cache_bytes" else name
             shown = getattr(engine, name)
-            raise invalid(where, f"engine.{key}", shown, "left out for runtime: paced")
+            raise invalid(where, f"engine.{key}", shown, f"left out for runtime: {record.name}")

@@ -30,10 +30,11 @@ from penstock.artifacts.description.description import (
     TensorSpec,
     WarmUp,
 )
-from penstock.artifacts.description.model_rules import GENERATION_RUNTIMES, OWN_CODE, check_together
+from penstock.artifacts.description.model_rules import check_together
 from penstock.artifacts.description.yaml_tree import FILE_BYTES_MAX, artifact_file, read_tree
 from penstock.artifacts.files.budget import too_large
 from penstock.file_schema import Reader, Versioned, one_of
+from penstock.runtimes import registry
 
 FILE_NAME = "model.yaml"
 _ROWS_MAX = 65_536
@@ -77,6 +78,7 @@ class EngineFile(EngineKeys):
 class ModelFile(ModelKeys, Versioned):
     """A model.yaml: what a model is, and how it is served."""
 
+    runtime: Annotated[str, one_of(registry.names)]
     task: Annotated[str, one_of(TASKS)] = ""  #: left out: as the runtime has it
     batching: BatchingFile | None = None
     engine: EngineFile | None = None  #: `text-generation`
@@ -106,7 +108,7 @@ def parse(content: bytes | str, *, where: str = FILE_NAME) -> ModelDescription:
     _check_tensors(file.outputs, "outputs", batching.rows_max, reader)
     _check_heads(file.heads, reader)
     _check_warm_ups(file.warmup, reader)
-    task = file.task or _task_of(file.runtime)
+    task = file.task or registry.record(file.runtime).task
     shared = {each.name: getattr(file, each.name) for each in fields(ModelKeys)}
     shared |= {
         "task": task,
@@ -241,14 +243,6 @@ def _check_warm_ups(requests: tuple[WarmUp, ...], reader: Reader) -> None:
         if sum(math.prod(each.shape) for each in request.tensors) > WARM_UP_ELEMENTS_MAX:
             allowed = f"of {WARM_UP_ELEMENTS_MAX} elements at most"
             raise reader.wrong(f"{path}.tensors", "too large", allowed)
-
-
-def _task_of(runtime: str) -> str:
-    if runtime in OWN_CODE:
-        return "payload"
-    if runtime in GENERATION_RUNTIMES:
-        return "text-generation"
-    return "text2text-generation" if runtime == "seq2seq" else "tensor"
 
 
 def _plain(value: Any) -> Any:

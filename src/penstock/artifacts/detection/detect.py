@@ -14,38 +14,33 @@ whole (`runtimes.pipeline.file`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.builds import chosen_build, read_builds
-from penstock.artifacts.description.description import (
-    RUNTIMES,
-    Batching,
-    ModelDescription,
-    ModelInside,
-)
+from penstock.artifacts.description.description import Batching, ModelDescription, ModelInside
 from penstock.artifacts.description.yaml_tree import read_tree
-from penstock.artifacts.detection.detect_pt2 import check_pt2
-from penstock.artifacts.detection.generation_layout import RUNTIMES as GENERATION_RUNTIMES
 from penstock.artifacts.detection.generation_layout import completed as completed_generation
 from penstock.artifacts.detection.generation_layout import language_model
 from penstock.artifacts.detection.huggingface import text_model
 from penstock.artifacts.detection.images import (
-    LOCAL_NAMES,
     ImageHint,
     image_hint,
+    local_names,
     no_language_model,
     not_mapped,
 )
 from penstock.artifacts.detection.layout_errors import layout_unknown
-from penstock.artifacts.files.model_files import check_whole, find_model_file, inside
+from penstock.artifacts.files.model_files import find_model_file, inside
 from penstock.artifacts.files.paths import safe_path, shown
 from penstock.artifacts.triton import triton_models
 from penstock.core.models.instruction_sets import demand
 from penstock.errors import CallerError
+from penstock.runtimes import registry
+from penstock.runtimes.record import Interface, RuntimeRecord
 
 
 def models_of(
@@ -73,7 +68,7 @@ def models_of(
             raise CallerError(
                 error.code, f"model {shown(folder)}: {error.message}", hint=error.hint
             ) from None
-        if description.runtime == "pipeline" or description.models:
+        if registry.record(description.runtime).has(Interface.PIPELINE) or description.models:
             raise CallerError(
                 "pipeline-invalid",
                 f"{file}: the model {shown(folder)} calls other models itself",
@@ -96,22 +91,6 @@ def _folders(tree: Any) -> list[str]:
         for model in models
         if isinstance(model.get("folder"), str) and model["folder"]
     ]
-
-
-CODE = "code/inference.py"
-#: An ONNX file that declares its batch dimension may be joined up to here; nothing waits for it.
-_ONNX_ROWS_MAX = 32
-_WORKERS_MAX = 64
-#: What each runtime can load, in the order of precedence.
-_SUFFIXES = {
-    "": (".xml", ".onnx", ".pt2"),
-    "openvino": (".xml", ".onnx"),
-    "onnxruntime": (".onnx",),
-    "torch": (".pt2",),
-}
-
-
-PIPELINE = "pipeline.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +120,7 @@ def detect(
         root: the unpacked artifact; a single folder around everything is stepped into.
         image: the model's container image, a hint; empty if there is none.
         environment: the model's Environment; a few of SageMaker's variables choose among models.
-        runtime: one of RUNTIMES or "triton", to overrule the choice; empty detects.
+        runtime: one of `images.local_names`, to overrule the choice; empty detects.
         image_commands: the operator's images and the commands that stand for them.
         trusted: the operator's word that pickle files may be loaded.
         instruction_set: this processor's, where the artifact is to be loaded; "": it is only looked
@@ -154,17 +133,20 @@ def detect(
     """
     environment = environment or {}
     hint = image_hint(image, image_commands or {})
-    if runtime and runtime not in LOCAL_NAMES:
+    if runtime and runtime not in local_names():
         raise CallerError(
             "runtime-unknown",
             f"there is no runtime {runtime!r}",
-            hint=f"Use one of: {', '.join(LOCAL_NAMES)}.",
+            hint=f"Use one of: {', '.join(local_names())}.",
         )
-    if hint.kind == "process" and runtime in ("", "process"):
-        description = ModelDescription(runtime="process", task="payload", command=hint.command)
+    commanded = next(one for one in registry.records() if "command" in one.options)
+    if hint.kind == "process" and runtime in ("", commanded.name):
+        description = ModelDescription(
+            runtime=commanded.name, task=commanded.task, command=hint.command
+        )
     else:
         root = _of_builds(_step_into(root), instruction_set)
-        wanted = runtime if runtime in RUNTIMES else hint.runtime
+        wanted = runtime if registry.find(runtime) is not None else hint.runtime
         description, root = _describe(root, image, hint, environment, wanted, trusted)
         if wanted and description.runtime != wanted:
             raise CallerError(
@@ -194,38 +176,58 @@ def _describe(
 ) -> tuple[ModelDescription, Path]:
     if (root / model_yaml.FILE_NAME).is_file():
         described = model_yaml.load(root)
-        if described.runtime in GENERATION_RUNTIMES:
+        if registry.record(described.runtime).has(Interface.ENGINE):
             return completed_generation(described, root, environment), root
         return _completed(described, root, trusted), root
-    if (root / PIPELINE).is_file() and wanted in ("", "pipeline"):
-        return _pipeline(root, PIPELINE, trusted), root
-    if wanted in ("", *GENERATION_RUNTIMES):
+    pipeline = _of_own_layout(root, environment, _wanted(wanted, Interface.PIPELINE))
+    if pipeline is not None:
+        return _with_models(pipeline, root, trusted), root
+    if wanted in ("", *registry.names(Interface.ENGINE)):
         language = language_model(root, environment, wanted)
         if language is not None:
             return language, root
     if hint.kind == "generation":
         raise no_language_model(image)
-    code = _code_file(root, environment)
-    if code and hint.kind != "triton":
-        return _user_code(code, environment), root
+    if hint.kind != "triton":
+        code = _of_own_layout(root, environment, registry.records(Interface.PAYLOAD))
+        if code is not None:
+            return code, root
     folder = triton_models.find_model_folder(root, environment)
     if folder is not None:
-        return triton_models.describe_entry(root, folder, runtime=wanted), folder
-    file = find_model_file(root, _SUFFIXES.get(wanted, ()))
-    if file:
-        return _bare_model(root, file, wanted, trusted), root
+        entry = triton_models.describe_entry(root, folder, runtime=wanted, trusted=trusted)
+        return entry, folder
+    bare = _bare_model(root, _wanted(wanted, Interface.TENSORS), trusted)
+    if bare is not None:
+        return bare, root
     unknown = layout_unknown(root, trusted=trusted)
     if hint.kind == "unknown" and unknown.code == "artifact-layout-unknown":
         raise not_mapped(image, unknown.message)
     raise unknown
 
 
-def _pipeline(root: Path, file: str, trusted: bool) -> ModelDescription:
-    """With the models that its steps name, each found as an artifact of its own would be."""
+def _wanted(wanted: str, interface: Interface) -> tuple[RuntimeRecord, ...]:
+    """Those that may be meant: one by name, or all."""
+    return tuple(one for one in registry.records(interface) if wanted in ("", one.name))
+
+
+def _of_own_layout(
+    root: Path, environment: Mapping[str, str], records: Iterable[RuntimeRecord]
+) -> ModelDescription | None:
+    for record in records:
+        found = record.layout(root, environment) if record.layout is not None else None
+        if found is not None:
+            return found
+    return None
+
+
+def _with_models(description: ModelDescription, root: Path, trusted: bool) -> ModelDescription:
+    """A pipeline with the models that its steps name, each found as an artifact of its own."""
     models = models_of(
-        root, file, lambda folder: _describe(folder, "", image_hint("", {}), {}, "", trusted)
+        root,
+        description.file,
+        lambda folder: _describe(folder, "", image_hint("", {}), {}, "", trusted),
     )
-    return ModelDescription(runtime="pipeline", task="payload", file=file, models=models)
+    return dataclasses.replace(description, models=models)
 
 
 def _step_into(root: Path) -> Path:
@@ -246,90 +248,67 @@ def _of_builds(root: Path, instruction_set: str) -> Path:
     return root if choice is None else root / choice.build.folder
 
 
-def _code_file(root: Path, environment: Mapping[str, str]) -> str:
-    """SageMaker's toolkits take another file of code/ by SAGEMAKER_PROGRAM."""
-    program = environment.get("SAGEMAKER_PROGRAM", "")
-    if not program:
-        return CODE if (root / CODE).is_file() else ""
-    file = f"code/{program}"
-    inside(root, file, key="SAGEMAKER_PROGRAM")
-    return file
-
-
-def _user_code(file: str, environment: Mapping[str, str]) -> ModelDescription:
-    workers = environment.get("SAGEMAKER_MODEL_SERVER_WORKERS", "")
-    if workers and not _is_worker_count(workers):
-        raise CallerError(
-            "environment-invalid",
-            f"SAGEMAKER_MODEL_SERVER_WORKERS is {workers[:20]!r}",
-            hint=f"It must be a number from 1 to {_WORKERS_MAX}.",
-        )
+def _bare_model(
+    root: Path, records: tuple[RuntimeRecord, ...], trusted: bool
+) -> ModelDescription | None:
+    """A lone model file that one of `records` loads; the first that does has it."""
+    suffixes = dict.fromkeys(suffix for one in records for suffix in one.suffixes)
+    file = find_model_file(root, suffixes, lambda path: any(one.reads(path) for one in records))
+    if not file:
+        return None
+    record = next(one for one in records if one.reads(root / file))
+    facts = record.checked(root, file, trusted=trusted)
+    if facts.has_strings and not record.takes_strings:
+        record = next(iter(_with_strings(root / file)), record)
+    if record.beside_tokenizers and (text := text_model(root, record.name, file)) is not None:
+        return text
     return ModelDescription(
-        runtime="python", task="payload", file=file, lanes=int(workers) if workers else 1
+        runtime=record.name,
+        task=record.task,
+        file=file,
+        batching=Batching(rows_max=facts.rows_max),
     )
 
 
-def _is_worker_count(text: str) -> bool:
-    digits = text.isascii() and text.isdigit() and len(text) <= len(str(_WORKERS_MAX))
-    return digits and 1 <= int(text) <= _WORKERS_MAX
-
-
-def _bare_model(root: Path, file: str, wanted: str, trusted: bool) -> ModelDescription:
-    if file.endswith(".pt2"):
-        check_pt2(root, file, trusted=trusted)
-        # A free first dimension may be a batch or the length of a sequence: nothing is joined.
-        return ModelDescription(runtime="torch", file=file, batching=Batching(rows_max=0))
-    header = check_whole(root, file)
-    runtime = wanted or "openvino"
-    if header is not None and header.has_strings():
-        # OpenVINO is not given string tensors; ONNX Runtime has them.
-        runtime = "onnxruntime"
-    text = text_model(root, runtime, file)
-    if text is not None:
-        return text
-    # Rows are joined only where the file itself says which dimension they are.
-    rows_max = _ONNX_ROWS_MAX if header is not None and header.is_batched() else 0
-    return ModelDescription(runtime=runtime, file=file, batching=Batching(rows_max=rows_max))
+def _with_strings(path: Path) -> list[RuntimeRecord]:
+    """Those that load a file with string tensors."""
+    records = registry.records(Interface.TENSORS)
+    return [one for one in records if one.takes_strings and one.reads(path)]
 
 
 def _completed(description: ModelDescription, root: Path, trusted: bool) -> ModelDescription:
     """Finds what model.yaml left out, and checks that what it names is there and whole."""
+    record = registry.record(description.runtime)
     if description.tokenizer is not None:
         inside(root, description.tokenizer.file, key="model.yaml: tokenizer.file")
-    if description.runtime == "process":
+    if description.command:
         return description
-    if description.runtime == "pipeline":
-        file = description.file or PIPELINE
+    if record.has(Interface.PIPELINE):
+        file = description.file or record.default_file
         inside(root, file, key="model.yaml: file")
-        models = _pipeline(root, file, trusted).models
-        return dataclasses.replace(description, file=file, models=models)
+        return _with_models(dataclasses.replace(description, file=file), root, trusted)
     if description.generation is not None:
         for key in ("encoder_file", "decoder_file"):
             named = getattr(description.generation, key)
             inside(root, named, key=f"model.yaml: generation.{key}")
-            if description.runtime == "torch":
-                check_pt2(root, named, trusted=trusted)
-            else:
-                check_whole(root, named)
+            record.checked(root, named, trusted=trusted)
         return dataclasses.replace(description, file=description.generation.decoder_file)
-    suffixes = (".py",) if description.runtime == "python" else _SUFFIXES[description.runtime]
-    file = description.file
-    if not file:
-        file = CODE if description.runtime == "python" else find_model_file(root, suffixes)
-    if not file.endswith(suffixes):
+    file = description.file or record.default_file
+    file = file or find_model_file(root, record.suffixes, record.recognises)
+    if not file.endswith(record.suffixes):
+        endings = " or ".join(record.suffixes)
         raise CallerError(
             "model-yaml-invalid",
             f"model.yaml: file is {file!r}" if file else "model.yaml: file is missing",
-            hint=f"It must name a file in the artifact that ends in {' or '.join(suffixes)}.",
+            hint=f"It must name a file in the artifact that ends in {endings}.",
         )
     inside(root, file, key="model.yaml: file")
-    if description.runtime == "torch":
-        check_pt2(root, file, trusted=trusted)
-    header = check_whole(root, file)
-    if header is not None and header.has_strings() and description.runtime == "openvino":
+    facts = record.checked(root, file, trusted=trusted)
+    if facts.has_strings and not record.takes_strings:
+        others = " or ".join(one.name for one in _with_strings(root / file))
         raise CallerError(
             "model-yaml-invalid",
-            f"model.yaml: runtime is 'openvino', and {file} has string tensors",
-            hint="Use runtime: onnxruntime.",
+            f"model.yaml: runtime is {record.name!r}, and {file} has string tensors",
+            hint=f"Use runtime: {others}.",
         )
     return dataclasses.replace(description, file=file)

@@ -1,9 +1,9 @@
-"""Language models as artifacts: a folder with a graph for OpenVINO GenAI, or weights for vLLM.
+"""Language models as artifacts: a folder with a compiled graph, or with weights.
 
 A folder is a language model where config.json names an architecture that ends in ForCausalLM. With
-openvino_model.xml it is served by `openvino_genai`; safetensors weights go to `vllm` where that is
-asked for, and are compiled to the former everywhere else. A `paced` engine, which stands in for a
-model, has a model.yaml and nothing else. Files are looked at, nothing is loaded.
+the graph of a compiled model it is served by the engine that loads it; weights go to an engine that
+reads them where that is asked for, and are compiled everywhere else. An engine that needs no model
+has a model.yaml and nothing else. Files are looked at, nothing is loaded.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from penstock.artifacts.description.generation_options import PROPERTIES, option
 from penstock.artifacts.detection.huggingface import read_json
 from penstock.artifacts.files.model_files import check_whole, inside
 from penstock.errors import CallerError
+from penstock.runtimes import registry
+from penstock.runtimes.record import EngineRules
 
-GRAPH = "openvino_model.xml"
-RUNTIMES = ("openvino_genai", "vllm", "paced")
-#: Found by their files; a paced engine has none, and is asked for by a model.yaml alone.
-_OF_MODELS = ("openvino_genai", "vllm")
 TASK = "text-generation"
 _NEEDED = ("config.json", "tokenizer.json")
 
@@ -38,7 +36,7 @@ def is_language_model(root: Path) -> bool:
 
 def served_as_weights(root: Path, runtime: str, environment: Mapping[str, str]) -> bool:
     """Whether `root`'s weights are for an engine that reads them itself: not to be compiled."""
-    return (runtime or runtime_of(root / PROPERTIES, environment)) == "vllm"
+    return bool(_rules(runtime or runtime_of(root / PROPERTIES, environment)).weights)
 
 
 def language_model(
@@ -50,23 +48,32 @@ def language_model(
     """
     if not is_language_model(root):
         return None
-    has_graph = (root / GRAPH).is_file()
-    has_weights = next(root.glob("*.safetensors"), None) is not None
-    runtime = wanted or runtime_of(root / PROPERTIES, environment)
-    if not runtime:
-        runtime = "openvino_genai" if has_graph else ""
-    if runtime not in _OF_MODELS or not (has_graph if runtime == "openvino_genai" else has_weights):
+    runtime = wanted or runtime_of(root / PROPERTIES, environment) or _by_graph(root)
+    if not _rules(runtime).has_model(root):
         return None
     description = ModelDescription(runtime=runtime, task=TASK, engine=EngineOptions())
     return completed(description, root, environment)
+
+
+def _by_graph(root: Path) -> str:
+    """The engine whose compiled model it is, which is found without being asked for."""
+    loaded = (one for one in registry.records() if one.engine.graph and one.engine.has_model(root))
+    return next((one.name for one in loaded), "")
+
+
+def _rules(runtime: str) -> EngineRules:
+    """Those of no engine, where the name is none's."""
+    record = registry.find(runtime)
+    return EngineRules() if record is None else record.engine
 
 
 def completed(
     description: ModelDescription, root: Path, environment: Mapping[str, str]
 ) -> ModelDescription:
     """Checks the files, and adds what serving.properties and the environment say."""
-    if description.runtime == "paced":
-        return _paced(description, root, environment)
+    rules = _rules(description.runtime)
+    if not rules.needs_model:
+        return _without_model(description, root, environment)
     for name in _NEEDED:
         inside(root, name, key=f"runtime {description.runtime}")
     given = description.engine or EngineOptions()
@@ -74,26 +81,27 @@ def completed(
     if engine.chat_template:
         inside(root, engine.chat_template, key="chat_template")
     file = ""
-    if description.runtime == "openvino_genai":
-        file = description.file or GRAPH
-        if file != GRAPH:
+    if rules.graph:
+        file = description.file or rules.graph
+        if file != rules.graph:
             raise CallerError(
                 "model-yaml-invalid",
                 f"model.yaml: file is {file!r}",
-                hint=f"The engine looks for {GRAPH}: leave `file` out.",
+                hint=f"The engine looks for {rules.graph}: leave `file` out.",
             )
-        inside(root, file, key="runtime openvino_genai")
+        inside(root, file, key=f"runtime {description.runtime}")
         check_whole(root, file)
-    elif next(root.glob("*.safetensors"), None) is None:
+    elif not rules.has_model(root):
         raise CallerError(
             "artifact-incomplete",
-            "runtime vllm reads safetensors weights, and the artifact has none",
+            f"runtime {description.runtime} reads {rules.weights.removeprefix('*.')} weights, and "
+            "the artifact has none",
             hint="Pack the whole Hugging Face directory.",
         )
     return dataclasses.replace(description, file=file, engine=engine)
 
 
-def _paced(
+def _without_model(
     description: ModelDescription, root: Path, environment: Mapping[str, str]
 ) -> ModelDescription:
     """It needs no file; settings of the model that it stands in for count where it has them."""
@@ -101,7 +109,7 @@ def _paced(
         raise CallerError(
             "model-yaml-invalid",
             f"model.yaml: file is {description.file!r}",
-            hint="A paced engine has no model: leave `file` out.",
+            hint=f"A {description.runtime} engine has no model: leave `file` out.",
         )
     given = description.engine or EngineOptions()
     found = options_of(given, root / PROPERTIES, environment, runtime=description.runtime)

@@ -11,11 +11,8 @@ import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.artifacts.description.description import RUNTIMES
 from penstock.errors import CallerError
-
-#: `local://` names of our runtimes; "triton" is a layout whose configuration names the runtime.
-LOCAL_NAMES = (*RUNTIMES, "triton")
+from penstock.runtimes import registry
 
 #: (word in the image's URI, hint), first match wins: longer names stand before those they contain.
 _TABLE: tuple[tuple[str, str], ...] = (
@@ -39,6 +36,11 @@ class ImageHint:
     kind: str  #: "" (says nothing) | local | triton | python | process | generation | unknown
     runtime: str = ""  #: `local`: the runtime that must be used
     command: tuple[str, ...] = ()  #: `process`: argv
+
+
+def local_names() -> tuple[str, ...]:
+    """What may stand behind local://. "triton" is a layout whose configuration names a runtime."""
+    return (*registry.names(), "triton")
 
 
 def image_hint(image: str, image_commands: Mapping[str, tuple[str, ...]]) -> ImageHint:
@@ -99,11 +101,11 @@ def no_language_model(image: str) -> CallerError:
 
 def _local(image: str) -> ImageHint:
     name = image[len("local://") :].strip("/")
-    if name not in LOCAL_NAMES:
+    if name not in local_names():
         raise CallerError(
             "runtime-unknown",
             f"the image {image!r} names no runtime of Penstock",
-            hint=f"Use local:// with one of: {', '.join(LOCAL_NAMES)}.",
+            hint=f"Use local:// with one of: {', '.join(local_names())}.",
         )
     return ImageHint(kind="triton") if name == "triton" else ImageHint(kind="local", runtime=name)
 

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from penstock.artifacts.files.paths import shown
 from penstock.errors import CallerError
+from penstock.runtimes import registry
+from penstock.runtimes.record import Interface
 
-UNDERSTOOD = (
-    "model.yaml; code/inference.py; a Triton repository (config.pbtxt); OpenVINO IR "
-    "(*.xml with *.bin); *.onnx; *.pt2 of torch.export"
-)
 _FILES_SHOWN_MAX = 12
 _FILES_SEEN_MAX = 2000
 
@@ -76,7 +74,7 @@ def layout_unknown(root: Path, *, trusted: bool) -> CallerError:
             return CallerError(
                 "artifact-layout-unknown",
                 f"the artifact is {what} ({found}), which is not served as it is",
-                hint=f"{remedy} Understood are: {UNDERSTOOD}.",
+                hint=f"{remedy} Understood are: {_understood()}.",
             )
     pickle = _first_pickle(root)
     if pickle and not trusted:
@@ -95,8 +93,16 @@ def layout_unknown(root: Path, *, trusted: bool) -> CallerError:
     return CallerError(
         "artifact-layout-unknown",
         f"the artifact has none of the layouts that are understood; it holds {found}",
-        hint=f"Understood are: {UNDERSTOOD}.",
+        hint=f"Understood are: {_understood()}.",
     )
+
+
+def _understood() -> str:
+    """Every layout, in the order in which they are looked for."""
+    code = [one.understood for one in registry.records(Interface.PAYLOAD)]
+    files = [one.understood for one in registry.records(Interface.TENSORS)]
+    layouts = ["model.yaml", *code, "a Triton repository (config.pbtxt)", *files]
+    return "; ".join(filter(None, layouts))
 
 
 def _is_hugging_face(root: Path) -> bool:

@@ -6,7 +6,8 @@ No weights are read: ONNX is walked by its lengths, and OpenVINO's IR says how l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,9 +19,29 @@ from penstock.errors import CallerError
 #: Made by exporters beside the model proper, and no models to be served.
 _COMPANIONS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 _USUAL_NAMES = ("model.xml", "openvino_model.xml", "model.onnx", "model_quantized.onnx")
+#: A graph that declares its batch dimension may be joined up to here; nothing waits for it.
+_BATCHED_ROWS_MAX = 32
 
 
-def find_model_file(root: Path, suffixes: Sequence[str]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFacts:
+    """What a model file says of itself."""
+
+    has_strings: bool = False  #: tensors of text
+    rows_max: int = 0  #: that may be joined; 0 = it does not say which dimension is the batch
+
+
+def is_graph(path: Path) -> bool:
+    """Any XML may end in .xml; OpenVINO's says so at its beginning."""
+    if path.suffix != ".xml":
+        return True
+    with open(path, "rb") as file:
+        return b"<net" in file.read(4096)
+
+
+def find_model_file(
+    root: Path, suffixes: Iterable[str], is_model: Callable[[Path], bool] = is_graph
+) -> str:
     """The model file at the top of `root`: of the first suffix that has any; "" if none has.
 
     Raises `CallerError` (`artifact-ambiguous`) if several could be meant.
@@ -29,10 +50,8 @@ def find_model_file(root: Path, suffixes: Sequence[str]) -> str:
         names = sorted(
             path.name
             for path in root.glob(f"*{suffix}")
-            if path.is_file() and path.name not in _COMPANIONS
+            if path.is_file() and path.name not in _COMPANIONS and is_model(path)
         )
-        if suffix == ".xml":
-            names = [name for name in names if _is_ir(root / name)]
         if len(names) > 1:
             usual = [name for name in _USUAL_NAMES if name in names]
             if not usual:
@@ -80,9 +99,14 @@ def check_whole(root: Path, name: str) -> OnnxHeader | None:
     return None
 
 
-def _is_ir(path: Path) -> bool:
-    with open(path, "rb") as file:
-        return b"<net" in file.read(4096)
+def graph_facts(root: Path, name: str, trusted: bool) -> FileFacts:
+    """Of an ONNX or IR file, which runs no code, trusted or not. Raises as `check_whole`."""
+    header = check_whole(root, name)
+    if header is None:
+        return FileFacts()
+    # Rows are joined only where the file itself says which dimension they are.
+    rows_max = _BATCHED_ROWS_MAX if header.is_batched() else 0
+    return FileFacts(has_strings=header.has_strings(), rows_max=rows_max)
 
 
 def _check_ir(root: Path, name: str) -> None:

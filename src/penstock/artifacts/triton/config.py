@@ -16,14 +16,9 @@ from penstock.artifacts.triton.ensemble import read_steps
 from penstock.artifacts.triton.pbtxt import Fields
 from penstock.artifacts.triton.warm_up import warm_ups
 from penstock.errors import CallerError
+from penstock.runtimes import registry
+from penstock.runtimes.record import RuntimeRecord
 
-#: backend or platform -> (runtime, the file that Triton takes when none is named)
-BACKENDS = {
-    "onnxruntime": ("onnxruntime", "model.onnx"),
-    "onnxruntime_onnx": ("onnxruntime", "model.onnx"),
-    "openvino": ("openvino", "model.xml"),
-    "python": ("python", "model.py"),
-}
 ENSEMBLE = "ensemble"
 
 _DTYPES = {
@@ -50,7 +45,7 @@ class TritonConfig:
     """What a config.pbtxt says, in our terms."""
 
     name: str = ""  #: empty: the folder's name
-    backend: str = ""  #: a key of BACKENDS, or ENSEMBLE; empty: told by the model file
+    backend: str = ""  #: a word of `backends`, or ENSEMBLE; empty: told by the model file
     file: str = ""  #: default_model_filename; empty: the backend's
     versions: VersionPolicy = field(default_factory=VersionPolicy)
     inputs: tuple[TensorSpec, ...] = ()
@@ -61,6 +56,12 @@ class TritonConfig:
     parameters: dict[str, str] = field(default_factory=dict)
     warmup: tuple[WarmUp, ...] = ()
     steps: tuple[EnsembleStep, ...] = ()  #: of an ensemble
+
+
+def backends() -> dict[str, tuple[RuntimeRecord, str]]:
+    """Backend or platform -> its runtime, and the file that Triton takes when none is named."""
+    known = {word: (one, file) for one in registry.records() for word, file in one.triton.items()}
+    return dict(sorted(known.items()))
 
 
 def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
@@ -110,11 +111,13 @@ def _backend(top: Fields) -> str:
         backend = backend or ENSEMBLE
         if backend != ENSEMBLE:
             raise top.invalid("platform", backend, f'"{ENSEMBLE}" beside ensemble_scheduling')
-    if backend and backend not in (*BACKENDS, ENSEMBLE):
+    known = backends()
+    if backend and backend not in (*known, ENSEMBLE):
+        *others, last = [word for word, (one, _) in known.items() if word == next(iter(one.triton))]
         raise top.unsupported(
             "backend",
             f"there is no backend {backend!r}",
-            hint="Penstock serves the backends onnxruntime, openvino and python; export the model "
+            hint=f"Penstock serves the backends {', '.join(others)} and {last}; export the model "
             "to ONNX, for example with torch.onnx.export.",
         )
     return backend

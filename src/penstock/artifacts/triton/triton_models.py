@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from penstock.artifacts.description.description import ModelDescription, ModelInside
-from penstock.artifacts.files.model_files import check_whole, inside
+from penstock.artifacts.files.model_files import inside
 from penstock.artifacts.files.paths import shown
-from penstock.artifacts.triton.config import BACKENDS, ENSEMBLE, TritonConfig, parse_config
+from penstock.artifacts.triton.config import ENSEMBLE, TritonConfig, backends, parse_config
 from penstock.artifacts.triton.ensemble import ModelTensors, check_steps
 from penstock.errors import CallerError
+from penstock.runtimes import registry
+from penstock.runtimes.record import Interface
 
 CONFIG = "config.pbtxt"
 DEFAULT_MODEL = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
@@ -87,33 +89,33 @@ def read_config(folder: Path) -> TritonConfig:
     return parse_config(_read_text(folder / CONFIG), where=f"{shown(folder.name)}/{CONFIG}")
 
 
-def describe(folder: Path, *, runtime: str = "") -> ModelDescription:
+def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
     """The description of one model, alone; its paths are relative to `folder`.
 
-    `runtime` may choose openvino for an ONNX file. Raises `CallerError` for a wrong or unsupported
-    configuration and for missing or broken files.
+    `runtime` may choose another one that reads the same file. Raises `CallerError` for a wrong or
+    unsupported configuration and for missing or broken files.
     """
     config = parse_config(_read_text(folder / CONFIG))
     if config.backend == ENSEMBLE:
         return _ensemble(folder, config)
     version = _version(folder, config)
     backend, file = _backend_and_file(folder, version, config)
-    chosen = BACKENDS[backend][0]
-    if runtime == "openvino" and chosen == "onnxruntime":
-        chosen = "openvino"
+    chosen = backends()[backend][0]
+    other = registry.find(runtime)
+    if other is not None and other.has(Interface.TENSORS) and file.endswith(other.suffixes):
+        chosen = other
     inside(folder, file, key=f"{CONFIG}, version {version}")
-    check_whole(folder, file)
+    chosen.checked(folder, file, trusted=trusted)
     tensors = (*config.inputs, *config.outputs)
-    if chosen == "openvino" and any(tensor.dtype == "BYTES" for tensor in tensors):
+    if not chosen.takes_strings and any(tensor.dtype == "BYTES" for tensor in tensors):
         raise CallerError(
             "triton-config-unsupported",
-            f"{CONFIG}: TYPE_STRING tensors are not served by openvino",
+            f"{CONFIG}: TYPE_STRING tensors are not served by {chosen.name}",
             hint="Use the backend onnxruntime with an ONNX file.",
         )
-    is_python = chosen == "python"
     return ModelDescription(
-        runtime=chosen,
-        task="payload" if is_python else "tensor",
+        runtime=chosen.name,
+        task=chosen.task,
         name=config.name or folder.name,
         file=file,
         version=version,
@@ -122,7 +124,7 @@ def describe(folder: Path, *, runtime: str = "") -> ModelDescription:
         labels=_labels(folder, config.label_file),
         batching=config.batching,
         lanes=config.lanes,
-        triton_python=is_python,
+        triton_python="triton_python" in chosen.options,
         parameters=config.parameters,
         warmup=config.warmup,
     )
@@ -132,7 +134,7 @@ def _ensemble(folder: Path, config: TritonConfig) -> ModelDescription:
     """It has no file; its version folder is empty, and may have got lost in an archive."""
     versions = [int(path.name) for path in folder.iterdir() if _VERSION.match(path.name)]
     return ModelDescription(
-        runtime="pipeline",
+        runtime=registry.names(Interface.PIPELINE)[0],
         task="tensor",
         name=config.name or folder.name,
         version=str(max(versions, default=1)),
@@ -163,18 +165,18 @@ def _version(folder: Path, config: TritonConfig) -> str:
 
 
 def _backend_and_file(folder: Path, version: str, config: TritonConfig) -> tuple[str, str]:
+    known = backends()
     if config.backend:
-        name = config.file or BACKENDS[config.backend][1]
+        name = config.file or known[config.backend][1]
         return config.backend, _in_own_folder(folder, f"{version}/{name}")
-    known = {"onnxruntime": ".onnx", "openvino": ".xml", "python": ".py"}
-    for backend, suffix in known.items():
-        name = config.file or BACKENDS[backend][1]
-        if name.endswith(suffix) and (folder / version / name).exists():
+    for backend, (record, usual) in known.items():
+        name = config.file or usual
+        if name.endswith(record.suffixes) and (folder / version / name).exists():
             return backend, _in_own_folder(folder, f"{version}/{name}")
+    *others, last = dict.fromkeys(usual for _, usual in known.values())
     raise CallerError(
         "artifact-incomplete",
-        f"{CONFIG} names no backend, and version {version} holds no model.onnx, model.xml or "
-        "model.py",
+        f"{CONFIG} names no backend, and version {version} holds no {', '.join(others)} or {last}",
         hint="Name the backend and, if the file is called otherwise, default_model_filename.",
     )
 
@@ -211,18 +213,18 @@ def _read_text(path: Path) -> str:
 _CALLS = b"InferenceRequest"
 
 
-def describe_entry(root: Path, folder: Path, *, runtime: str = "") -> ModelDescription:
+def describe_entry(root: Path, folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
     """The model in `folder`, with those of the repository `root` that it calls or may call.
 
     Where `folder` is `root`, the artifact is one model without a repository around it. Raises
     `CallerError` as `describe` does, and `triton-ensemble-invalid`.
     """
     folders = {} if folder == root else _folders(root)
-    entry = describe(folder, runtime=runtime)
+    entry = describe(folder, runtime=runtime, trusted=trusted)
     if not entry.ensemble and not (folders and _calls(folder, entry)):
         return entry
     entry = _named(entry, folder)
-    known = _reached(entry, folder, folders, runtime)
+    known = _reached(entry, folder, folders, lambda other: _described(other, runtime, trusted))
     tensors = {name: tensors_of(model) for name, model in known.items()}
     for name, model in known.items():
         if model.ensemble:
@@ -266,7 +268,10 @@ def _calls(folder: Path, model: ModelDescription) -> bool:
 
 
 def _reached(
-    entry: ModelDescription, folder: Path, folders: Mapping[str, Path], runtime: str
+    entry: ModelDescription,
+    folder: Path,
+    folders: Mapping[str, Path],
+    described: Callable[[Path], ModelDescription],
 ) -> dict[str, ModelDescription]:
     """Every model that a request to `entry` may come to, itself included."""
     known = {folder.name: entry}
@@ -277,15 +282,15 @@ def _reached(
         wanted = set(folders) if model.calls_models else {step.model for step in model.ensemble}
         for other in sorted(wanted - set(known)):
             if other in folders:  # if it is not there, the check of the ensemble tells where
-                known[other] = _described(folders[other], runtime)
+                known[other] = described(folders[other])
                 waiting.append(other)
     _refuse_circles(known)
     return known
 
 
-def _described(folder: Path, runtime: str) -> ModelDescription:
+def _described(folder: Path, runtime: str, trusted: bool) -> ModelDescription:
     try:
-        return _named(describe(folder, runtime=runtime), folder)
+        return _named(describe(folder, runtime=runtime, trusted=trusted), folder)
     except CallerError as error:
         raise CallerError(
             error.code, f"model {shown(folder.name)}: {error.message}", hint=error.hint

@@ -40,7 +40,8 @@ from penstock.compile.source.tokenizer_files import write_tokenizer
 from penstock.compile.source.transformers_model import load_model, weights_of
 from penstock.compile.targets import CompileTarget, cpu_has_bf16
 from penstock.errors import CallerError
-from penstock.runtimes.openvino import arithmetic
+from penstock.runtimes.openvino.runtime import arithmetic
+from penstock.runtimes.openvino_genai.record import RECORD as OPENVINO_GENAI
 
 _TOKENS_NEW = 24
 
@@ -219,7 +220,7 @@ def compile_causal_lm(
     )  # fmt: skip
     return Compiled(
         description=ModelDescription(
-            runtime="openvino_genai",
+            runtime=OPENVINO_GENAI.name,
             task=TASK,
             file=_GRAPH,
             engine=EngineOptions(),

@@ -25,6 +25,7 @@ from penstock.compile.source.source import Source
 from penstock.compile.source.tokenizer_files import open_tokenizer, write_tokenizer
 from penstock.compile.targets import CompileTarget
 from penstock.errors import CallerError
+from penstock.runtimes.openvino.record import RECORD as OPENVINO
 
 _ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid", "")
 
@@ -196,7 +197,7 @@ def compile_encoder(
         pairs=plan.pairs,
     )
     description = ModelDescription(
-        runtime="openvino",
+        runtime=OPENVINO.name,
         task=plan.task,
         inputs=graph.inputs,
         outputs=graph.outputs,

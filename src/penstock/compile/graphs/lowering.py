@@ -25,7 +25,9 @@ from penstock.compile.libraries import need
 from penstock.compile.targets import CompileTarget, cpu_has_bf16
 from penstock.core.models.instruction_sets import Int8Recipe, int8_recipe
 from penstock.errors import CallerError
+from penstock.runtimes.openvino.record import RECORD as OPENVINO
 from penstock.runtimes.processor import instruction_set_here
+from penstock.runtimes.pytorch.record import RECORD as PYTORCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ def lower_exported(
     with _quiet():
         torch.export.save(program, str(staging / "model.pt2"))
     return Lowered(
-        runtime="torch",
+        runtime=PYTORCH.name,
         file="model.pt2",
         precision=target.precision,
         choices={"torch_device": device},
@@ -100,7 +102,7 @@ def _lower_openvino(
     if precision == "bf16" and not cpu_has_bf16():
         notes.append("this CPU has no BF16 instructions: the artifact computes in FP32 here")
     return Lowered(
-        runtime="openvino",
+        runtime=OPENVINO.name,
         file="model.xml",
         precision=precision,
         notes=tuple(notes),

@@ -27,6 +27,7 @@ from penstock.compile.proof.parity import compare
 from penstock.compile.proof.samples import Samples, write_samples
 from penstock.compile.targets import CompileTarget
 from penstock.errors import CallerError, ModelError, PenstockError
+from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
 
@@ -183,7 +184,7 @@ def prove(
         ours = [artifact.run(batch) for batch in samples.parity]
         parity = compare(reference, ours, described, target.tolerance)
         kept = 0
-        if lowered.runtime == "openvino" and not parity.failures():
+        if registry.record(lowered.runtime).compiled_for_cpus and not parity.failures():
             kept = _kept(graph, artifact, samples.kept, staging, described, target)
         timings: tuple[Timing, ...] = ()
         if options.measure_s > 0 and not parity.failures():

@@ -29,6 +29,7 @@ from penstock.compile.source.source import read_json
 from penstock.compile.source.tokenizer_files import write_tokenizer
 from penstock.compile.source.transformers_model import load_model, weights_of
 from penstock.errors import CallerError, ModelError
+from penstock.runtimes.seq2seq.record import RECORD as SEQ2SEQ
 
 PRECISIONS = ("f32", "bf16", "int8")
 #: model_type of config.json -> the module that builds its graphs
@@ -174,7 +175,7 @@ def describe(
     if int(parameters.get("num_beams", "1")) > wanted.beams_max:
         parameters["num_beams"] = str(wanted.beams_max)
     return ModelDescription(
-        runtime="seq2seq",
+        runtime=SEQ2SEQ.name,
         task="text2text-generation",
         name=wanted.name,
         file="decoder.xml",

@@ -24,6 +24,7 @@ from penstock.compile.seq2seq.seq2seq import Seq2SeqSpec, write_artifact
 from penstock.compile.seq2seq.seq2seq_parity import Seq2SeqParity
 from penstock.compile.source.source import read_json
 from penstock.errors import CallerError
+from penstock.runtimes.pytorch.record import RECORD as PYTORCH
 
 ENCODER_FILE, DECODER_FILE = "encoder.pt2", "decoder.pt2"
 FAMILIES = ("t5", "mt5")
@@ -61,7 +62,7 @@ def as_programs(description: ModelDescription, *, precision: str, device: str) -
     assert generation is not None
     return dataclasses.replace(
         description,
-        runtime="torch",
+        runtime=PYTORCH.name,
         file=DECODER_FILE,
         generation=dataclasses.replace(
             generation, encoder_file=ENCODER_FILE, decoder_file=DECODER_FILE

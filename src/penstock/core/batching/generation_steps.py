@@ -7,7 +7,7 @@ and their first token comes with its end (prefill first, as in Yu et al., 2022, 
 prefix that the copy has computed before is not computed again while it is in its cache, which
 forgets the least recently used. `EngineModel` knows no clock: who owns one asks how long a step
 takes and says when it is over. In the twin that is an event, in the live paced engine
-(`runtimes/generation/paced.py`) a sleep.
+(`runtimes/paced/engine.py`) a sleep.
 """
 
 from __future__ import annotations

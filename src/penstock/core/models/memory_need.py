@@ -1,9 +1,9 @@
 """How much memory a model needs: estimated before it has ever run here, measured afterwards.
 
 An estimate is what an instance takes at the height of loading and running the model: the process
-with its libraries, and a multiple of the files that hold the weights. The multiples were measured
-on a model of 16 layers of 2,560 x 2,560 weights (400 MiB in FP32) on x86, in bytes that processes
-have for themselves, per byte of file:
+with its libraries, and a multiple of the files that hold the weights. Each runtime's record has its
+rule (`runtimes/*/record.py`). The multiples were measured on a model of 16 layers of 2,560 x 2,560
+weights (400 MiB in FP32) on x86, in bytes that processes have for themselves, per byte of file:
 
     OpenVINO, ONNX file     2.06 while it is compiled, 2.05 after the first run
     OpenVINO, its own IR    0.6 after loading, 1.05 to 1.1 after the first run, which packs weights
@@ -48,42 +48,28 @@ _HEADROOM_SHARE = 8
 _HEADROOM_BYTES_MIN = 64 * _MIB
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRule:
     """What a runtime takes: `fixed + processes * (each + factor * files) + cache`."""
 
-    fixed_bytes: int
-    factor: float
+    fixed_bytes: int = 0  #: of its libraries
+    factor: float = 0.0  #: bytes for each byte of the files
     each_bytes: int = 0  #: of each worker process
-    least: float = 0.0  #: of the files, in any case; 0 where a model need not read all of them
+    #: Of the files, in any case; 0 where a model need not read all of them. Half is usual: weights
+    #: in FP32 may be computed with in 16 bits.
+    least: float = 0.0
 
 
-#: Half of the files is held in any case: FP32 weights may be computed with in 16 bits.
-_RULES = {
-    "openvino": _Rule(96 * _MIB, 2.1, least=0.5),
-    "openvino-ir": _Rule(96 * _MIB, 1.1, least=0.5),
-    "seq2seq": _Rule(112 * _MIB, 1.1, least=0.5),
-    "openvino_genai": _Rule(64 * _MIB, 1.1, least=0.5),
-    "onnxruntime": _Rule(64 * _MIB, 1.9, least=0.5),
-    "torch": _Rule(512 * _MIB, 2.0, least=0.5),
-    "vllm": _Rule(2048 * _MIB, 1.1, least=0.5),
-    "paced": _Rule(32 * _MIB, 0.0),  # 19 MiB were measured, and it has no weights
-    "python": _Rule(0, 2.0, each_bytes=96 * _MIB),
-    "pipeline": _Rule(0, 0.0, each_bytes=96 * _MIB),
-    "ensemble": _Rule(0, 0.0),  # it hands tensors on; its models count for themselves
-    "process": _Rule(512 * _MIB, 2.0),
-}
 #: On accelerators the weights pass through the host's memory and do not stay.
-_ACCELERATED = _Rule(3072 * _MIB, 0.0)
-#: A runtime that is not in the table.
-_UNKNOWN = _Rule(512 * _MIB, 2.0)
+_ACCELERATED = MemoryRule(fixed_bytes=3072 * _MIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """What is known of a model before it is loaded."""
 
-    runtime: str  #: as in the model's description; "openvino-ir" for OpenVINO's own, "ensemble"
+    library: str  #: whose models in one process share what is fixed, such as the runtime's name
+    rule: MemoryRule
     file_bytes: int  #: of the files that hold its weights
     processes: int = 1  #: that hold the model, each for itself
     cache_bytes: int = 0  #: taken at the start, such as vLLM's keys and values
@@ -120,15 +106,13 @@ def estimated(facts: ModelFacts) -> MemoryNeed:
     return MemoryNeed(memory_bytes=memory_bytes, least_bytes=least_bytes)
 
 
-def _rule(facts: ModelFacts) -> _Rule:
-    return _ACCELERATED if facts.accelerated else _RULES.get(facts.runtime, _UNKNOWN)
+def _rule(facts: ModelFacts) -> MemoryRule:
+    return _ACCELERATED if facts.accelerated else facts.rule
 
 
 def _libraries(facts: ModelFacts) -> dict[str, int]:
-    """Of all its models. OpenVINO is one library, whichever of its formats a model has."""
-    return {
-        each.runtime.partition("-")[0]: _rule(each).fixed_bytes for each in (facts, *facts.inside)
-    }
+    """Of all its models."""
+    return {each.library: _rule(each).fixed_bytes for each in (facts, *facts.inside)}
 
 
 def need_of(facts: ModelFacts, seen: MemorySeen | None) -> MemoryNeed:

@@ -13,15 +13,8 @@ from penstock.core.batching.batcher import BatchSpec
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel
 from penstock.instance.loading.runs_measured import RunsMeasured
+from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext
-
-#: where Triton's word is not the runtime's name
-_PLATFORMS = {
-    "onnxruntime": "onnxruntime_onnx",
-    "process": "custom",
-    "seq2seq": "openvino_seq2seq",
-    "torch": "pytorch_pt2",
-}
 
 
 def batch_spec(
@@ -117,6 +110,7 @@ def described(
 ) -> dict[str, Any]:
     """The model's routing facts and its tensors, JSON-ready."""
     description = context.description
+    record = registry.record(description.runtime)
 
     def tensor(spec: TensorSpec) -> dict[str, Any]:
         shape = list(spec.shape)
@@ -125,9 +119,9 @@ def described(
         return {"name": spec.name, "datatype": spec.dtype, "shape": shape}
 
     return {
-        "runtime": description.runtime,
+        "runtime": record.name,
         "task": description.task,
-        "platform": _PLATFORMS.get(description.runtime, description.runtime),
+        "platform": record.platform or record.name,
         "name": description.name,
         "versions": [description.version],
         "inputs": [tensor(each) for each in model.inputs],

@@ -8,7 +8,7 @@ last.
 
 A lane for each core with a thread of its own wastes no time in waiting for other threads; online,
 where one answer is wanted soon, the description's lanes hold. Nor do graphs of one shape come into
-being while a copy runs (`runtimes.openvino_shapes`): they depend on what came when, and a span that
+being while a copy runs (`runtimes.openvino.shapes`): they depend on what came when, and a span that
 is done again must give the same bytes.
 
 What a variant's environment says about serving its copies, rather than to the model's code.
@@ -41,6 +41,7 @@ from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.start import start
 from penstock.instance.settings import InstanceSettings
+from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated
 from penstock.runtimes.processor import instruction_set_here
@@ -91,7 +92,6 @@ def served_with(batching: Batching, environment: Mapping[str, str]) -> Batching:
 
 #: Endpoints' names have no slash.
 _JOBS: Final = "transform-job/"
-_RUNTIMES: Final = ("openvino", "onnxruntime")
 
 
 def of_job(endpoint: str) -> bool:
@@ -101,7 +101,8 @@ def of_job(endpoint: str) -> bool:
 
 def for_throughput(description: ModelDescription, cores: float) -> ModelDescription:
     """`cores`: of the instance; it may run on fewer than it was given."""
-    if description.runtime not in _RUNTIMES or description.task == "text2text-generation":
+    record = registry.record(description.runtime)
+    if not record.lane_per_core or description.task == "text2text-generation":
         return description
     lanes = max(1, min(int(cores), len(os.sched_getaffinity(0))))
     return dataclasses.replace(description, lanes=lanes, threads_per_lane=1, pinned=False)

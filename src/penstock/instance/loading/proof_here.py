@@ -27,11 +27,11 @@ from penstock.compile.proof.samples import FILE, compare_samples, read_samples
 from penstock.compile.report import REPORT, read_report
 from penstock.core.models.instruction_sets import NOT_PROVED, Proof, needs_check, proof
 from penstock.errors import ModelError
+from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext, TensorRuntime
 from penstock.runtimes.processor import instruction_set_here
 
 _LOG = logging.getLogger(__name__)
-_RUNTIMES = ("openvino", "seq2seq", "openvino_genai")
 
 Run = Callable[[Arrays], Arrays]
 
@@ -40,7 +40,7 @@ def proof_here(context: LoadContext, runtime: TensorRuntime | None = None) -> Pr
     """None for what `penstock compile` did not make for CPUs. Without a runtime nothing is asked:
     models that write text bring no samples. Blocks for some milliseconds, the first time: call it
     on a thread, before the lane has work."""
-    if context.description.runtime not in _RUNTIMES:
+    if not registry.record(context.description.runtime).compiled_for_cpus:
         return None
     report = read_report(context.model_dir)
     if not isinstance(report, dict) or "parity" not in report:
@@ -112,7 +112,8 @@ def _marker(context: LoadContext, here: str) -> Path | None:
     """Artifacts are immutable in their cache: path, size and time stand for the content."""
     if context.cache_dir is None:
         return None
-    facts = [here, importlib.metadata.version("openvino")]
+    record = registry.record(context.description.runtime)
+    facts = [here, importlib.metadata.version(record.library)]
     for name in (context.description.file, REPORT, FILE):
         path = context.model_dir / name
         with suppress(OSError):

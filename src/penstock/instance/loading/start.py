@@ -37,18 +37,18 @@ from penstock.instance.loading.described import (
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.proof_here import proof_here
 from penstock.instance.loading.runs_measured import runs_measured
+from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.generation.runtime import GenerationRuntime
 from penstock.runtimes.loader import (
-    TENSOR_RUNTIMES,
     load_payload_runtime,
+    load_pipeline,
     load_seq2seq_model,
     load_tensor_runtime_in_thread,
 )
 from penstock.runtimes.pipeline.runtime import PipelineRuntime
+from penstock.runtimes.record import Interface
 from penstock.runtimes.tensor_inputs import threads_of
-
-_GENERATION_RUNTIMES = ("openvino_genai", "vllm", "paced")
 
 
 async def start(context: LoadContext, listener: LaneListener) -> Loaded:
@@ -68,15 +68,16 @@ async def start(context: LoadContext, listener: LaneListener) -> Loaded:
 
 async def start_one(context: LoadContext, listener: LaneListener) -> Loaded:
     """One model, whichever it is."""
+    record = registry.record(context.description.runtime)
     if context.description.task == "text2text-generation":
         return await _seq2seq_model(context)
-    if context.description.runtime in TENSOR_RUNTIMES:
+    if record.has(Interface.TENSORS):
         return await _tensor_model(context)
-    if context.description.runtime in _GENERATION_RUNTIMES:
+    if record.has(Interface.ENGINE):
         return await _generation_model(context, listener)
     if context.description.ensemble:
         return await _ensemble(context, listener)
-    if context.description.runtime == "pipeline":
+    if record.has(Interface.PIPELINE):
         return await _pipeline(context, listener)
     return await _payload_model(context, listener)
 
@@ -204,7 +205,7 @@ async def _generation_model(context: LoadContext, listener: LaneListener) -> Loa
 
 async def _pipeline(context: LoadContext, listener: LaneListener) -> Loaded:
     description = context.description
-    runtime = await PipelineRuntime.start(context, listener)
+    runtime: PipelineRuntime = await load_pipeline(context, listener)
     spec = slots_spec(description.batching, runtime.file.requests_max)
     model = codec_model(context, pipeline.INPUTS, pipeline.OUTPUTS, batched=False)
     told = {
@@ -223,7 +224,7 @@ async def _pipeline(context: LoadContext, listener: LaneListener) -> Loaded:
 
 async def _ensemble(context: LoadContext, listener: LaneListener) -> Loaded:
     description = context.description
-    runtime = await PipelineRuntime.start(context, listener)
+    runtime: PipelineRuntime = await load_pipeline(context, listener)
     spec = slots_spec(description.batching, runtime.file.requests_max)
     model = codec_model(context, description.inputs, description.outputs)
     work = EnsembleSteps(runtime, model, name=description.name)
@@ -242,7 +243,7 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
     runtime = await load_payload_runtime(context, listener)
     spec = batch_spec(description.batching, runtime.lanes)
     model = codec_model(context, description.inputs, description.outputs)
-    packed = description.runtime == "python" and description.triton_python
+    packed = description.triton_python
     engine: Any = PackedTensorEngine(runtime, model) if packed else PayloadEngine(runtime)
     return Loaded(
         runtime=runtime,

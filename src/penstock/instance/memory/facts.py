@@ -25,19 +25,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.artifacts.description.description import ModelDescription
-from penstock.core.models.memory_need import MemorySeen, ModelFacts
+from penstock.core.models.memory_need import MemoryRule, MemorySeen, ModelFacts
+from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.generation.engine_init import init_message
-
-_FOLDER_PATTERNS = {
-    "openvino_genai": ("*.xml", "*.bin"),
-    "vllm": ("*.safetensors", "*.bin"),
-    "paced": (),
-    "python": ("**/*",),
-    "process": ("**/*",),
-}
-_WITH_PROCESSES = ("python", "pipeline")
-_ON_ACCELERATORS = ("vllm", "torch", "onnxruntime")
+from penstock.runtimes.generation.engine_init import cache_bytes
 
 
 def facts_of(context: LoadContext) -> ModelFacts:
@@ -57,26 +48,25 @@ def facts_of(context: LoadContext) -> ModelFacts:
 
 def _facts_of_one(context: LoadContext) -> ModelFacts:
     description = context.description
-    runtime = description.runtime
-    kind = "ensemble" if description.ensemble else runtime
-    if runtime == "openvino" and description.file.endswith(".xml"):
-        kind = "openvino-ir"
-    cache_bytes = 0
-    if runtime == "vllm":
-        cache_bytes = int(init_message(context)["settings"]["cache_bytes"])
+    if description.ensemble:  # it hands tensors on; its models count for themselves
+        return ModelFacts(library="ensemble", rule=MemoryRule(), file_bytes=0)
+    record = registry.record(description.runtime)
     return ModelFacts(
-        runtime=kind,
-        file_bytes=_bytes(_weight_files(context.model_dir, description)),
-        processes=max(description.lanes, 1) if runtime in _WITH_PROCESSES else 1,
-        cache_bytes=cache_bytes,
-        accelerated=context.accelerators > 0 and runtime in _ON_ACCELERATORS,
+        library=record.name,
+        rule=record.memory_of.get(Path(description.file).suffix, record.memory),
+        file_bytes=_bytes(_weight_files(context.model_dir, description, record.weight_files)),
+        processes=max(description.lanes, 1) if record.process_per_lane else 1,
+        cache_bytes=cache_bytes(context) if record.engine.cache_at_start else 0,
+        accelerated=context.accelerators > 0 and record.on_accelerators,
     )
 
 
-def _weight_files(root: Path, description: ModelDescription) -> Iterator[Path]:
-    for pattern in _FOLDER_PATTERNS.get(description.runtime, ()):
-        yield from root.glob(pattern)
-    if description.runtime in _FOLDER_PATTERNS:
+def _weight_files(
+    root: Path, description: ModelDescription, patterns: tuple[str, ...] | None
+) -> Iterator[Path]:
+    if patterns is not None:
+        for pattern in patterns:
+            yield from root.glob(pattern)
         return
     generation = description.generation
     names = {generation.encoder_file, generation.decoder_file} if generation else {description.file}

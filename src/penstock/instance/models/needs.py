@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 from pathlib import Path
-from typing import Final
 
 from penstock.core.machine.room import MEASURED
 from penstock.core.models.memory_need import KinMemory, MemorySeen, beside_others
@@ -13,10 +12,8 @@ from penstock.core.residency import Footprint
 from penstock.instance.loading.load import Prepared
 from penstock.instance.memory import facts as records
 from penstock.instance.memory.facts import facts_of
-
-#: Runtimes whose models hold what their files hold: of two whose files have one size, one tells
-#: what the other takes. Code may read anything.
-_BY_FILES: Final = ("openvino", "onnxruntime", "torch")
+from penstock.runtimes import registry
+from penstock.runtimes.record import Interface
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +52,7 @@ class Needs:
         estimated_bytes = need.memory_bytes
         with self._kin_is_free:
             corrected_bytes = self._kin.corrected(kind, estimated_bytes)
-            kept_bytes = self._kin.kept(kind, estimated_bytes) if kind in _BY_FILES else None
+            kept_bytes = self._kin.kept(kind, estimated_bytes) if _by_files(kind) else None
         bytes_max = max(corrected_bytes, need.least_bytes)
         return Expected(
             need=Footprint(host_bytes=bytes_max),
@@ -94,3 +91,9 @@ class Needs:
         return records.record_path(
             self._cache_dir, model.digest, model.context, folder="memory-beside"
         )
+
+
+def _by_files(runtime: str) -> bool:
+    """Whether its models hold what their files hold: of two whose files have one size, one tells
+    what the other takes. Code may read anything."""
+    return registry.record(runtime).has(Interface.TENSORS)

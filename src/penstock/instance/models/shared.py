@@ -14,6 +14,7 @@ from penstock.core.residency import Footprint
 from penstock.core.residency.worker_sharing import SharingSpec
 from penstock.instance.loading.load import Prepared
 from penstock.instance.models.memory import footprints
+from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.foreign.multi_model import ForeignHost, MakeRoom
 from penstock.runtimes.python.shared.pool import WorkerPool
@@ -47,15 +48,15 @@ class SharedProcesses:
 
     async def started(self, context: LoadContext) -> None:
         """What the model needs of this runs. Raises what starting it raises."""
-        runtime = context.description.runtime
-        if runtime == "python" and self._workers is None:
+        shared = registry.record(context.description.runtime).shared
+        if shared == "workers" and self._workers is None:
             self._workers = WorkerPool(
                 folder=self._folder,
                 spec=SharingSpec(workers_max=max(1, int(self._cores))),
                 worker_bytes_max=int(_WORKER_SHARE * self._budget.host_bytes),
                 log=self._log,
             )
-        if runtime == "process":
+        if shared == "server":
             async with self._starting:
                 if self._server is not None and self._server.given_up:
                     await self._server.close()
@@ -77,10 +78,10 @@ class SharedProcesses:
 
     def shares(self, context: LoadContext) -> bool:
         """Whether its processes are others' as well."""
-        runtime = context.description.runtime
-        if runtime == "python":
+        shared = registry.record(context.description.runtime).shared
+        if shared == "workers":
             return self._workers is not None and self._workers.may_share(context)
-        return runtime == "process"
+        return shared == "server"
 
     async def alone(self) -> Mapping[str, Footprint]:
         """By model, of those that have a shared worker for themselves now."""

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import ModelError
+from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext
 
 _PROBE_S_MAX: Final = 60.0
-#: Runtimes whose models run in processes.
-_IN_PROCESSES: Final = ("python", "pipeline", "vllm", "openvino_genai", "paced")
 
 
 def check(context: LoadContext) -> None:
@@ -25,10 +24,10 @@ def check(context: LoadContext) -> None:
     if not context.network_isolated:
         return
     models = [context.description, *(inside.description for inside in context.description.models)]
-    runtimes = {one.runtime for one in models}
-    if "process" in runtimes:
+    runtimes = [registry.record(one.runtime) for one in models]
+    if any(one.over_network for one in runtimes):
         raise refused("a command of the operator's is spoken to over the network, and may use it")
-    if not runtimes.isdisjoint(_IN_PROCESSES) and (why := _impossible()):
+    if any(one.in_processes for one in runtimes) and (why := _impossible()):
         raise refused(f"this machine lets no process leave its network ({why})")
 
 

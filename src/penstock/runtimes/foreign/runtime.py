@@ -12,13 +12,20 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.errors import ModelError
-from penstock.runtimes.base import LaneListener, LoadContext, Payload
+from penstock.runtimes.base import LaneListener, LoadContext, Payload, PayloadRuntime
 from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
 from penstock.runtimes.foreign.execution_parameters import execution_parameters
 from penstock.runtimes.foreign.posting import Done, Posting, PostsUnderWay
 from penstock.runtimes.foreign.server import ForeignServer
 from penstock.runtimes.workers.environment import run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
+
+
+async def load(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
+    """In the one server of a host of many models, where it has one. Raises ModelError."""
+    if context.shared_server is not None:
+        return await context.shared_server.load(context, listener)
+    return await ProcessRuntime.start(context, listener)
 
 
 class ProcessRuntime(Supervised[ForeignServer]):

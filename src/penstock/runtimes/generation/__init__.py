@@ -8,9 +8,9 @@
     runtime         the instance's end: starts the process, starts it again when it died
     engine_init     what the process is told when it starts
     adapter_files, adapter_base    a LoRA adapter's files; whether it fits weights beside it
-    openvino_genai, vllm    the engines
-    openvino_adapters       adapters inside OpenVINO's graph
-    paced, paced_tokens     an engine that computes nothing and keeps the times of a table
+
+The engines are beside it: `openvino_genai`, `vllm`, and `paced`, which computes nothing and keeps
+the times of a table.
 
 What runs inside the engine process imports the standard library, `penstock.errors`, a tokenizer
 and its engine, nothing else: it may be another interpreter than the instance's. The room must not

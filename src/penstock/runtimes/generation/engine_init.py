@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.description.description import EngineOptions
+from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.environment import for_models
+from penstock.runtimes.record import Interface
 
 #: The cache where nothing is said: a part of the instance's memory, and at most this.
 CACHE_BYTES_MAX = 4 << 30
@@ -21,11 +23,12 @@ def init_message(context: LoadContext) -> dict[str, Any]:
     options = description.engine or EngineOptions()
     return {
         "engine": description.runtime,
+        "loader": registry.record(description.runtime).loaders[Interface.ENGINE],
         "model_dir": str(context.model_dir),
         "python": options.python,
         "settings": dataclasses.asdict(options)
         | {
-            "cache_bytes": options.cache_bytes or _cache_bytes(context.memory_bytes_max),
+            "cache_bytes": cache_bytes(context),
             "precision": description.precision,
             "threads": description.threads_per_lane or max(1, int(context.cores)),
             "accelerators": context.accelerators,
@@ -33,8 +36,12 @@ def init_message(context: LoadContext) -> dict[str, Any]:
     }
 
 
-def _cache_bytes(memory_bytes_max: int) -> int:
-    whole = memory_bytes_max or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def cache_bytes(context: LoadContext) -> int:
+    """Of keys and values: as the model says, else a part of the instance's memory."""
+    options = context.description.engine or EngineOptions()
+    if options.cache_bytes:
+        return options.cache_bytes
+    whole = context.memory_bytes_max or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(CACHE_BYTES_MAX, whole // _CACHE_SHARE)
 
 

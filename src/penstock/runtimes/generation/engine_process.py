@@ -10,6 +10,7 @@ fails what was running and starts another.
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 import socket
@@ -23,7 +24,6 @@ from typing import Any
 
 from penstock import scheduling
 from penstock.errors import CallerError, ModelError, PenstockError, kind_of, plain
-from penstock.runtimes.generation import prompts as prompt_files
 from penstock.runtimes.generation import wire
 from penstock.runtimes.generation.answers import Answers, SequenceUnderWay, sequences_of
 from penstock.runtimes.generation.base import EngineRequest, GenerationEngine
@@ -42,22 +42,10 @@ JOIN_S_MAX = 0.010
 
 def load(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts]:
     """Raises PenstockError."""
-    model_dir = Path(init["model_dir"])
-    settings = dict(init["settings"])
-    if init["engine"] == "paced":
-        from penstock.runtimes.generation.paced import PacedEngine, PacedPrompts
-
-        return PacedEngine(settings), PacedPrompts()
-    settings["eos_ids"] = prompt_files.eos_ids(model_dir)
-    settings["positions_max"] = prompt_files.positions_max(model_dir)
-    prompts = Prompts(model_dir, chat_template=settings["chat_template"])
-    if init["engine"] == "vllm":
-        from penstock.runtimes.generation.vllm import VllmEngine
-
-        return VllmEngine(model_dir, settings, prompts), prompts
-    from penstock.runtimes.generation.openvino_genai import OpenVinoGenAiEngine
-
-    return OpenVinoGenAiEngine(model_dir, settings, prompts), prompts
+    module, _, name = init["loader"].partition(":")
+    loader = getattr(importlib.import_module(module), name)
+    loaded: tuple[GenerationEngine, Prompts] = loader(Path(init["model_dir"]), init["settings"])
+    return loaded
 
 
 class Commands:

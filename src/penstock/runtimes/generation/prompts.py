@@ -235,6 +235,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def model_prompts(model_dir: Path, settings: dict[str, Any]) -> tuple[dict[str, Any], Prompts]:
+    """`settings` with what the model's files say, and its prompts. Raises ModelError."""
+    found = {"eos_ids": eos_ids(model_dir), "positions_max": positions_max(model_dir)}
+    return settings | found, Prompts(model_dir, chat_template=settings["chat_template"])
+
+
 def eos_ids(model_dir: Path) -> list[int]:
     """Tokens that end an answer: generation_config.json's word counts, then config.json's."""
     for name in ("generation_config.json", "config.json"):

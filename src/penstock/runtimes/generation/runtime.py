@@ -23,6 +23,7 @@ import orjson
 from penstock.cleanup import shielded
 from penstock.clock import Clock
 from penstock.errors import ModelError, PenstockError, from_dict
+from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
 from penstock.runtimes.generation import wire
@@ -41,11 +42,6 @@ from penstock.runtimes.workers.process import WorkerProcess
 from penstock.runtimes.workers.supervised import Supervised
 
 MODULE: Final = "penstock.runtimes.generation.engine_process"
-#: Why an engine has no adapters.
-_WITHOUT: Final = {
-    "vllm": "LoRA is off; set the option enable_lora in model.yaml (OPTION_ENABLE_LORA=true)",
-    "paced": "it has no model",
-}
 
 Events = Callable[[list[dict[str, Any]]], None]
 
@@ -146,8 +142,8 @@ class GenerationRuntime(Supervised[EngineProcess]):
 
     def without_adapters(self) -> tuple[str, str]:
         """(engine, why it takes none)."""
-        engine = str(self._init["engine"])
-        return engine, _WITHOUT.get(engine, "it has none")
+        record = registry.record(self._context.description.runtime)
+        return record.name, record.engine.without_adapters
 
     async def add_adapter(self, key: str, files: AdapterFiles) -> None:
         """Loads one that was not there; requests may name it once this returns.

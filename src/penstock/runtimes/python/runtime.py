@@ -30,6 +30,7 @@ from penstock.runtimes.base import (
     LoadContext,
     Payload,
     PayloadReply,
+    PayloadRuntime,
     Returned,
 )
 from penstock.runtimes.confinement.walls import Walls, around_code, make_scratch, remove_scratch
@@ -182,6 +183,14 @@ def after_death(suspect: int, count: int) -> Answers:
         return [in_company] * count
     behind = count - suspect - 1
     return [*[in_company] * suspect, Returned(WORKER_DIED), *[NOT_BEGUN] * behind]
+
+
+async def load(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
+    """In workers that it shares with others, where there are some and it may. Raises ModelError."""
+    shared = context.shared_workers
+    if shared is not None and shared.may_share(context):
+        return await shared.load(context, listener)
+    return await PythonRuntime.start(context, listener)
 
 
 class PythonRuntime:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.runtimes.openvino import shared_core
+from penstock.runtimes.openvino.runtime import shared_core
 
 #: The most that copies of an encoder's weights may take beside the first, in bytes. Of T5-small's
 #: four in INT8 fit (the process grows by 120 MiB with what else a graph needs), one in BF16.

@@ -29,7 +29,7 @@ import numpy as np
 
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino import arithmetic, shared_core
+from penstock.runtimes.openvino.runtime import arithmetic, shared_core
 from penstock.runtimes.seq2seq.fixed import LoneEncoder, LoneEncoders, fixed_request
 from penstock.runtimes.seq2seq.rows import RowCaches, padded
 from penstock.runtimes.tensor_inputs import threads_of

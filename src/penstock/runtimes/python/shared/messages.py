@@ -87,11 +87,7 @@ def may_share(context: LoadContext) -> bool:
     """A Python model that does not ask for a process of its own, nor calls other models: of those
     whose answers it waits for, some may have to run in that very process."""
     given = {**context.description.environment, **context.environment}
-    return (
-        context.description.runtime == "python"
-        and context.models is None
-        and given.get(SHARED_WORKER, "").strip().lower() != "false"
-    )
+    return context.models is None and given.get(SHARED_WORKER, "").strip().lower() != "false"
 
 
 def kind_of(context: LoadContext) -> str:

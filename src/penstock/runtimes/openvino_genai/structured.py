@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.errors import CallerError
-from penstock.runtimes.openvino import arithmetic
+from penstock.runtimes.openvino.runtime import arithmetic
 
 #: Schemas that were found sound; each is a text of at most 64 KiB.
 _KNOWN_MAX: Final = 256

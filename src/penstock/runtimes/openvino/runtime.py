@@ -1,6 +1,6 @@
 """ONNX and OpenVINO IR on OpenVINO: one compiled model, one infer request per lane.
 
-Shapes that come often get a graph of their own beside the general one (`openvino_shapes.py`). A
+Shapes that come often get a graph of their own beside the general one (`shapes.py`). A
 small model of a job is compiled once for each lane: a graph of one stream runs on the lane's own
 thread, where one of several streams hands each batch to a thread of OpenVINO's and waits for it.
 That takes 0.5 ms of a batch of 18 ms, and none of the lane's core while nothing runs.
@@ -23,8 +23,8 @@ import numpy as np
 from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
-from penstock.runtimes.openvino_blobs import FileBlobs
-from penstock.runtimes.openvino_shapes import (
+from penstock.runtimes.openvino.blobs import FileBlobs
+from penstock.runtimes.openvino.shapes import (
     ShapeGraphs,
     bytes_max,
     graph_bytes,
@@ -66,6 +66,13 @@ def shared_core() -> Any:
             # at once lock each other out for ever (13 of 25 tries), the interpreter with them.
             openvino.Type.f32.to_dtype()
         return _core
+
+
+def read_once(file: str) -> None:
+    """In a process that may die of it (`probe`). Raises what OpenVINO raises."""
+    core = shared_core()
+    properties = {"INFERENCE_NUM_THREADS": 1, **arithmetic("")}
+    core.compile_model(core.read_model(file), "CPU", properties)
 
 
 class OpenVinoRuntime:

@@ -42,6 +42,13 @@ _DTYPES = {
 _ACCELERATED = ("TensorrtExecutionProvider", "CUDAExecutionProvider")
 
 
+def read_once(file: str) -> None:
+    """In a process that may die of it (`probe`). Raises what ONNX Runtime raises."""
+    import onnxruntime
+
+    onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+
+
 class OnnxRuntime:
     """A TensorRuntime. Raises ModelError when the file cannot be read."""
 

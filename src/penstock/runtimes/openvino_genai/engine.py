@@ -3,7 +3,7 @@
 Token ids go in and come out; no text of a request passes the library, which was seen to corrupt the
 heap on string tensors. The cache is bounded by blocks from the start: a request that could not
 fit is refused before it reaches the library, which would drop it without a word. Adapters are
-written into the graph (`openvino_adapters`), so another set of them is another engine.
+written into the graph (`adapters`), so another set of them is another engine.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from penstock.runtimes.generation.base import (
     adapters_unsupported,
     tools_unsupported,
 )
-from penstock.runtimes.generation.openvino_adapters import (
+from penstock.runtimes.generation.prompts import Prompts, model_prompts
+from penstock.runtimes.openvino.runtime import arithmetic
+from penstock.runtimes.openvino_genai.adapters import (
     ADAPTERS_MAX,
     HEAD_SIZE,
     graph_with_adapters,
 )
-from penstock.runtimes.generation.prompts import Prompts
-from penstock.runtimes.generation.structured import SchemaCheck, genai_tokenizer, token_bytes
-from penstock.runtimes.openvino import arithmetic
+from penstock.runtimes.openvino_genai.structured import SchemaCheck, genai_tokenizer, token_bytes
 from penstock.runtimes.statistics import EngineStatistics
 
 #: Tokens of a block of the CPU's paged attention.
@@ -44,6 +44,12 @@ BLOCK_TOKENS = 32
 _TEMPERATURE_MIN = 1e-5
 _CONTEXT_TOKENS = 4096  #: where neither settings nor the model's configuration say
 MODEL_FILE = "openvino_model.xml"
+
+
+def load(model_dir: Path, settings: dict[str, Any]) -> tuple[OpenVinoGenAiEngine, Prompts]:
+    """For `engine_process`. Raises PenstockError."""
+    settings, prompts = model_prompts(model_dir, settings)
+    return OpenVinoGenAiEngine(model_dir, settings, prompts), prompts
 
 
 class OpenVinoGenAiEngine:

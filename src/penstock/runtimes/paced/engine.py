@@ -7,23 +7,15 @@ measured and rehearsed with many copies on a few cores. What it writes is words 
 How long a step takes is `core/batching/generation_steps.py`, which the twin runs too. A step begins
 when the one before it ended, however late this process woke: what happens between two steps is part
 of the next, and times do not drift.
-
-Tokens of an engine that has no model: four bytes of text each, so that nothing need be stored.
-
-Four ASCII characters in a row, counted from the text's beginning, are one token; every other byte
-is one of its own. Text -> tokens -> text is the same text. An answer is made of a few short words:
-each follows from all the text before it and the seed, so that who goes on with a prompt and a part
-of its answer says what would have come, as a model does that takes the likeliest token.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.core.batching.generation_steps import EngineModel, GenerationSpec
 from penstock.errors import CallerError
@@ -37,94 +29,8 @@ from penstock.runtimes.generation.base import (
     adapters_unsupported,
     tools_unsupported,
 )
-from penstock.runtimes.generation.prompts import Prompts
+from penstock.runtimes.paced.tokens import AnswerTokens, PacedPrompts, digest
 from penstock.runtimes.statistics import EngineStatistics
-
-_BYTES: Final = 4  #: of a token; English text has about as many with the vocabularies of today
-_FOURS: Final = 256  #: the first token of four characters; those before it are bytes
-VOCABULARY: Final = _FOURS + int.from_bytes(b"\x7f" * _BYTES, "little") + 1
-#: A token each, with the space before it.
-_WORDS: Final = (
-    " the and for you was one our out day get has him his how man new now old see two way who"
-    " boy did its let put say she too use all any can had her not but are may big end far few off"
-    " own red run sea sun ten top try war yes air box bus car cup dog ear eye fly"
-)
-
-
-class _Encoded(NamedTuple):
-    ids: list[int]
-
-
-class PacedTokenizer:
-    """What `Prompts` needs of a `tokenizers.Tokenizer`."""
-
-    def encode(self, text: str, add_special_tokens: bool = False) -> _Encoded:
-        data = text.encode("utf-8", "replace")
-        ids: list[int] = []
-        for at in range(0, len(data), _BYTES):
-            piece = data[at : at + _BYTES]
-            if len(piece) == _BYTES and piece.isascii():
-                ids.append(_FOURS + int.from_bytes(piece, "little"))
-            else:
-                ids += piece
-        return _Encoded(ids)
-
-    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
-        return _bytes(ids).decode("utf-8", "replace")
-
-    def get_vocab_size(self, with_added_tokens: bool = False) -> int:
-        return VOCABULARY
-
-    def get_added_tokens_decoder(self) -> dict[int, Any]:
-        return {}
-
-
-def _bytes(ids: list[int]) -> bytes:
-    return b"".join(
-        (each - _FOURS).to_bytes(_BYTES, "little") if each >= _FOURS else bytes((each,))
-        for each in ids
-    )
-
-
-class PacedPrompts(Prompts):
-    """A prompt is its text; a chat is its messages line by line, without a template."""
-
-    def __init__(self) -> None:
-        self.tokenizer = PacedTokenizer()
-
-    def _rendered(self, chat: dict[str, Any]) -> str:
-        # An answer begins with a space of its own, and is to read the same as a message.
-        lines = [
-            f"{each.get('role')}: {(each.get('content') or '').removeprefix(' ')}\n"
-            for each in chat["messages"]
-        ]
-        return "".join([*lines, "assistant:"])
-
-
-_ANSWER: Final = PacedTokenizer().encode(_WORDS).ids
-
-
-class AnswerTokens:
-    """The tokens of one answer, one after the other. Equal arguments give equal answers."""
-
-    __slots__ = ("_before",)
-
-    def __init__(self, prompt: list[int], seed: int | None) -> None:
-        """`seed` None: the text alone decides, as where the likeliest token is always taken."""
-        #: of text, not of tokens: where these begin depends on where a text does
-        self._before = hashlib.blake2b(f"{seed}/".encode() + _bytes(prompt), digest_size=8)
-
-    def next(self) -> int:
-        token = _ANSWER[int.from_bytes(self._before.digest(), "little") % len(_ANSWER)]
-        self._before.update(_bytes([token]))
-        return token
-
-
-def digest(tokens: list[int]) -> bytes:
-    """Stands for these tokens, whichever process asks."""
-    data = b"".join(each.to_bytes(_BYTES, "little") for each in tokens)
-    return hashlib.blake2b(data, digest_size=16).digest()
-
 
 _CONTEXT_TOKENS = 32_768  #: where the settings do not say
 #: A process that was held up for longer does not make up for it: its accelerator stood still too.
@@ -140,7 +46,7 @@ class _Asked(NamedTuple):
     prefix_tokens: int
 
 
-class _PacedSequence:
+class _Sequence:
     __slots__ = ("cached", "finish", "prompt_tokens", "tokens")
 
     def __init__(self, request: EngineRequest, tokens: AnswerTokens, finish: str) -> None:
@@ -148,6 +54,11 @@ class _PacedSequence:
         self.tokens = tokens
         self.finish = finish  #: why it will end
         self.cached = -1  #: tokens of the prompt that were in the cache; -1: it has not joined
+
+
+def load(model_dir: Path, settings: dict[str, Any]) -> tuple[PacedEngine, PacedPrompts]:
+    """For `engine_process`: it reads no file of `model_dir`."""
+    return PacedEngine(settings), PacedPrompts()
 
 
 class PacedEngine:
@@ -183,7 +94,7 @@ class PacedEngine:
         )
         self.cache_tokens = self._prefix_tokens * self._spec.prefixes_cached_max
         self._model = EngineModel(self._spec, random.Random(pace["seed"] or None))
-        self._sequences: dict[int, _PacedSequence] = {}
+        self._sequences: dict[int, _Sequence] = {}
         self._step_end: float | None = None  #: of the last step; None: it has stood idle since
         self._running = 0
         sleep(pace["load_s"])
@@ -207,7 +118,7 @@ class PacedEngine:
         asked = _Asked(len(prompt) - shared, length, digest(prompt[:shared]), shared)
         # As with a real engine, chance takes part where a temperature says so.
         tokens = AnswerTokens(prompt, request.seed if sampling.temperature > 0.0 else None)
-        self._sequences[request.ident] = _PacedSequence(request, tokens, STOP if ends else LENGTH)
+        self._sequences[request.ident] = _Sequence(request, tokens, STOP if ends else LENGTH)
         self._model.add(request.ident, asked)
 
     def load_adapter(self, key: str, folder: Path) -> None:

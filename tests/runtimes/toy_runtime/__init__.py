@@ -1,0 +1,1 @@
+"""A runtime that is added from this folder alone: sums of powers, from text files."""
