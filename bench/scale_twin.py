@@ -50,8 +50,8 @@ from penstock.core.deployment.endpoint_state import (
     READY,
     RUNNING,
     CopyObserved,
-    EndpointDesired,
     EndpointObserved,
+    EndpointSpec,
     InstanceObserved,
     PublishRoutes,
 )
@@ -217,7 +217,7 @@ def reconcile_ms(copies: int) -> float:
         instance_type="ml.local",
         instance_count=copies,
     )
-    desired = EndpointDesired(
+    desired = EndpointSpec(
         endpoint="e",
         status=IN_SERVICE,
         active=DeploymentSpec(endpoint="e", generation=1, config_name="c", variants=(spec,)),

@@ -17,7 +17,7 @@ from penstock.clock import ManualClock
 from penstock.config import ListenConfig
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError
-from penstock.gateway.listener_state import Denied
+from penstock.gateway.http.listener_state import Denied
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.sigv4 import seconds_of

@@ -20,7 +20,7 @@ from penstock.api.openai.errors import translate as openai_error
 from penstock.api.runtime.errors import RuntimeErrors
 from penstock.clock import ManualClock
 from penstock.core.request.grants import Grant
-from penstock.gateway.listener_state import Denied
+from penstock.gateway.http.listener_state import Denied
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.sigv4 import seconds_of

@@ -7,7 +7,7 @@ import pytest
 from penstock.api.sagemaker.deployments import model_source
 from penstock.control.instances.copy_operations import load_request
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
-from penstock.core.deployment.wish import ComponentWish
+from penstock.core.deployment.wish import ComponentCopiesSpec
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 
@@ -41,7 +41,7 @@ def test_the_compression_type_says_whether_an_archive_is_unpacked(
         instance_id="i-1",
         variant="all",
         generation=1,
-        component=ComponentWish(name="all", model=made, copies=1),
+        component=ComponentCopiesSpec(name="all", model=made, copies=1),
         ordinal=0,
         phase="loading",
         since=None,

@@ -7,11 +7,19 @@ from typing import Any
 import pytest
 
 from penstock.cli.endpoints.applying import carry_out, look
-from penstock.core.apply.plan import Action, EndpointSeen, EndpointWish, Plan, PlanStep
+from penstock.core.apply.plan import (
+    Action,
+    AppliedEndpointObserved,
+    AppliedEndpointSpec,
+    Plan,
+    PlanStep,
+)
 from penstock.errors import CallerError, ModelError
 from penstock.packaging.wishes import Deployment
 
-WISH = EndpointWish(name="shop", config="new", models=("model",), tags={"penstock:stack": "s"})
+WISH = AppliedEndpointSpec(
+    name="shop", config="new", models=("model",), tags={"penstock:stack": "s"}
+)
 UPDATE = Plan((PlanStep(Action.UPDATE_ENDPOINT, "shop", "other-config"),), unchanged=0)
 GONE = CallerError("ValidationException", 'Could not find endpoint "arn".')
 
@@ -116,9 +124,9 @@ def test_what_is_gone_already_need_not_be_deleted(action: Action) -> None:
 
 
 def test_the_configuration_that_an_endpoint_is_on_its_way_to_is_the_one_that_is_seen() -> None:
-    calls: list[tuple[dict[str, Any], EndpointSeen]] = [
-        (OLD, EndpointSeen(status="InService", config="old")),
-        (on_its_way("old", "new"), EndpointSeen(status="Updating", config="new")),
+    calls: list[tuple[dict[str, Any], AppliedEndpointObserved]] = [
+        (OLD, AppliedEndpointObserved(status="InService", config="old")),
+        (on_its_way("old", "new"), AppliedEndpointObserved(status="Updating", config="new")),
     ]
     for answer, seen in calls:
         found = look(Scripted(answer), Deployment(endpoints=[WISH]), prune=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.compile.child import child_failure
-from penstock.core.deployment.attempts import is_permanent
+from penstock.core.deployment.slot_retries import is_permanent
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from penstock.control.store.records import (
 )
 from penstock.control.store.rows import decode_revision, encode_revision
 from penstock.control.store.store import Store
-from penstock.core.deployment.component_spec import ComponentDesired, ComponentRevision
+from penstock.core.deployment.component_spec import ComponentRevision, ComponentSpec
 from penstock.core.deployment.deployment import (
     DeploymentSpec,
     ManagedScaling,
@@ -35,7 +35,7 @@ from penstock.core.deployment.deployment import (
     VariantSpec,
 )
 from penstock.core.deployment.endpoint_state import SetComponent
-from penstock.core.deployment.wish import BINPACK, CopyNeed
+from penstock.core.deployment.wish import BINPACK, CopySpec
 from penstock.core.resources import ComputeResources
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:"
@@ -43,7 +43,7 @@ ARN = "arn:aws:sagemaker:us-east-1:123456789012:"
 REVISION = ComponentRevision(
     number=1,
     model=ModelSource(model_name="intent", uri="file:///m", environment=(("A", "1"),)),
-    need=CopyNeed(
+    need=CopySpec(
         resources=ComputeResources(memory_bytes=128 << 20, cores=0.5), memory_bytes_max=256 << 20
     ),
     strategy=BINPACK,
@@ -84,7 +84,7 @@ def create(store: Store, name: str = "Chat", *, now: float = 10.0, **more: Any) 
     store.create_component(name, NewComponent(**wanted), arn=arn, now=now, tags={"team": "a"})
 
 
-def settle(store: Store, status: str, name: str = "Chat", **more: Any) -> ComponentDesired:
+def settle(store: Store, status: str, name: str = "Chat", **more: Any) -> ComponentSpec:
     copies = more.pop("copies", store.describe_component(name).desired.copies)
     action = SetComponent(name, status, copies, "any", **more)
     record = store.set_component("Shop", action, now=20.0)
@@ -95,9 +95,7 @@ def test_a_component_is_what_was_asked_for_and_part_of_its_endpoint(store: Store
     endpoint(store)
     create(store)
     record = store.describe_component("chat")
-    wish = ComponentDesired(
-        name="Chat", variant="blue", status="Creating", copies=2, active=REVISION
-    )
+    wish = ComponentSpec(name="Chat", variant="blue", status="Creating", copies=2, active=REVISION)
     assert (record.name, record.endpoint, record.endpoint_arn, record.created, record.desired) == (
         "Chat", "Shop", f"{ARN}endpoint/Shop", 10.0, wish,
     )  # fmt: skip
@@ -187,7 +185,7 @@ def test_the_autoscaler_sets_copies_also_while_a_change_is_under_way(store: Stor
     create(store)
     database = store._database
 
-    def set_copies(copies: int) -> ComponentDesired:
+    def set_copies(copies: int) -> ComponentSpec:
         with database.begin() as db:
             return components.set_copies(db, "chat", copies, now=15.0).desired
 
@@ -260,7 +258,7 @@ def test_lists_are_filtered_by_endpoint_variant_status_and_name(store: Store) ->
 
 
 ADAPTER = ComponentRevision(
-    number=1, model=ModelSource(model_name="lora", uri="file:///a"), need=CopyNeed(), base="Chat"
+    number=1, model=ModelSource(model_name="lora", uri="file:///a"), need=CopySpec(), base="Chat"
 )
 
 

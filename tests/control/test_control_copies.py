@@ -27,9 +27,9 @@ from penstock.control.reconcile.views import instance_view
 from penstock.control.store.store_thread import StoreThread
 from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.core.deployment.deployment import ModelSource
-from penstock.core.deployment.endpoint_state import IN_SERVICE, EndpointDesired, SlotFailure
-from penstock.core.deployment.wish import ComponentWish, CopyNeed
-from penstock.core.models.memory_need import MemoryNeed
+from penstock.core.deployment.endpoint_state import IN_SERVICE, EndpointSpec, SlotFailure
+from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec
+from penstock.core.models.memory_need import MemoryEstimate
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 from penstock.fleet.local import LocalFleet, runtime_dir_for
@@ -48,7 +48,7 @@ class Server:
     """The operations of one server, on one instance of one endpoint."""
 
     def __init__(self, folder: Path) -> None:
-        self.ledger = EndpointLedger(EndpointDesired(endpoint="shop", status=IN_SERVICE), SPEC)
+        self.ledger = EndpointLedger(EndpointSpec(endpoint="shop", status=IN_SERVICE), SPEC)
         self.gateway = Gateway()
         self.operations = Operations(
             fleet=LocalFleet(runtime_dir_for(folder / "s")),
@@ -92,11 +92,11 @@ class Server:
             instance_id="shop-blue",
             variant="blue",
             generation=1,
-            component=ComponentWish(
+            component=ComponentCopiesSpec(
                 name=name,
                 model=ModelSource(model_name=name, uri=model.as_uri()),
                 copies=1,
-                need=CopyNeed(resources=ComputeResources(memory_bytes=100 * MIB, cores=1.0)),
+                need=CopySpec(resources=ComputeResources(memory_bytes=100 * MIB, cores=1.0)),
                 download_timeout_s=60.0,
                 startup_timeout_s=60.0,
             ),
@@ -250,7 +250,7 @@ def test_a_copy_beside_another_is_refused_at_once_where_nothing_else_will_give_r
             decision = await room.for_load(
                 server.instance,
                 asks,
-                MemoryNeed(memory_bytes=need_mib * MIB),
+                MemoryEstimate(memory_bytes=need_mib * MIB),
                 measure=measure,
                 waits=lambda decision: told.append(decision.reason),
             )

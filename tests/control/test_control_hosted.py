@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.control.test_control_plane import Server, deployment, poll, run, running
 
-from penstock.control.reconcile.hosted import HostedSeen
+from penstock.control.reconcile.hosted import HostedObserved
 from penstock.control.store.store import Store
 from penstock.errors import NotNowError
 from penstock.fleet import child
@@ -37,7 +37,7 @@ class Host:
     def _changed(self) -> None:
         self.changes += 1
 
-    async def seen(self, copies: int) -> HostedSeen:
+    async def seen(self, copies: int) -> HostedObserved:
         async def there() -> bool:
             found = self.server.plane.hosted(NAME)
             return found is not None and len(found.copies) == copies

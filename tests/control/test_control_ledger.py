@@ -10,7 +10,6 @@ from tests.core.components.component_words import chat
 
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.ledger import EndpointLedger, Slot
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.component_spec import copies_wish
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, PoolSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import (
@@ -18,8 +17,9 @@ from penstock.core.deployment.endpoint_state import (
     LOADING,
     READY,
     RUNNING,
-    EndpointDesired,
+    EndpointSpec,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 
@@ -35,7 +35,7 @@ def deployment(model: ModelSource | None = None) -> DeploymentSpec:
 
 def ledger(*components: str, model: ModelSource | None = None) -> EndpointLedger:
     """With an instance that runs and has no copy."""
-    desired = EndpointDesired(
+    desired = EndpointSpec(
         endpoint="shop", status=IN_SERVICE, active=deployment(model),
         components=tuple(chat(1, name=name) for name in components),
     )  # fmt: skip

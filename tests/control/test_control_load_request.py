@@ -11,7 +11,7 @@ import pytest
 from penstock.control.instances.copy_operations import load_request
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.core.deployment.deployment import ModelSource
-from penstock.core.deployment.wish import WHOLE_INSTANCE, ComponentWish, CopyNeed
+from penstock.core.deployment.wish import WHOLE_INSTANCE, ComponentCopiesSpec, CopySpec
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 from penstock.instance.loading.call import LoadCall
@@ -24,7 +24,7 @@ KIND = InstanceType(
 )
 
 
-def told(need: CopyNeed) -> LoadCall:
+def told(need: CopySpec) -> LoadCall:
     """The instance's reading of the request."""
     entry = InstanceEntry(
         instance_id="i-1", variant="all", generation=1, ordinal=0, kind=KIND, phase="running",
@@ -33,7 +33,7 @@ def told(need: CopyNeed) -> LoadCall:
     model = ModelSource(model_name="m", uri="file:///m")
     copy = CopyEntry(
         copy=1, instance_id="i-1", variant="all", generation=1, ordinal=0, phase="loading",
-        since=None, component=ComponentWish(name="chat/1", model=model, copies=1, need=need),
+        since=None, component=ComponentCopiesSpec(name="chat/1", model=model, copies=1, need=need),
     )  # fmt: skip
     settings = InstanceSettings(
         instance_id="i-1", address="unix:/x", cache_dir=Path("/c"), cores=4.0,
@@ -46,16 +46,16 @@ def told(need: CopyNeed) -> LoadCall:
     ("need", "cores", "memory_gib", "accelerators"),
     [
         (WHOLE_INSTANCE, 4.0, 4, 2),
-        (CopyNeed(resources=ComputeResources(memory_bytes=GIB)), 4.0, 4, 0),
-        (CopyNeed(resources=ComputeResources(cores=0.5, accelerators=1)), 0.5, 4, 1),
+        (CopySpec(resources=ComputeResources(memory_bytes=GIB)), 4.0, 4, 0),
+        (CopySpec(resources=ComputeResources(cores=0.5, accelerators=1)), 0.5, 4, 1),
         (
-            CopyNeed(resources=ComputeResources(memory_bytes=GIB), memory_bytes_max=2 * GIB),
+            CopySpec(resources=ComputeResources(memory_bytes=GIB), memory_bytes_max=2 * GIB),
             4.0,
             2,
             0,
         ),
         (
-            CopyNeed(resources=ComputeResources(memory_bytes=GIB), memory_bytes_max=9 * GIB),
+            CopySpec(resources=ComputeResources(memory_bytes=GIB), memory_bytes_max=9 * GIB),
             4.0,
             4,
             0,
@@ -63,7 +63,7 @@ def told(need: CopyNeed) -> LoadCall:
     ],
 )
 def test_a_copy_is_told_what_it_asked_for_and_of_the_rest_what_its_instance_has(
-    need: CopyNeed, cores: float, memory_gib: int, accelerators: int
+    need: CopySpec, cores: float, memory_gib: int, accelerators: int
 ) -> None:
     """Accelerators are given to those that ask; a maximum bounds what a model sizes itself by."""
     call = told(need)

@@ -26,13 +26,13 @@ from penstock.control.state_dir import make_state_dir
 from penstock.control.store.records import EndpointRecord, NotFound
 from penstock.control.store.store import Store
 from penstock.core.backoff import Backoff
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.deployment import (
     DeploymentSpec,
     EndpointRoutes,
     ModelSource,
     VariantSpec,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError
 from penstock.fleet.local import LocalFleet, runtime_dir_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.control.instances.room import Room
 from penstock.core.machine.room import NO_ROOM, PLACED, ComputeResources
-from penstock.fleet.base import InstanceType, SpareSeen
+from penstock.fleet.base import InstanceType, SpareObserved
 
 GIB = 2**30
 MACHINE = ComputeResources(cores=2.0, memory_bytes=8 * GIB)
@@ -13,11 +13,11 @@ PROMISED = InstanceType(
 )
 
 
-def spare(pid: int, gib: float, *, ready: bool = True) -> SpareSeen:
-    return SpareSeen(pid, int(gib * GIB), ready)
+def spare(pid: int, gib: float, *, ready: bool = True) -> SpareObserved:
+    return SpareObserved(pid, int(gib * GIB), ready)
 
 
-def outcome(*spares: SpareSeen) -> str:
+def outcome(*spares: SpareObserved) -> str:
     room = Room(MACHINE, lambda: (), lambda: None, lambda: spares)
     return room.for_start(PROMISED).outcome
 

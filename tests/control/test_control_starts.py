@@ -5,7 +5,6 @@ from __future__ import annotations
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.instances.starts import ready_in_s
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import (
     LOADING,
@@ -13,9 +12,10 @@ from penstock.core.deployment.endpoint_state import (
     READY,
     RUNNING,
     STARTING,
-    EndpointDesired,
+    EndpointSpec,
 )
-from penstock.core.deployment.wish import ComponentWish
+from penstock.core.deployment.slot_retries import ReconcileSpec
+from penstock.core.deployment.wish import ComponentCopiesSpec
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 
@@ -26,7 +26,7 @@ FASTEST_S = 5.0
 
 
 def ledger() -> EndpointLedger:
-    return EndpointLedger(EndpointDesired(endpoint="shop", status="InService"), ReconcileSpec())
+    return EndpointLedger(EndpointSpec(endpoint="shop", status="InService"), ReconcileSpec())
 
 
 def instance(
@@ -50,7 +50,7 @@ def copy(
     came_with: InstanceEntry | None = None,
 ) -> None:
     number = len(book.copies) + 1
-    wish = ComponentWish(name=of, model=ModelSource(model_name="m"), copies=1)
+    wish = ComponentCopiesSpec(name=of, model=ModelSource(model_name="m"), copies=1)
     book.copies[number] = CopyEntry(
         copy=number, instance_id=on.instance_id, variant="all", generation=1, component=wish,
         ordinal=0, phase=phase, since=None, asked_at=asked_at, came_with=came_with,

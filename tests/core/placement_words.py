@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import (
     LOST,
@@ -14,11 +13,12 @@ from penstock.core.deployment.endpoint_state import (
     LoadCopy,
     SlotFailure,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.deployment.wish import (
     SPREAD,
-    ComponentWish,
-    CopyNeed,
-    VariantWish,
+    ComponentCopiesSpec,
+    CopySpec,
+    VariantCapacitySpec,
 )
 from penstock.core.endpoint.placement import PlacementDecision, decide
 from penstock.core.resources import ComputeResources
@@ -31,14 +31,14 @@ def resources(gib: float = 0.0, cores: float = 0.0, accelerators: int = 0) -> Co
     return ComputeResources(memory_bytes=int(gib * GIB), cores=cores, accelerators=accelerators)
 
 
-def need(gib: float = 0.0, cores: float = 0.0, accelerators: int = 0) -> CopyNeed:
-    return CopyNeed(resources=resources(gib, cores, accelerators))
+def need(gib: float = 0.0, cores: float = 0.0, accelerators: int = 0) -> CopySpec:
+    return CopySpec(resources=resources(gib, cores, accelerators))
 
 
 def component(
-    name: str, copies: int, wants: CopyNeed | None = None, strategy: str = SPREAD
-) -> ComponentWish:
-    return ComponentWish(
+    name: str, copies: int, wants: CopySpec | None = None, strategy: str = SPREAD
+) -> ComponentCopiesSpec:
+    return ComponentCopiesSpec(
         name=name,
         model=ModelSource(model_name=name),
         copies=copies,
@@ -69,7 +69,7 @@ def instances(count: int) -> list[InstanceObserved]:
 
 def copy(
     number: int, where: str, name: str = "x", ordinal: int = 0, *, phase: str = READY,
-    wants: CopyNeed | None = None, routed: bool = True, outstanding: int = 0,
+    wants: CopySpec | None = None, routed: bool = True, outstanding: int = 0,
 ) -> CopyObserved:  # fmt: skip
     return CopyObserved(
         copy=number,
@@ -87,14 +87,14 @@ def copy(
 
 
 def decided(
-    components: list[ComponentWish],
+    components: list[ComponentCopiesSpec],
     where: list[InstanceObserved],
     *copies: CopyObserved,
     failures: tuple[SlotFailure, ...] = (),
     now: float = 0.0,
     wished: int | None = None,
 ) -> PlacementDecision:
-    wish = VariantWish(
+    wish = VariantCapacitySpec(
         name="blue",
         generation=1,
         instances=len(where) if wished is None else wished,

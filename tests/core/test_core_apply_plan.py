@@ -8,14 +8,14 @@ import pytest
 
 from penstock.core.apply.plan import (
     Action,
+    AppliedEndpointObserved,
+    AppliedEndpointSpec,
     ArtifactPlace,
     Content,
-    EndpointSeen,
-    EndpointWish,
     Plan,
+    PlanObserved,
     PlanSpec,
     PlanStep,
-    Seen,
     plan,
 )
 
@@ -27,12 +27,12 @@ CONTENT = Content(digest="d1", size=10)
 MODEL, OLD_MODEL = "embed-0000000001", "embed-0000000002"
 CONFIG, OLD_CONFIG = "embed-0000000003", "embed-0000000004"
 TAGS = {"team": "search", "penstock:stack": "support"}
-ENDPOINT = EndpointWish(name="embed", config=CONFIG, models=(MODEL,), tags=TAGS)
+ENDPOINT = AppliedEndpointSpec(name="embed", config=CONFIG, models=(MODEL,), tags=TAGS)
 WISH = PlanSpec(artifacts={BEST: CONTENT, ACME: CONTENT}, endpoints=(ENDPOINT,))
 #: All of it is there.
-DONE = Seen(
+DONE = PlanObserved(
     artifacts={ACME: CONTENT, BEST: CONTENT},
-    endpoints={"embed": EndpointSeen(status="InService", config=CONFIG, tags=TAGS)},
+    endpoints={"embed": AppliedEndpointObserved(status="InService", config=CONFIG, tags=TAGS)},
     models=frozenset({MODEL}),
     configs=frozenset({CONFIG}),
     stack_endpoints=frozenset({"embed"}),
@@ -40,7 +40,7 @@ DONE = Seen(
 
 
 def test_from_nothing_all_is_made_in_the_order_in_which_one_needs_the_other() -> None:
-    planned = plan(WISH, Seen(artifacts={}))
+    planned = plan(WISH, PlanObserved(artifacts={}))
     assert [step.size for step in planned.steps] == [10, 10, 0, 0, 0]
     assert planned == Plan(
         (
@@ -61,7 +61,7 @@ def test_where_all_is_as_it_should_be_nothing_is_done(prune: bool) -> None:
 
 def test_a_run_that_was_killed_is_continued_with_what_is_missing() -> None:
     """Killed behind CreateModel, with one upload done and one on its way."""
-    seen = Seen(
+    seen = PlanObserved(
         artifacts={ACME: CONTENT},
         left_over=(ArtifactPlace(PREFIX, "._b"), ArtifactPlace(PREFIX, "._a")),
         models=frozenset({MODEL}),
@@ -107,20 +107,26 @@ def test_an_archive_is_put_again_where_another_or_a_part_of_it_lies(
 def test_an_endpoint_that_serves_something_else_is_updated_and_a_dead_one_made_anew(
     status: str, config: str, step: PlanStep
 ) -> None:
-    seen = replace(DONE, endpoints={"embed": EndpointSeen(status=status, config=config, tags=TAGS)})
+    seen = replace(
+        DONE, endpoints={"embed": AppliedEndpointObserved(status=status, config=config, tags=TAGS)}
+    )
     assert plan(WISH, seen) == Plan((step,), unchanged=4)
 
 
 @pytest.mark.parametrize("status", ["Creating", "Updating", "InService"])
 def test_an_endpoint_on_its_way_to_what_is_asked_for_is_left_alone(status: str) -> None:
-    seen = replace(DONE, endpoints={"embed": EndpointSeen(status=status, config=CONFIG, tags=TAGS)})
+    seen = replace(
+        DONE, endpoints={"embed": AppliedEndpointObserved(status=status, config=CONFIG, tags=TAGS)}
+    )
     assert plan(WISH, seen) == Plan((), unchanged=5)
 
 
 def test_tags_are_added_and_those_of_others_stay() -> None:
-    others = EndpointSeen(status="InService", config=CONFIG, tags=TAGS | {"owner": "ops"})
+    others = AppliedEndpointObserved(
+        status="InService", config=CONFIG, tags=TAGS | {"owner": "ops"}
+    )
     assert plan(WISH, replace(DONE, endpoints={"embed": others})).steps == ()
-    wrong = EndpointSeen(status="InService", config=CONFIG, tags=TAGS | {"team": "ads"})
+    wrong = AppliedEndpointObserved(status="InService", config=CONFIG, tags=TAGS | {"team": "ads"})
     assert plan(WISH, replace(DONE, endpoints={"embed": wrong})) == Plan(
         (PlanStep(Action.TAG_ENDPOINT, "embed", "other-tags"),), unchanged=5
     )
@@ -128,14 +134,14 @@ def test_tags_are_added_and_those_of_others_stay() -> None:
 
 def test_tags_of_an_endpoint_that_is_made_anew_come_with_it() -> None:
     for status in ("Failed", "Deleting"):
-        gone = EndpointSeen(status=status, config=CONFIG)
+        gone = AppliedEndpointObserved(status=status, config=CONFIG)
         planned = plan(WISH, replace(DONE, endpoints={"embed": gone}))
         assert [step.action for step in planned.steps] == [Action.CREATE_ENDPOINT]
 
 
 def test_a_model_that_two_variants_share_is_made_once() -> None:
     shared = replace(ENDPOINT, models=(MODEL, MODEL))
-    planned = plan(PlanSpec(artifacts={}, endpoints=(shared,)), Seen(artifacts={}))
+    planned = plan(PlanSpec(artifacts={}, endpoints=(shared,)), PlanObserved(artifacts={}))
     assert planned.of(Action.CREATE_MODEL) == (PlanStep(Action.CREATE_MODEL, MODEL, "not-there"),)
     assert planned.unchanged == 0
 
@@ -148,7 +154,7 @@ MORE = replace(
         ArtifactPlace(PREFIX, "gone.tar.gz"): Content(digest="d2", size=7),
         ArtifactPlace(PREFIX, "by-hand.tar.gz"): Content(digest="", size=7),
     },
-    endpoints=DONE.endpoints | {"old": EndpointSeen(status="InService", config="old-x")},
+    endpoints=DONE.endpoints | {"old": AppliedEndpointObserved(status="InService", config="old-x")},
     models=frozenset({MODEL, OLD_MODEL, "old-0000000005", "other-0000000006", "embed-by-hand"}),
     configs=frozenset({CONFIG, OLD_CONFIG, "old-0000000007", "embed-large-0000000008"}),
     stack_endpoints=frozenset({"embed", "old"}),

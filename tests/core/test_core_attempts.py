@@ -1,4 +1,4 @@
-"""`core/deployment/attempts.py`: when a slot is tried again."""
+"""`core/deployment/slot_retries.py`: when a slot is tried again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import islice
 from tests.core.reconcile_words import failure
 
 from penstock.core.backoff import Backoff
-from penstock.core.deployment.attempts import (
+from penstock.core.deployment.slot_retries import (
     FreeSlot,
     ReconcileSpec,
     earliest,

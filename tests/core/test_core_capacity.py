@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import Seen, failure, observed, seen
 
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import (
     DRAINED,
@@ -26,25 +25,34 @@ from penstock.core.deployment.endpoint_state import (
     StartInstance,
     StopInstance,
 )
-from penstock.core.deployment.wish import ComponentWish, CopyNeed, VariantWish
+from penstock.core.deployment.slot_retries import ReconcileSpec
+from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec, VariantCapacitySpec
 from penstock.core.endpoint.capacity import CapacityDecision, decide, take_away
 from penstock.core.resources import ComputeResources
 
 SPEC = ReconcileSpec()
-SHARES = CopyNeed(resources=ComputeResources(memory_bytes=1))
+SHARES = CopySpec(resources=ComputeResources(memory_bytes=1))
 
 
-def wish(instances: int, *, generation: int = 1, need: CopyNeed | None = None) -> VariantWish:
-    component = ComponentWish(name="blue", model=ModelSource(model_name="intent"), copies=instances)
+def wish(
+    instances: int, *, generation: int = 1, need: CopySpec | None = None
+) -> VariantCapacitySpec:
+    component = ComponentCopiesSpec(
+        name="blue", model=ModelSource(model_name="intent"), copies=instances
+    )
     if need is not None:
         component = replace(component, need=need)
-    return VariantWish(
+    return VariantCapacitySpec(
         name="blue", generation=generation, instances=instances, components=(component,)
     )
 
 
 def decided(
-    wished: VariantWish, state: EndpointObserved, *, now: float = 0.0, starting_max: int = 16
+    wished: VariantCapacitySpec,
+    state: EndpointObserved,
+    *,
+    now: float = 0.0,
+    starting_max: int = 16,
 ) -> CapacityDecision:
     spec = replace(SPEC, starting_max=starting_max)
     return decide(wished, state, now=now, spec=spec, start_reason="variant-count")

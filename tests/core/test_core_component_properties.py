@@ -12,10 +12,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.deployment.attempts import ReconcileSpec, failure_count
 from penstock.core.deployment.component_spec import (
-    ComponentDesired,
     ComponentRevision,
+    ComponentSpec,
     component_of,
 )
 from penstock.core.deployment.deployment import (
@@ -46,8 +45,8 @@ from penstock.core.deployment.endpoint_state import (
     Action,
     CopyObserved,
     DrainCopy,
-    EndpointDesired,
     EndpointObserved,
+    EndpointSpec,
     ForgetComponent,
     InstanceObserved,
     LoadCopy,
@@ -59,7 +58,8 @@ from penstock.core.deployment.endpoint_state import (
     StopInstance,
     UnloadCopy,
 )
-from penstock.core.deployment.wish import BINPACK, SPREAD, CopyNeed
+from penstock.core.deployment.slot_retries import ReconcileSpec, failure_count
+from penstock.core.deployment.wish import BINPACK, SPREAD, CopySpec
 from penstock.core.endpoint.reconcile import decide
 from penstock.core.resources import ComputeResources
 
@@ -67,9 +67,9 @@ SPEC = ReconcileSpec()
 GIB = 2**30
 #: By component: what a copy takes of an instance of 4 GiB and 2 cores, and how it is placed.
 NEEDS = {
-    "x": (CopyNeed(resources=ComputeResources(memory_bytes=GIB, cores=0.5)), SPREAD),
-    "y": (CopyNeed(resources=ComputeResources(memory_bytes=2 * GIB)), BINPACK),
-    "z": (CopyNeed(resources=ComputeResources(memory_bytes=3 * GIB, cores=1.0)), BINPACK),
+    "x": (CopySpec(resources=ComputeResources(memory_bytes=GIB, cores=0.5)), SPREAD),
+    "y": (CopySpec(resources=ComputeResources(memory_bytes=2 * GIB)), BINPACK),
+    "z": (CopySpec(resources=ComputeResources(memory_bytes=3 * GIB, cores=1.0)), BINPACK),
 }
 TRIES = {STARTING: RUNNING, LOADING: READY, LOST: READY, DRAINING: DRAINED}
 
@@ -93,7 +93,7 @@ class World:
             name="blue", model=None, instance_type="t", instance_count=2, managed=managed
         )
         spec = DeploymentSpec(endpoint="shop", generation=1, config_name="c", variants=(variant,))
-        self.wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=spec)
+        self.wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=spec)
         self.now = 0.0
         self.instances: dict[str, InstanceObserved] = {}
         self.copies: dict[int, CopyObserved] = {}
@@ -188,7 +188,7 @@ class World:
             changed.append(one)
         self.change(tuple(changed))
 
-    def change(self, components: tuple[ComponentDesired, ...]) -> None:
+    def change(self, components: tuple[ComponentSpec, ...]) -> None:
         """As the ledger does it: fresh attempts for whom it concerns."""
         concerned = {one.name for one in set(self.wish.components) ^ set(components)}
         there = {one.name for one in components}
@@ -206,7 +206,7 @@ class World:
         found = {one.name: one for one in self.wish.components}
         one = found.get(name)
         if what == "create" and one is None:
-            found[name] = ComponentDesired(
+            found[name] = ComponentSpec(
                 name=name, variant="blue", status=CREATING, copies=copies, active=revision(name, 1)
             )
         elif what == "delete" and one is not None:

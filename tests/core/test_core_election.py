@@ -13,18 +13,18 @@ from penstock.core.servers.election import (
     Candidacy,
     Election,
     ElectionSpec,
-    LeaderSeen,
+    LeaderObserved,
 )
 
 SPEC = ElectionSpec(beat_s=0.25, look_s=0.25, released_s=1.0, silent_s=2.5)
-LEADER = LeaderSeen(epoch=3, name="a", address="http://a", session="s", beat=7)
+LEADER = LeaderObserved(epoch=3, name="a", address="http://a", session="s", beat=7)
 LIVES = Candidacy(action=WAIT, reason="leader-lives")
 GONE = Candidacy(action=LOCK, reason="leader-gone")
 SILENT = Candidacy(action=EVICT, reason="leader-silent")
 NOBODY = Candidacy(action=LOCK, reason="nobody-leads")
 
 
-def beats(number: int) -> LeaderSeen:
+def beats(number: int) -> LeaderObserved:
     return replace(LEADER, beat=number)
 
 
@@ -70,7 +70,7 @@ def test_a_leader_that_counts_at_this_server_s_own_address_is_another_server() -
 
 def test_one_that_has_resigned_and_none_at_all_are_not_waited_for() -> None:
     assert Election(SPEC).look(replace(LEADER, session=""), now=10.0) == NOBODY
-    assert Election(SPEC).look(LeaderSeen(epoch=0), now=10.0) == NOBODY
+    assert Election(SPEC).look(LeaderObserved(epoch=0), now=10.0) == NOBODY
 
 
 def test_what_passed_while_the_database_could_not_be_asked_does_not_count() -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from tests.core.reconcile_words import Seen, observed, seen
 
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -25,12 +24,13 @@ from penstock.core.deployment.endpoint_state import (
     StopInstance,
     UnloadCopy,
 )
-from penstock.core.deployment.wish import CopyNeed
+from penstock.core.deployment.slot_retries import ReconcileSpec
+from penstock.core.deployment.wish import CopySpec
 from penstock.core.endpoint.endings import Expired, expire, retire_copy, retire_instance
 from penstock.core.resources import ComputeResources
 
 SPEC = ReconcileSpec()
-SHARES = CopyNeed(resources=ComputeResources(memory_bytes=1))
+SHARES = CopySpec(resources=ComputeResources(memory_bytes=1))
 
 
 def both(phase: str, *, routed: bool = True) -> tuple[InstanceObserved, list[CopyObserved]]:

@@ -16,7 +16,7 @@ from penstock.core.deployment.endpoint_state import (
     StopInstance,
     UnloadCopy,
 )
-from penstock.core.deployment.wish import SPREAD, WHOLE_INSTANCE, ComponentWish
+from penstock.core.deployment.wish import SPREAD, WHOLE_INSTANCE, ComponentCopiesSpec
 from penstock.core.resources import ComputeResources
 
 
@@ -32,7 +32,7 @@ def test_a_copy_has_its_instance_to_itself_sagemakers_time_to_load_and_no_reques
     )
     assert (one.need, one.load_s_max) == (WHOLE_INSTANCE, 3600.0 + 600.0)
     assert (one.outstanding_max, one.model, one.routed) == (0, {}, False)
-    wish = ComponentWish(name="v", model=ModelSource(model_name="m"), copies=1)
+    wish = ComponentCopiesSpec(name="v", model=ModelSource(model_name="m"), copies=1)
     assert (wish.need, wish.strategy) == (WHOLE_INSTANCE, SPREAD)
     assert (wish.download_timeout_s, wish.startup_timeout_s) == (3600.0, 600.0)
 

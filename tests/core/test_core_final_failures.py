@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import deployment, failure, observed, seen
 
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.endpoint_state import (
     GONE,
     LOADING,
@@ -15,6 +14,7 @@ from penstock.core.deployment.endpoint_state import (
     EndpointObserved,
     SlotFailure,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.reconcile import of_count, of_rollout
 
 SPEC = ReconcileSpec()

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import Seen, observed, seen
 
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, PoolSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import (
     CREATING,
@@ -15,14 +14,15 @@ from penstock.core.deployment.endpoint_state import (
     LOADING,
     READY,
     STARTING,
-    EndpointDesired,
     EndpointObserved,
+    EndpointSpec,
     PoolShortage,
     RefuseInstance,
     SlotFailure,
     StartInstance,
 )
-from penstock.core.deployment.wish import ComponentWish, VariantWish, wished
+from penstock.core.deployment.slot_retries import ReconcileSpec
+from penstock.core.deployment.wish import ComponentCopiesSpec, VariantCapacitySpec, wished
 from penstock.core.endpoint import capacity
 from penstock.core.endpoint.instance_pools import (
     ALL_POOLS_SHORT,
@@ -39,9 +39,11 @@ SPEC = ReconcileSpec()
 BIG, SMALL = "ml.big", "ml.small"
 
 
-def wish(instances: int = 1, pools: tuple[str, ...] = (BIG, SMALL)) -> VariantWish:
-    component = ComponentWish(name="blue", model=ModelSource(model_name="m"), copies=instances)
-    return VariantWish(
+def wish(instances: int = 1, pools: tuple[str, ...] = (BIG, SMALL)) -> VariantCapacitySpec:
+    component = ComponentCopiesSpec(
+        name="blue", model=ModelSource(model_name="m"), copies=instances
+    )
+    return VariantCapacitySpec(
         name="blue", generation=1, instances=instances, components=(component,), pools=pools
     )
 
@@ -218,7 +220,7 @@ def deployment(count: int) -> DeploymentSpec:
 def test_an_endpoint_comes_up_on_the_pools_that_have_room() -> None:
     """Two are wished, the first pool has one: its second instance is refused, and comes from the
     second pool in the next decision."""
-    desired = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(2))
+    desired = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(2))
     first = on(BIG, seen("a", STARTING))
     state = replace(observed(first), shortages=(short(BIG),))
     assert decide(desired, state, now=10.1).actions == (
@@ -227,7 +229,7 @@ def test_an_endpoint_comes_up_on_the_pools_that_have_room() -> None:
 
 
 def test_a_creation_without_room_in_any_pool_fails_by_its_refusal() -> None:
-    desired = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(1))
+    desired = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(1))
     state = replace(observed(), shortages=(short(BIG), short(SMALL)))
     (action,) = decide(desired, state, now=10.1).actions
     assert isinstance(action, RefuseInstance)
@@ -238,7 +240,7 @@ def test_a_creation_without_room_in_any_pool_fails_by_its_refusal() -> None:
 
 def test_in_service_a_refusal_is_not_the_end() -> None:
     """What is missing is tried again in turn, pool by pool, for ever."""
-    desired = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment(1))
+    desired = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment(1))
     state = replace(observed(), shortages=(short(BIG), short(SMALL)), failures=(refused(at=10.05),))
     assert decide(desired, state, now=10.1).next_deadline == 10.55
     begun = [

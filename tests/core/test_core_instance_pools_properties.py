@@ -19,8 +19,8 @@ from penstock.core.deployment.endpoint_state import (
     IN_SERVICE,
     STOPPING,
     Action,
-    EndpointDesired,
     EndpointObserved,
+    EndpointSpec,
     PoolShortage,
     RefuseInstance,
     SlotFailure,
@@ -48,7 +48,7 @@ class Pools(World):
         assert self.wish is not None
         self.make_wish(self.wish)
 
-    def make_wish(self, wish: EndpointDesired) -> None:
+    def make_wish(self, wish: EndpointSpec) -> None:
         made = replace(
             wish,
             active=pooled(wish.active),

@@ -30,7 +30,7 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.deployment.wish import (
     PLACEMENT_STRATEGIES,
     WHOLE_INSTANCE,
-    CopyNeed,
+    CopySpec,
 )
 from penstock.core.endpoint.instance_room import InstanceRoom
 from penstock.core.endpoint.placement import PlacementDecision
@@ -45,7 +45,7 @@ from penstock.core.endpoint.placement import PlacementDecision
     ],
 )
 def test_memory_cores_and_accelerators_are_each_given_once(
-    wants: CopyNeed, full: CopyObserved
+    wants: CopySpec, full: CopyObserved
 ) -> None:
     where = [instance(name, at, accelerators=2) for at, name in enumerate("ab")]
     for strategy in PLACEMENT_STRATEGIES:
@@ -160,7 +160,7 @@ def test_a_load_that_this_decision_begins_is_waited_for_too() -> None:
         (WHOLE_INSTANCE, "instances-taken"),
     ],
 )
-def test_a_refusal_says_what_is_missing(wants: CopyNeed, reason: str) -> None:
+def test_a_refusal_says_what_is_missing(wants: CopySpec, reason: str) -> None:
     where = [instance(name, at, accelerators=1) for at, name in enumerate("ab")]
     state = [
         copy(1, "a", "y", wants=need(4.0, 3.0, 1)),

@@ -15,7 +15,7 @@ from penstock.core.deployment.endpoint_state import (
     EndpointObserved,
     InstanceObserved,
 )
-from penstock.core.deployment.wish import BINPACK, ComponentWish, VariantWish
+from penstock.core.deployment.wish import BINPACK, ComponentCopiesSpec, VariantCapacitySpec
 from penstock.core.endpoint.managed_instances import ManagedDecision, decide
 
 MANAGED = ManagedScaling(instances_min=0, instances_max=4, cooldown_s=60.0)
@@ -25,7 +25,7 @@ HALF = need(3.5)
 
 
 def decided(
-    components: list[ComponentWish],
+    components: list[ComponentCopiesSpec],
     alive: list[InstanceObserved],
     *copies: CopyObserved,
     managed: ManagedScaling = MANAGED,
@@ -33,7 +33,7 @@ def decided(
     released: tuple[tuple[str, float], ...] = (),
     instances_min: int = 0,
 ) -> ManagedDecision:
-    wish = VariantWish(name="blue", generation=1, instances=0, components=tuple(components))
+    wish = VariantCapacitySpec(name="blue", generation=1, instances=0, components=tuple(components))
     state = EndpointObserved(instances=tuple(alive), copies=copies, released=released)
     return decide(managed, wish, alive, state, now=now, instances_min=instances_min)
 

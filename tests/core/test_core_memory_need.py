@@ -8,9 +8,9 @@ import pytest
 
 from penstock.core.models.memory_need import (
     START_BYTES,
-    MemoryNeed,
+    MemoryEstimate,
+    MemoryObserved,
     MemoryRule,
-    MemorySeen,
     ModelFacts,
     beside_others,
     estimated,
@@ -76,8 +76,8 @@ def test_models_in_one_process_share_its_libraries_and_count_their_weights_each(
 
 def test_a_model_of_which_little_is_said_is_held_once_without_a_cache() -> None:
     said = of(PROGRAM, 0)
-    assert estimated(said) == MemoryNeed(memory_bytes=576 * MIB, least_bytes=0)
-    assert need_of(said, None) == MemoryNeed(memory_bytes=576 * MIB)
+    assert estimated(said) == MemoryEstimate(memory_bytes=576 * MIB, least_bytes=0)
+    assert need_of(said, None) == MemoryEstimate(memory_bytes=576 * MIB)
     for processes in (0, 1):
         facts = of(CODE, 100, processes=processes)
         assert estimated(facts).memory_bytes == 360 * MIB
@@ -90,20 +90,20 @@ def test_only_what_a_runtime_must_hold_rules_a_type_out() -> None:
 
 
 def test_a_model_that_ran_here_needs_what_it_took() -> None:
-    seen = MemorySeen(load_bytes_max=500 * MIB, own_bytes_max=800 * MIB, ran=True)
-    assert need_of(ONNX, seen) == MemoryNeed(
+    seen = MemoryObserved(load_bytes_max=500 * MIB, own_bytes_max=800 * MIB, ran=True)
+    assert need_of(ONNX, seen) == MemoryEstimate(
         memory_bytes=900 * MIB, least_bytes=200 * MIB, basis="measured"
     )
-    seen = MemorySeen(load_bytes_max=1500 * MIB, own_bytes_max=800 * MIB, ran=True)
+    seen = MemoryObserved(load_bytes_max=1500 * MIB, own_bytes_max=800 * MIB, ran=True)
     assert need_of(ONNX, seen).memory_bytes == 1500 * MIB  # the height was the load
 
 
 def test_a_model_that_was_loaded_and_never_ran_proves_little() -> None:
     """Weights are packed by the first run."""
     guess = estimated(ONNX)
-    seen = MemorySeen(load_bytes_max=200 * MIB, own_bytes_max=150 * MIB, ran=False)
+    seen = MemoryObserved(load_bytes_max=200 * MIB, own_bytes_max=150 * MIB, ran=False)
     assert need_of(ONNX, seen) == guess
-    seen = MemorySeen(load_bytes_max=2000 * MIB, own_bytes_max=150 * MIB, ran=False)
+    seen = MemoryObserved(load_bytes_max=2000 * MIB, own_bytes_max=150 * MIB, ran=False)
     assert need_of(ONNX, seen).memory_bytes == 2000 * MIB
 
 
@@ -160,7 +160,7 @@ def test_beside_others_all_models_of_an_artifact_count_and_their_libraries_once(
 def test_beside_others_what_was_measured_is_believed_and_libraries_come_on_top() -> None:
     """It was measured with its libraries there."""
     facts = of(GRAPH, 100)
-    seen = MemorySeen(load_bytes_max=70, own_bytes_max=30, ran=False)
+    seen = MemoryObserved(load_bytes_max=70, own_bytes_max=30, ran=False)
     need = beside_others(facts, seen, first=False)
     assert (need.memory_bytes, need.basis) == (70, "measured")
     assert beside_others(facts, seen, first=True).memory_bytes == 96 * MIB + 70

@@ -23,7 +23,7 @@ from tests.core.placement_words import (
 from tests.core.reconcile_words import failure
 
 from penstock.core.deployment.endpoint_state import CopyObserved, InstanceObserved, LoadCopy
-from penstock.core.deployment.wish import BINPACK, SPREAD, ComponentWish, CopyNeed
+from penstock.core.deployment.wish import BINPACK, SPREAD, ComponentCopiesSpec, CopySpec
 from penstock.core.endpoint.placement import PlacementDecision
 
 NEEDS = st.builds(
@@ -35,7 +35,7 @@ NEEDS = st.builds(
 @st.composite
 def variants(
     draw: st.DrawFn,
-) -> tuple[list[ComponentWish], list[InstanceObserved], list[CopyObserved]]:
+) -> tuple[list[ComponentCopiesSpec], list[InstanceObserved], list[CopyObserved]]:
     """Up to three components of up to three copies on up to three instances, some loaded."""
     where = [
         instance(
@@ -43,7 +43,7 @@ def variants(
         )
         for at, name in enumerate("abc"[: draw(st.integers(1, 3))])
     ]  # fmt: skip
-    wishes: list[ComponentWish] = []
+    wishes: list[ComponentCopiesSpec] = []
     there: list[CopyObserved] = []
     for name in "xyz"[: draw(st.integers(1, 3))]:
         wants = draw(NEEDS)
@@ -60,7 +60,7 @@ def variants(
 def overcommitted(
     where: list[InstanceObserved],
     there: list[CopyObserved],
-    more: list[tuple[str, CopyNeed]],
+    more: list[tuple[str, CopySpec]],
 ) -> bool:
     """Whether an instance would give more of anything than it has."""
     for one in where:
@@ -75,7 +75,9 @@ def overcommitted(
     return False
 
 
-def placed(decision: PlacementDecision, wishes: list[ComponentWish]) -> list[tuple[str, CopyNeed]]:
+def placed(
+    decision: PlacementDecision, wishes: list[ComponentCopiesSpec]
+) -> list[tuple[str, CopySpec]]:
     wants = {one.name: one.need for one in wishes}
     return [(load.instance_id, wants[load.component]) for load in decision.loads]
 
@@ -83,7 +85,7 @@ def placed(decision: PlacementDecision, wishes: list[ComponentWish]) -> list[tup
 @settings(max_examples=300, deadline=None)
 @given(variants())
 def test_no_requirement_is_ever_overcommitted(
-    case: tuple[list[ComponentWish], list[InstanceObserved], list[CopyObserved]],
+    case: tuple[list[ComponentCopiesSpec], list[InstanceObserved], list[CopyObserved]],
 ) -> None:
     wishes, where, there = case
     decision = decided(wishes, where, *there)
@@ -93,7 +95,7 @@ def test_no_requirement_is_ever_overcommitted(
 @settings(max_examples=300, deadline=None)
 @given(variants())
 def test_all_copies_are_placed_wherever_brute_force_finds_places_for_all(
-    case: tuple[list[ComponentWish], list[InstanceObserved], list[CopyObserved]],
+    case: tuple[list[ComponentCopiesSpec], list[InstanceObserved], list[CopyObserved]],
 ) -> None:
     wishes, where, there = case
     missing = [

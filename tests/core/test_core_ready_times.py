@@ -6,7 +6,7 @@ from penstock.core.endpoint.ready_times import (
     COMPONENTS_MAX,
     PARTS,
     SAMPLES_MAX,
-    ReadySeen,
+    ReadyObserved,
     ReadyTimes,
     TimeToReady,
 )
@@ -78,7 +78,7 @@ def test_an_endpoint_is_one_whatever_the_case_of_its_name() -> None:
     times = ReadyTimes()
     times.observe("Chat", "llama", _took(2.0))
     assert times.forecast_s("chat", "llama") == 2.0
-    assert times.seen("CHAT") == {"llama": ReadySeen(last=_took(2.0), forecast_s=2.0, count=1)}
+    assert times.seen("CHAT") == {"llama": ReadyObserved(last=_took(2.0), forecast_s=2.0, count=1)}
 
 
 def test_the_parts_of_the_last_start_are_told_with_the_forecast() -> None:

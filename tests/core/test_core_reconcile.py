@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import deployment, failure, observed, routes, seen
 
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,
@@ -24,8 +23,8 @@ from penstock.core.deployment.endpoint_state import (
     STOPPING,
     UPDATING,
     DrainCopy,
-    EndpointDesired,
     EndpointObserved,
+    EndpointSpec,
     FinishDelete,
     LoadCopy,
     PublishRoutes,
@@ -35,11 +34,12 @@ from penstock.core.deployment.endpoint_state import (
     StopInstance,
     WithdrawRoutes,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.reconcile import ReconcileDecision, decide
 
-CREATE = EndpointDesired(endpoint="shop", status=CREATING, target=deployment())
-SERVE = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment())
-ROLL_OUT = EndpointDesired(
+CREATE = EndpointSpec(endpoint="shop", status=CREATING, target=deployment())
+SERVE = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment())
+ROLL_OUT = EndpointSpec(
     endpoint="shop", status=UPDATING, active=deployment(1), target=deployment(2)
 )
 
@@ -72,7 +72,7 @@ def test_routes_carry_how_the_variant_is_routed() -> None:
     }  # fmt: skip
     (blue,) = deployment().variants
     target = replace(deployment(), variants=(replace(blue, **routing),))
-    wish = EndpointDesired(endpoint="shop", status=CREATING, target=target)
+    wish = EndpointSpec(endpoint="shop", status=CREATING, target=target)
     (publish, _) = decide(wish, observed(seen("a", READY, copy=7)), now=4.0).actions
     assert isinstance(publish, PublishRoutes)
     (published,) = publish.routes.variants
@@ -80,7 +80,7 @@ def test_routes_carry_how_the_variant_is_routed() -> None:
 
 
 def test_creating_publishes_nothing_before_every_copy_is_ready() -> None:
-    wish = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(count=2))
+    wish = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2))
     half = observed(seen("a", READY, copy=1), seen("b", LOADING, ordinal=1))
     assert decide(wish, half, now=1.0).actions == ()
 
@@ -89,7 +89,7 @@ def test_a_count_of_any_size_starts_a_few_at_a_time() -> None:
     """A count is a number in a request. 100,000 of them stopped the server for minutes, while the
     first 300 processes had filled the machine; 2^31 would not even have fitted into its memory."""
     spec = ReconcileSpec(starting_max=3)
-    wish = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(count=2**31 - 1))
+    wish = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2**31 - 1))
     assert decide(wish, observed(), now=0.0, spec=spec).actions == tuple(
         StartInstance("blue", 1, ordinal, "new-generation") for ordinal in range(3)
     )
@@ -114,7 +114,7 @@ def test_a_queued_operation_has_no_time_limit_yet() -> None:
 
 def test_a_model_that_is_wrong_fails_the_creation_at_once_and_stops_everything() -> None:
     both = observed(seen("b", RUNNING, ordinal=1), failures=(failure(permanent=True),))
-    wish = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(count=2))
+    wish = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2))
     assert decide(wish, both, now=11.0).actions == (
         SetStatus(FAILED, "generation-failed", "model.onnx is cut short. Upload it again.", None),
     )
@@ -165,7 +165,7 @@ def test_an_update_keeps_the_old_serving_until_all_new_copies_are_ready() -> Non
         SetStatus(IN_SERVICE, "generation-ready", "", 2),
     )
     # The switch is recorded: the old copy is drained, then stopped.
-    wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment(2))
+    wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment(2))
     published = routes((2, "b"))
     assert decide(wish, observed(old, new, published=published), now=3.0).actions == (
         DrainCopy("a", 1, "old-generation"),
@@ -194,7 +194,7 @@ def test_the_switch_is_the_last_word_about_the_old_generation() -> None:
 
 @pytest.mark.parametrize("wish", [CREATE, ROLL_OUT])
 def test_what_is_left_of_a_generation_before_is_stopped_while_the_new_one_comes_up(
-    wish: EndpointDesired,
+    wish: EndpointSpec,
 ) -> None:
     assert wish.target is not None
     target = wish.target.generation
@@ -211,7 +211,7 @@ def test_what_is_left_of_a_generation_before_is_stopped_while_the_new_one_comes_
 def test_both_variants_of_a_generation_must_be_ready() -> None:
     (blue,) = deployment().variants
     target = replace(deployment(), variants=(blue, replace(blue, name="green")))
-    wish = EndpointDesired(endpoint="shop", status=CREATING, target=target)
+    wish = EndpointSpec(endpoint="shop", status=CREATING, target=target)
     state = observed(seen("a", READY, copy=1))
     assert decide(wish, state, now=1.0).actions == (StartInstance("green", 1, 0, "new-generation"),)
 
@@ -228,7 +228,7 @@ def test_in_service_no_failure_takes_a_count_back() -> None:
 
 
 def test_a_copy_that_never_drains_is_stopped_when_its_time_is_over() -> None:
-    wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment(2))
+    wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment(2))
     draining = seen("a", DRAINING, copy=1, since=3.0)
     new = seen("b", READY, generation=2, copy=2)
     decision = decide(wish, observed(draining, new, published=routes((2, "b"))), now=493.0)
@@ -302,7 +302,7 @@ def test_after_a_restart_a_failing_target_falls_back_to_the_old_generation() -> 
 def test_after_a_restart_an_endpoint_in_service_is_known_at_once_and_serves_as_copies_come() -> (
     None
 ):
-    wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment(count=2))
+    wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment(count=2))
     assert decide(wish, observed(), now=0.0).actions == (
         StartInstance("blue", 1, 0, "variant-count"),
         StartInstance("blue", 1, 1, "variant-count"),
@@ -315,7 +315,7 @@ def test_after_a_restart_an_endpoint_in_service_is_known_at_once_and_serves_as_c
 
 
 def test_after_a_restart_a_deletion_is_finished() -> None:
-    wish = EndpointDesired(endpoint="shop", status=DELETING, active=deployment())
+    wish = EndpointSpec(endpoint="shop", status=DELETING, active=deployment())
     assert decide(wish, observed(), now=0.0).actions == (FinishDelete("nothing-left"),)
 
 
@@ -395,14 +395,14 @@ def test_what_failed_before_does_not_abort_an_update() -> None:
 def test_the_first_of_several_final_failures_is_what_is_told() -> None:
     later = replace(failure(ordinal=0, at=12.0, permanent=True), message="later")
     first = replace(failure(ordinal=1, at=11.0, permanent=True), message="first")
-    wish = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(count=2))
+    wish = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2))
     assert decide(wish, observed(failures=(later, first)), now=13.0).actions == (
         SetStatus(FAILED, "generation-failed", "first", None),
     )
 
 
 def test_new_weights_are_published_and_done() -> None:
-    wish = EndpointDesired(
+    wish = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(weight=3.0), previous=deployment()
     )
     state = observed(seen("a", READY, copy=1), published=routes((1, "a")))
@@ -413,7 +413,7 @@ def test_new_weights_are_published_and_done() -> None:
 
 
 def test_a_higher_count_is_reached_before_the_update_is_over() -> None:
-    wish = EndpointDesired(
+    wish = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(count=2), previous=deployment()
     )
     first = seen("a", READY, copy=1)
@@ -428,7 +428,7 @@ def test_a_higher_count_is_reached_before_the_update_is_over() -> None:
 
 
 def test_a_count_out_of_reach_is_taken_back_and_says_why() -> None:
-    wish = EndpointDesired(
+    wish = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(count=2), previous=deployment()
     )
     full = observed(
@@ -447,7 +447,7 @@ def test_a_count_out_of_reach_is_taken_back_and_says_why() -> None:
     )
 
 
-MORE = EndpointDesired(
+MORE = EndpointSpec(
     endpoint="shop", status=UPDATING, active=deployment(count=2), previous=deployment()
 )
 
@@ -490,7 +490,7 @@ def test_a_failure_that_does_not_keep_a_count_from_being_reached_ends_nothing(
 
 def test_a_slot_that_fails_where_no_count_was_raised_ends_nothing() -> None:
     """A weight is changed while a copy is down: it is done when the routes have it."""
-    wish = EndpointDesired(
+    wish = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(weight=3.0), previous=deployment()
     )
     state = observed(failures=(failure(5, at=99.0, permanent=True),), published=routes())
@@ -513,7 +513,7 @@ def test_in_service_nothing_is_recorded_however_few_are_ready() -> None:
 
 
 def test_a_lower_count_withdraws_then_drains_the_newest() -> None:
-    wish = EndpointDesired(
+    wish = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(), previous=deployment(count=2)
     )
     state = observed(
@@ -531,7 +531,7 @@ def test_a_lower_count_withdraws_then_drains_the_newest() -> None:
 def test_a_lower_count_takes_the_copy_with_the_least_left_to_do_and_then_stays_with_it() -> None:
     """The whole of a scale-in: the idle copy goes although its slot is older, and although the
     other has been idle for long by the time that it is gone."""
-    wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment())
+    wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment())
     both, one = routes((1, "a"), (2, "b")), routes((2, "b"))
     kept = seen("b", READY, ordinal=1, copy=2, outstanding=1)
     idle = seen("a", READY, copy=1)
@@ -552,7 +552,7 @@ def test_a_lower_count_takes_the_copy_with_the_least_left_to_do_and_then_stays_w
 
 
 def test_with_a_stream_on_each_the_shorter_queue_goes_and_its_stream_may_take_its_time() -> None:
-    wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment())
+    wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment())
     one = routes((2, "b"))
     longer = seen("b", READY, ordinal=1, copy=2, outstanding=5)
     shorter = seen("a", READY, copy=1, outstanding=1)
@@ -568,7 +568,7 @@ def test_with_a_stream_on_each_the_shorter_queue_goes_and_its_stream_may_take_it
 
 
 def test_a_deletion_does_not_wait_for_a_drain_that_a_lower_count_began() -> None:
-    wish = EndpointDesired(endpoint="shop", status=DELETING, active=deployment())
+    wish = EndpointSpec(endpoint="shop", status=DELETING, active=deployment())
     streams = seen("a", DRAINING, copy=1, since=0.0, outstanding=1)
     assert decide(wish, observed(streams), now=10.0) == ReconcileDecision((), 30.0)
     assert decide(wish, observed(streams), now=30.0).actions == (
@@ -585,7 +585,7 @@ def test_a_lower_count_keeps_the_copy_that_serves_not_the_one_that_is_coming_up(
 
 @pytest.mark.parametrize("status", [DELETING, FAILED])
 def test_the_end_withdraws_drains_what_was_routed_and_stops_the_rest(status: str) -> None:
-    wish = EndpointDesired(endpoint="shop", status=status, active=deployment())
+    wish = EndpointSpec(endpoint="shop", status=status, active=deployment())
     reason = "endpoint-deleted" if status == DELETING else "endpoint-failed"
     state = observed(
         seen("a", READY, copy=1),
@@ -603,7 +603,7 @@ def test_the_end_withdraws_drains_what_was_routed_and_stops_the_rest(status: str
 
 
 def test_a_deleted_endpoint_is_forgotten_only_when_its_last_instance_has_ended() -> None:
-    wish = EndpointDesired(endpoint="shop", status=DELETING, active=deployment())
+    wish = EndpointSpec(endpoint="shop", status=DELETING, active=deployment())
     assert decide(wish, observed(seen("a", STOPPING)), now=0.0).actions == ()
 
 

@@ -25,29 +25,29 @@ from penstock.core.deployment.endpoint_state import (
     STARTING,
     UPDATING,
     DrainCopy,
-    EndpointDesired,
+    EndpointSpec,
     LoadCopy,
     PublishRoutes,
     SetStatus,
     StartInstance,
     UnloadCopy,
 )
-from penstock.core.deployment.wish import ComponentWish, CopyNeed, VariantWish
+from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec, VariantCapacitySpec
 from penstock.core.endpoint.reconcile import ReconcileDecision, decide
 from penstock.core.resources import ComputeResources
 
-SHARES = CopyNeed(resources=ComputeResources(cores=1.0))
+SHARES = CopySpec(resources=ComputeResources(cores=1.0))
 
 
 @pytest.fixture(autouse=True)
 def _copies_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(generation: int, variant: VariantSpec) -> VariantWish:
-        return VariantWish(
+    def made(generation: int, variant: VariantSpec) -> VariantCapacitySpec:
+        return VariantCapacitySpec(
             name=variant.name,
             generation=generation,
             instances=2,
             components=tuple(
-                ComponentWish(name=name, model=variant.model, copies=copies, need=SHARES)
+                ComponentCopiesSpec(name=name, model=variant.model, copies=copies, need=SHARES)
                 for name, copies in ((variant.name, variant.instance_count), ("other", 1))
             ),
         )
@@ -73,8 +73,8 @@ def on(name: str, ordinal: int, *copies: tuple[int, str, int, str]) -> Seen:
     )  # fmt: skip
 
 
-CREATE = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(count=2))
-SERVE = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment(count=2))
+CREATE = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2))
+SERVE = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment(count=2))
 
 
 def test_an_endpoint_is_in_service_once_its_instances_run_and_all_its_copies_are_ready() -> None:

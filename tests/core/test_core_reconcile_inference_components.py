@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from tests.core.components.component_words import NEED, chat, copy, failed, revision
 
-from penstock.core.deployment.attempts import ReconcileSpec
-from penstock.core.deployment.component_spec import ComponentDesired
+from penstock.core.deployment.component_spec import ComponentSpec
 from penstock.core.deployment.deployment import (
     CONSOLIDATION,
     CopyRoute,
@@ -35,8 +34,8 @@ from penstock.core.deployment.endpoint_state import (
     Action,
     CopyObserved,
     DrainCopy,
-    EndpointDesired,
     EndpointObserved,
+    EndpointSpec,
     FinishDelete,
     ForgetComponent,
     InstanceObserved,
@@ -50,7 +49,8 @@ from penstock.core.deployment.endpoint_state import (
     UnloadCopy,
     WithdrawRoutes,
 )
-from penstock.core.deployment.wish import BINPACK, CopyNeed
+from penstock.core.deployment.slot_retries import ReconcileSpec
+from penstock.core.deployment.wish import BINPACK, CopySpec
 from penstock.core.endpoint.reconcile import decide
 from penstock.core.resources import ComputeResources
 
@@ -93,11 +93,11 @@ def instance(
 
 
 A, B = instance("a"), instance("b", 1)
-SERVES = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment())
+SERVES = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment())
 
 
 def actions(
-    wish: EndpointDesired,
+    wish: EndpointSpec,
     *instances: InstanceObserved,
     copies: tuple[CopyObserved, ...] = (),
     published: EndpointRoutes | None = None,
@@ -131,7 +131,7 @@ def routes(**components: tuple[tuple[int, str], ...]) -> EndpointRoutes:
 
 
 def test_an_endpoint_without_components_is_in_service_once_its_instances_run() -> None:
-    create = EndpointDesired(
+    create = EndpointSpec(
         endpoint="shop", status=CREATING, target=deployment(), components=(chat(1, CREATING),)
     )
     assert actions(create) == (StartInstance("blue", 1, 0, "new-generation"),)
@@ -253,7 +253,7 @@ def test_a_component_that_is_deleted_leaves_the_routes_drains_and_is_forgotten()
 
 
 def test_an_endpoint_that_is_deleted_takes_its_components_along() -> None:
-    going = EndpointDesired(
+    going = EndpointSpec(
         endpoint="shop", status=DELETING, active=deployment(), components=(chat(1, DELETING),)
     )
     assert actions(going, A, copies=(copy(1),), published=routes(chat=((1, "a"),))) == (
@@ -264,7 +264,7 @@ def test_an_endpoint_that_is_deleted_takes_its_components_along() -> None:
 
 
 def test_components_of_an_endpoint_that_failed_fail_with_it() -> None:
-    dead = EndpointDesired(
+    dead = EndpointSpec(
         endpoint="shop", status=FAILED, target=deployment(),
         components=(chat(1, CREATING), chat(1, DELETING, name="rank"), chat(1, FAILED, name="x")),
     )  # fmt: skip
@@ -276,7 +276,7 @@ def test_components_of_an_endpoint_that_failed_fail_with_it() -> None:
 
 
 def test_a_new_generation_takes_over_once_the_copies_of_the_components_are_on_it_too() -> None:
-    wish = EndpointDesired(
+    wish = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(), components=(chat(1),),
         target=deployment(generation=2),
     )  # fmt: skip
@@ -295,7 +295,7 @@ def test_a_new_generation_takes_over_once_the_copies_of_the_components_are_on_it
     )
 
 
-def managed(*components: object, **changes: object) -> EndpointDesired:
+def managed(*components: object, **changes: object) -> EndpointSpec:
     spec = replace(MANAGED, **changes)  # type: ignore[arg-type]
     return replace(SERVES, active=deployment(managed=spec), components=components)  # type: ignore[arg-type]
 
@@ -355,15 +355,15 @@ def test_consolidation_loads_elsewhere_first_then_drains_and_stops() -> None:
     assert NEED.resources.cores == 1.0
 
 
-def lora(status: str = IN_SERVICE) -> ComponentDesired:
+def lora(status: str = IN_SERVICE) -> ComponentSpec:
     return replace(
-        chat(0, status, name="lora"), active=replace(revision(), base="chat", need=CopyNeed())
+        chat(0, status, name="lora"), active=replace(revision(), base="chat", need=CopySpec())
     )
 
 
 def riding(number: int, base: int, where: str = "a", **more: object) -> CopyObserved:
     made = copy(number, base, of="lora/1", where=where, **more)  # type: ignore[arg-type]
-    return replace(made, base_copy=base, need=CopyNeed())
+    return replace(made, base_copy=base, need=CopySpec())
 
 
 def adapted(**components: tuple[tuple[int, str, int], ...]) -> EndpointRoutes:

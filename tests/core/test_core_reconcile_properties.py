@@ -12,7 +12,6 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.deployment.attempts import ReconcileSpec, failure_count
 from penstock.core.deployment.deployment import (
     DeploymentSpec,
     EndpointRoutes,
@@ -37,8 +36,8 @@ from penstock.core.deployment.endpoint_state import (
     Action,
     CopyObserved,
     DrainCopy,
-    EndpointDesired,
     EndpointObserved,
+    EndpointSpec,
     FinishDelete,
     InstanceObserved,
     LoadCopy,
@@ -49,6 +48,7 @@ from penstock.core.deployment.endpoint_state import (
     StopInstance,
     WithdrawRoutes,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec, failure_count
 from penstock.core.endpoint.reconcile import decide
 
 SPEC = ReconcileSpec()
@@ -79,7 +79,7 @@ class World:
 
     def __init__(self, counts: tuple[int, ...]) -> None:
         self.now = 0.0
-        self.wish: EndpointDesired | None = EndpointDesired(
+        self.wish: EndpointSpec | None = EndpointSpec(
             endpoint="shop", status=CREATING, target=deployment(1, counts)
         )
         self.instances: dict[str, InstanceObserved] = {}
@@ -197,10 +197,10 @@ class World:
                 v.instance_count for v in active.variants
             ], "the switch came before the new generation was published whole"
         self.make_wish(
-            EndpointDesired(endpoint="shop", status=action.status, active=active, target=target)
+            EndpointSpec(endpoint="shop", status=action.status, active=active, target=target)
         )
 
-    def make_wish(self, wish: EndpointDesired) -> None:
+    def make_wish(self, wish: EndpointSpec) -> None:
         self.wish = wish
         generations = {one.generation for one in (wish.active, wish.target) if one is not None}
         self.failures = {

@@ -12,7 +12,7 @@ from penstock.core.deployment.deployment import (
     EndpointRoutes,
     VariantRoutes,
 )
-from penstock.core.routing import EndpointRouter, ModelsSeen, NoRoute, Routed
+from penstock.core.routing import EndpointRouter, ModelsObserved, NoRoute, Routed
 
 GIB = 1 << 30
 
@@ -39,9 +39,9 @@ def told(
     loaded: list[str] | None = None,
     gone: list[str] | None = None,
     free_gib: int = 1,
-    seen: ModelsSeen | None = None,
-) -> ModelsSeen:
-    seen = seen or ModelsSeen()
+    seen: ModelsObserved | None = None,
+) -> ModelsObserved:
+    seen = seen or ModelsObserved()
     seen.told(loaded=loaded or [], gone=gone or [], free_bytes=free_gib * GIB)
     router.set_models(copy, seen)
     return seen

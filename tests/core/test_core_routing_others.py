@@ -11,7 +11,7 @@ from penstock.core.deployment.deployment import (
     EndpointRoutes,
     VariantRoutes,
 )
-from penstock.core.routing import EndpointRouter, ModelsSeen, NoRoute, Routed
+from penstock.core.routing import EndpointRouter, ModelsObserved, NoRoute, Routed
 
 
 def routes(
@@ -119,7 +119,7 @@ def test_a_prefix_goes_elsewhere_where_others_keep_its_copy_busy() -> None:
 
 def test_a_hot_model_is_one_that_all_gateways_together_keep_busy() -> None:
     router = router_of(1, 2, limit=100, multi_model=True)
-    having = ModelsSeen()
+    having = ModelsObserved()
     having.told(loaded=["m"], gone=[], free_bytes=0)
     router.set_models(1, having)
     first = router.pick(model="m", now=0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core.routing.outliers import (
     Action,
-    CopySeen,
+    CopyAnswersObserved,
     Eject,
     InstanceLooks,
     Outliers,
@@ -27,7 +27,9 @@ class Pool:
 
     def look(self, took_s_max: float = 0.0) -> list[Action]:
         seen = [
-            CopySeen(copy, self.outstanding[copy], count, self.missed[copy], copy in self.silent)
+            CopyAnswersObserved(
+                copy, self.outstanding[copy], count, self.missed[copy], copy in self.silent
+            )
             for copy, count in self.answers.items()
         ]
         return self.machine.look(seen, took_s_max=took_s_max, now=self.now)

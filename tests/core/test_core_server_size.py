@@ -1,10 +1,12 @@
-"""`core/server_size.py`: gateways by cores, connections by open files, or what was asked for."""
+"""`core/servers/server_size.py`: gateways by cores, connections by open files, or what was asked
+for.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock.core.server_size import connections_for, gateways_for
+from penstock.core.servers.server_size import connections_for, gateways_for
 
 
 @pytest.mark.parametrize(

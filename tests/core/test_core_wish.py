@@ -9,9 +9,9 @@ from tests.core.reconcile_words import deployment
 
 from penstock.core.deployment.wish import (
     SPREAD,
-    ComponentWish,
-    CopyNeed,
-    VariantWish,
+    ComponentCopiesSpec,
+    CopySpec,
+    VariantCapacitySpec,
     raised,
     wished,
 )
@@ -22,16 +22,16 @@ def test_a_model_behind_a_variant_is_one_component_with_an_instance_for_each_cop
     (blue,) = deployment().variants
     two = replace(deployment(3, count=2), variants=(replace(blue, instance_count=2), blue))
     first, second = wished(two)
-    assert first == VariantWish(
+    assert first == VariantCapacitySpec(
         name="blue",
         generation=3,
         instances=2,
         components=(
-            ComponentWish(
+            ComponentCopiesSpec(
                 name="blue",
                 model=blue.model,
                 copies=2,
-                need=CopyNeed(
+                need=CopySpec(
                     resources=ComputeResources(memory_bytes=0, cores=0.0, accelerators=0),
                     whole_instance=True,
                 ),

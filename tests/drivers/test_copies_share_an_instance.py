@@ -28,7 +28,6 @@ from penstock.control.plane import ControlPlane
 from penstock.control.store.store import Store
 from penstock.core.backoff import Backoff
 from penstock.core.deployment import wish as wishes
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.deployment import (
     CopyRoute,
     DeploymentSpec,
@@ -37,7 +36,8 @@ from penstock.core.deployment.deployment import (
     VariantRoutes,
     VariantSpec,
 )
-from penstock.core.deployment.wish import ComponentWish, CopyNeed, VariantWish
+from penstock.core.deployment.slot_retries import ReconcileSpec
+from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec, VariantCapacitySpec
 from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
@@ -49,7 +49,7 @@ from penstock.wire import frames
 
 DEADLINE_S = 60.0
 SPEC = ReconcileSpec(backoff=Backoff(0.05, 30.0), drain_s_max=10.0)
-SHARES = CopyNeed(resources=ComputeResources(memory_bytes=64 * 2**20, cores=0.25))
+SHARES = CopySpec(resources=ComputeResources(memory_bytes=64 * 2**20, cores=0.25))
 
 #: Answers with its process. While the file CLOSED exists it can't be loaded.
 MODEL = """
@@ -91,15 +91,15 @@ class Site:
             spec=SPEC,
         )
 
-    def wish(self, generation: int, variant: VariantSpec) -> VariantWish:
+    def wish(self, generation: int, variant: VariantSpec) -> VariantCapacitySpec:
         """In the place of `core.wish._single_model`."""
         other = ModelSource(model_name="other", uri=self._other.as_uri())
-        return VariantWish(
+        return VariantCapacitySpec(
             name=variant.name,
             generation=generation,
             instances=1,
             components=tuple(
-                ComponentWish(
+                ComponentCopiesSpec(
                     name=name,
                     model=model,
                     copies=copies,

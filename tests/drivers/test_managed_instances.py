@@ -24,7 +24,6 @@ from penstock.control.plane import ControlPlane
 from penstock.control.store.components import ComponentChange, NewComponent
 from penstock.control.store.store import Store
 from penstock.core.backoff import Backoff
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.component_spec import ComponentRevision
 from penstock.core.deployment.deployment import (
     CONSOLIDATION,
@@ -33,7 +32,8 @@ from penstock.core.deployment.deployment import (
     ModelSource,
     VariantSpec,
 )
-from penstock.core.deployment.wish import BINPACK, CopyNeed
+from penstock.core.deployment.slot_retries import ReconcileSpec
+from penstock.core.deployment.wish import BINPACK, CopySpec
 from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
@@ -45,7 +45,7 @@ from penstock.wire import frames
 
 DEADLINE_S = 90.0
 #: Two of them fit on an instance of `ml.local.small`.
-HALF = CopyNeed(resources=ComputeResources(memory_bytes=400 * 2**20, cores=0.25))
+HALF = CopySpec(resources=ComputeResources(memory_bytes=400 * 2**20, cores=0.25))
 MODEL = """
 def model_fn(model_dir): return None
 def predict_fn(data, model): return data

@@ -34,7 +34,7 @@ from penstock.api.runtime.door import RuntimeDoor
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.awaited import AwaitedReply
 from penstock.gateway.dispatch.invocation import Invocation, Responder
-from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.asgi import AsgiDoor
 from penstock.gateway.http.connection import HttpConnection
 from penstock.gateway.http.listener import HttpListener
@@ -215,7 +215,7 @@ class Site(Network):
 
         def begin(request: bytes, responder: Responder) -> tuple[Invocation, InferNames]:
             invocation = self._invocation(number, responder)
-            invocation.stream = StreamSeen()
+            invocation.stream = StreamObserved()
             return invocation, InferNames("echo", "", "x", wants_final=True)
 
         async def requests() -> AsyncIterator[bytes]:

@@ -7,7 +7,7 @@ import dataclasses
 from tests.gateway.gateway_fakes import Bench, Recording, routes
 
 from penstock.gateway.dispatch.invocation import Invocation
-from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.streaming import StreamObserved
 
 
 def asynchronous(bench: Bench, timeout_s: float, *, door: str = "async") -> Recording:
@@ -18,7 +18,7 @@ def asynchronous(bench: Bench, timeout_s: float, *, door: str = "async") -> Reco
         received=now, deadline=now + timeout_s, priority=255, door=door,
     )  # fmt: skip
     if door == "async":
-        invocation.stream = StreamSeen.taking(timeout_s)
+        invocation.stream = StreamObserved.taking(timeout_s)
     bench.dispatcher.invoke(invocation)
     return recording
 
@@ -44,9 +44,9 @@ def test_those_beside_it_keep_the_servers_limit() -> None:
 
 
 def test_its_answer_counts_as_no_stream() -> None:
-    seen = StreamSeen.taking(5.0)
+    seen = StreamObserved.taking(5.0)
     assert (seen.timeout_s, seen.story(0.0)) == (5.0, None)
-    assert StreamSeen().timeout_s is None
+    assert StreamObserved().timeout_s is None
 
 
 def test_only_asynchronous_requests_come_in_by_the_runtimes_door_where_they_are_wished() -> None:

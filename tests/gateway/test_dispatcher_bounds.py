@@ -14,7 +14,7 @@ from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.errors import ModelError, NotNowError
 from penstock.gateway.dispatch import dispatcher as module
 from penstock.gateway.dispatch.invocation import Invocation
-from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.wire import frames
 
 
@@ -356,7 +356,7 @@ def test_a_stream_that_breaks_at_its_first_piece_is_no_refusal_whatever_broke_it
 def test_a_stream_that_never_began_is_not_counted_as_one() -> None:
     bench = Bench(1)
     invocation = Invocation("echo", b"", b"", Recording(), received=100.0, deadline=None)
-    invocation.stream = StreamSeen()
+    invocation.stream = StreamObserved()
     bench.dispatcher.invoke(invocation)
     bench.link(1).lose()
     asyncio.run(bench.dispatcher.close())

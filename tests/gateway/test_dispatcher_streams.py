@@ -10,7 +10,7 @@ from tests.gateway.gateway_fakes import Bench, MemoryLink, reply, routes
 
 from penstock.errors import NotNowError
 from penstock.gateway.dispatch.invocation import Invocation
-from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.wire import frames
 
 GENERATION = {"tokens_in": 5, "tokens_out": 11, "queue_s": 0.1, "first_token_s": 0.25}
@@ -150,7 +150,7 @@ def test_a_stream_has_eight_minutes_where_other_answers_have_one() -> None:
     streamed, plain = (
         Invocation("echo", b"[]", b"", told, received=now, deadline=None) for _ in range(2)
     )
-    streamed.stream = StreamSeen()
+    streamed.stream = StreamObserved()
     bench.dispatcher.invoke(streamed)
     bench.dispatcher.invoke(plain)
     assert [item[2] for item in bench.link(1).sent] == [480_000, 60_000]
@@ -169,7 +169,7 @@ def test_a_streams_time_is_a_setting_and_never_less_than_a_whole_answers(
     bench = Bench(1, stream_timeout_s=stream_timeout_s)
     now = bench.clock.monotonic()
     streamed = Invocation("echo", b"[]", b"", _Errors(), received=now, deadline=None)
-    streamed.stream = StreamSeen()
+    streamed.stream = StreamObserved()
     bench.dispatcher.invoke(streamed)
     assert [item[2] for item in bench.link(1).sent] == [left_ms]
 
@@ -179,7 +179,7 @@ def test_a_callers_own_deadline_ends_a_stream_sooner() -> None:
     told = _Errors()
     now = bench.clock.monotonic()
     invocation = Invocation("echo", b"[]", b"", told, received=now, deadline=now + 2.0)
-    invocation.stream = StreamSeen()
+    invocation.stream = StreamObserved()
     bench.dispatcher.invoke(invocation)
     bench.timers.advance(2.0)
     assert told.told == [(invocation, "deadline-passed")]

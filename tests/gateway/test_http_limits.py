@@ -11,7 +11,7 @@ from penstock.core.request.body_budget import BodyBudget
 from penstock.core.request.head_check import FIELDS_MAX
 from penstock.gateway.http import connection as http
 from penstock.gateway.http.call import status_line
-from penstock.gateway.listener_state import TURNED_AWAY_MAX
+from penstock.gateway.http.listener_state import TURNED_AWAY_MAX
 
 OK = status_line(200)
 LATER = post("/hot/later")

@@ -144,7 +144,7 @@ def test_the_oldest_handshake_ends_for_the_newest(
 def test_handshakes_count_as_connections(
     contexts: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.gateway.listener_state.TURNED_AWAY_MAX", 2)
+    monkeypatch.setattr("penstock.gateway.http.listener_state.TURNED_AWAY_MAX", 2)
 
     async def main() -> None:
         async with site(tls=contexts[0], connections_max=3) as served:

@@ -17,14 +17,14 @@ from penstock.config import LimitConfig
 from penstock.core.request import body_budget
 from penstock.core.request.body_budget import BodyBudget
 from penstock.errors import CallerError, InternalError
-from penstock.gateway import listener_state
 from penstock.gateway.http import listener as listener_module
+from penstock.gateway.http import listener_state
 from penstock.gateway.http.asgi import AsgiDoor
 from penstock.gateway.http.body_budget import HoldingPipeline
 from penstock.gateway.http.call import Call, status_line
 from penstock.gateway.http.connection import HttpConnection
 from penstock.gateway.http.listener import HttpListener, listen_error
-from penstock.gateway.listener_state import SPELLING_BYTES_MAX, SPELLINGS_MAX
+from penstock.gateway.http.listener_state import SPELLING_BYTES_MAX, SPELLINGS_MAX
 from penstock.gateway.request_id import RequestIds
 
 OK = status_line(200)

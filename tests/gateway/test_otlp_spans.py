@@ -13,7 +13,7 @@ from penstock.clock import ManualClock
 from penstock.core.request.trace_context import TraceContext
 from penstock.errors import CallerError, ModelError
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
-from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.tracing.spans import OtlpSpans, SpanExport
 from penstock.gateway.tracing.tracing import Traced
 from penstock.wire import frames
@@ -93,7 +93,7 @@ def test_where_the_time_of_a_request_went(collector: OtlpReceiver) -> None:
 
 def test_a_stream_has_a_span_from_its_first_piece_and_its_tokens(collector: OtlpReceiver) -> None:
     invocation = over(request("openai"), reply())
-    stream = invocation.stream = StreamSeen()
+    stream = invocation.stream = StreamObserved()
     stream.first_at, stream.chunks, stream.tokens_in, stream.tokens_out = 100.2, 7, 5, 11
     caller = TraceContext(0xABC, 0x77, sampled=True)
     found = sent(collector, Traced(CONTEXT, caller, RUN, 100.0), invocation, 200, 101.0)

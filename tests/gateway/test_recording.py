@@ -13,7 +13,7 @@ from penstock.errors import InternalError, ModelError, NotNowError, PenstockErro
 from penstock.gateway.dispatch.explain import SIZE, ExplainRing
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.gateway.dispatch.recording import NoRecorder, record_failure
-from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.request_id import RequestIds
 from penstock.wire.frames import BATCH_REASONS, Reply
 
@@ -34,7 +34,7 @@ def invocation(number: int = 1) -> Invocation:
 
 
 def failure(
-    error: PenstockError | None, answered: Reply | None, stream: StreamSeen | None = None
+    error: PenstockError | None, answered: Reply | None, stream: StreamObserved | None = None
 ) -> tuple[Any, ...]:
     told, failed = Told(), invocation()
     failed.error, failed.reply, failed.stream = error, answered, stream
@@ -44,8 +44,8 @@ def failure(
     return row
 
 
-def a_stream(first_at: float) -> StreamSeen:
-    stream = StreamSeen()
+def a_stream(first_at: float) -> StreamObserved:
+    stream = StreamObserved()
     stream.first_at = first_at
     return stream
 
@@ -75,7 +75,7 @@ BUSY = NotNowError("busy", "Later.")
 def test_a_failure_is_counted_with_what_an_instance_said_of_it(
     error: PenstockError | None,
     answered: Reply | None,
-    stream: StreamSeen | None,
+    stream: StreamObserved | None,
     row: tuple[Any, ...],
 ) -> None:
     assert failure(error, answered, stream) == pytest.approx(row)

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from tests.gateway.gateway_fakes import reply
 
-from penstock.gateway.dispatch.streaming import StreamSeen, generation_of
+from penstock.gateway.dispatch.streaming import StreamObserved, generation_of
 from penstock.wire import frames
 
 
@@ -27,15 +27,15 @@ def end(said: object, *, queue_us: int = 0, run_us: int = 0) -> frames.Reply:
     return reply(b"", meta)._replace(queue_us=queue_us, run_us=run_us)
 
 
-def ended(said: object, *, first_at: float = 0.0, **times: int) -> StreamSeen:
+def ended(said: object, *, first_at: float = 0.0, **times: int) -> StreamObserved:
     """Received at 10 s, over at 20 s."""
-    stream = StreamSeen()
+    stream = StreamObserved()
     stream.first_at = first_at
     stream.ended(end(said, **times), 10.0, 20.0)
     return stream
 
 
-def times(stream: StreamSeen) -> tuple[int, int, float, float]:
+def times(stream: StreamObserved) -> tuple[int, int, float, float]:
     return (stream.tokens_in, stream.tokens_out, stream.first_token_s, stream.per_token_s)
 
 
@@ -133,9 +133,9 @@ def test_what_is_counted_of_a_stream() -> None:
 
 
 def test_what_is_told_of_a_stream() -> None:
-    assert StreamSeen().story(10.0) is None
+    assert StreamObserved().story(10.0) is None
     assert ended({"tokens_in": 3}).story(10.0) is None
-    stream = StreamSeen()
+    stream = StreamObserved()
     stream.chunks, stream.first_at = 2, 10.0001234
     assert stream.story(10.0) == {"chunks": 2, "first_chunk_ms": 0.123}
     said = {"tokens_in": 3, "tokens_out": 2, "first_token_s": 0.0123456}

@@ -10,7 +10,7 @@ from tests.fakes import triton_files
 
 from penstock.artifacts.description.description import EngineOptions, Generation, ModelDescription
 from penstock.artifacts.detection.detect import detect
-from penstock.core.models.memory_need import MemorySeen, ModelFacts
+from penstock.core.models.memory_need import MemoryObserved, ModelFacts
 from penstock.instance.loading.load import Prepared
 from penstock.instance.memory import facts as records
 from penstock.instance.memory.account import MemoryAccount
@@ -103,7 +103,7 @@ def test_a_record_is_of_one_content_served_in_one_way(tmp_path: Path) -> None:
 def test_what_can_not_be_read_is_no_record(tmp_path: Path) -> None:
     path = tmp_path / "memory" / "a.json"
     assert records.read(path) is None
-    seen = MemorySeen(load_bytes_max=3, own_bytes_max=2, ran=True)
+    seen = MemoryObserved(load_bytes_max=3, own_bytes_max=2, ran=True)
     records.write(path, seen)
     assert records.read(path) == seen
     for torn in ("", "{}", "[1]", '{"load_bytes_max": "x"}'):
@@ -116,7 +116,7 @@ def test_a_copy_that_has_not_run_teaches_nothing_to_one_that_had(tmp_path: Path)
     async def test() -> None:
         model = Prepared(context(files(tmp_path, model_onnx=10), file="model.onnx"), "digest")
         path = records.record_path(tmp_path, "digest", model.context)
-        known = MemorySeen(load_bytes_max=3 << 40, own_bytes_max=2 << 40, ran=True)
+        known = MemoryObserved(load_bytes_max=3 << 40, own_bytes_max=2 << 40, ran=True)
         records.write(path, known)
         account = MemoryAccount(MemoryUse(), tmp_path)
         assert account.need(model).basis == "measured"

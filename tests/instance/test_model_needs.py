@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.fakes import model_files
 
-from penstock.core.models.memory_need import MemorySeen
+from penstock.core.models.memory_need import MemoryObserved
 from penstock.core.residency import Footprint
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, prepared
@@ -21,7 +21,7 @@ from penstock.instance.models.needs import Needs
 from penstock.instance.settings import InstanceSettings
 
 MIB = 2**20
-SEEN = MemorySeen(load_bytes_max=50 * MIB, own_bytes_max=30 * MIB, ran=False)
+SEEN = MemoryObserved(load_bytes_max=50 * MIB, own_bytes_max=30 * MIB, ran=False)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_model_alike_in_kind_and_size_is_known_once_one_was_loaded_beside_othe
     )
     needs = Needs(settings.cache_dir)
     assert not needs.of(first).sized
-    needs.learn(first, MemorySeen(load_bytes_max=500 * MIB, own_bytes_max=300 * MIB, ran=False))
+    needs.learn(first, MemoryObserved(load_bytes_max=500 * MIB, own_bytes_max=300 * MIB, ran=False))
     assert not needs.of(second).sized
     needs.learn(second, SEEN)
     forget_records(settings)
@@ -101,7 +101,7 @@ def test_of_the_first_of_a_runtime_its_libraries_are_not_its_own(
     one model threw out all others."""
     model = brought(model_files.affine(tmp_path / "model"), settings)
     needs = Needs(settings.cache_dir)
-    with_libraries = MemorySeen(load_bytes_max=118 * MIB, own_bytes_max=100 * MIB, ran=False)
+    with_libraries = MemoryObserved(load_bytes_max=118 * MIB, own_bytes_max=100 * MIB, ran=False)
     assert needs.learn(model, with_libraries) == Footprint(host_bytes=(100 - 96) * MIB)
     assert not needs.of(model).measured
     assert needs.learn(model, SEEN) == Footprint(host_bytes=30 * MIB)

@@ -17,7 +17,7 @@ from tests.control.test_control_plane import poll
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import SystemClock
-from penstock.control.reconcile.hosted import HostedCopy, HostedSeen
+from penstock.control.reconcile.hosted import HostedCopy, HostedObserved
 from penstock.control.reconcile.views import InstanceView
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
@@ -94,11 +94,11 @@ class Plane:
         self._copies[name] = HostedCopy(copy=self._copy, instance_id=f"i{self._copy}")
         self._changed[name]()
 
-    def hosted(self, name: str) -> HostedSeen | None:
+    def hosted(self, name: str) -> HostedObserved | None:
         if name not in self.hosts:
             return None
         copies = () if self.failures else (self._copies[name],)
-        return HostedSeen(
+        return HostedObserved(
             copies=copies,
             instances=1,
             coming=0,

@@ -8,13 +8,13 @@ import time
 import pytest
 
 from penstock.metrics.counts.registry import MetricRegistry
-from penstock.metrics.loop_lag import EDGES_S, EVERY_S, WINDOW_S, LagSeen, LoopLag
+from penstock.metrics.loop_lag import EDGES_S, EVERY_S, WINDOW_S, LagObserved, LoopLag
 from penstock.metrics.page.prometheus import PrometheusPage
 from penstock.metrics.utilization.instances import InstanceSample
 
 
 def test_a_stall_longer_than_the_time_between_two_looks_is_always_seen() -> None:
-    async def main() -> LagSeen:
+    async def main() -> LagObserved:
         lag = LoopLag()
         lag.start()
         time.sleep(2 * EVERY_S)  # noqa: ASYNC251 - the fault that is to be seen
@@ -52,16 +52,16 @@ def test_the_longest_lag_is_forgotten_after_two_windows() -> None:
 
 
 def test_what_an_instance_says_comes_back_and_what_another_version_says_is_left_out() -> None:
-    seen = LagSeen((1,) * (len(EDGES_S) + 1), 0.5, 0.1)
-    assert LagSeen.from_dict(seen.to_dict()) == seen
-    assert LagSeen.from_dict({"counts": [1, 2]}) is None
-    assert LagSeen.from_dict({}) is None
+    seen = LagObserved((1,) * (len(EDGES_S) + 1), 0.5, 0.1)
+    assert LagObserved.from_dict(seen.to_dict()) == seen
+    assert LagObserved.from_dict({"counts": [1, 2]}) is None
+    assert LagObserved.from_dict({}) is None
 
 
 def test_gateway_and_instances_are_on_the_page() -> None:
     registry = MetricRegistry()
     registry.loop_lag.note(0.02, now=1.0)
-    lag = LagSeen((0,) * len(EDGES_S) + (3,), 21.0, 9.0)
+    lag = LagObserved((0,) * len(EDGES_S) + (3,), 21.0, 9.0)
     registry.add_instance_sample(
         InstanceSample(endpoint="shop", variant="v", instance_id="i-1", loop_lag=lag), now=1.0
     )

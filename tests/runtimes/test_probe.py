@@ -12,7 +12,7 @@ import pytest
 from tests.fakes import model_files
 
 from penstock.artifacts.detection.detect import Detected, detect
-from penstock.core.deployment.attempts import is_permanent
+from penstock.core.deployment.slot_retries import is_permanent
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes import probe, registry
 from penstock.runtimes.graph_key import graph_key

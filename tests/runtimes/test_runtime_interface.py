@@ -15,7 +15,7 @@ from tests.fakes import model_files
 from tests.fakes.fake_runtimes import FakePayloadRuntime, FakeTensorRuntime
 
 from penstock.artifacts.detection.detect import detect
-from penstock.core.deployment.attempts import is_permanent
+from penstock.core.deployment.slot_retries import is_permanent
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext, Payload, PayloadReply, Returned
 from penstock.runtimes.loader import load_payload_runtime, load_tensor_runtime

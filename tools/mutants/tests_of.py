@@ -115,7 +115,7 @@ _TRITON = (
 TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/request/admission.py": ("core/test_core_admission.py",),
     "core/apply/plan.py": ("core/test_core_apply_plan.py",),
-    "core/deployment/attempts.py": ("core/test_core_attempts.py", *_RECONCILE),
+    "core/deployment/slot_retries.py": ("core/test_core_attempts.py", *_RECONCILE),
     "core/backoff.py": ("core/test_core_backoff.py",),
     "core/batching/spec.py": _BATCHING,
     "core/batching/batcher.py": (*_BATCHING, "core/test_core_service_level.py"),
@@ -285,7 +285,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/routing/strategies.py": _ROUTING,
     "core/batching/run_times.py": ("core/test_core_run_times.py", *_BATCHING),
     "core/batching/service_level.py": ("core/test_core_service_level.py",),
-    "core/server_size.py": ("core/test_core_server_size.py",),
+    "core/servers/server_size.py": ("core/test_core_server_size.py",),
     "core/machine/stopped.py": ("core/test_core_stopped.py",),
     "core/batching/stepping.py": ("core/test_core_stepping.py",),
     "core/timetable/calendar.py": ("core/timetable/test_calendar.py",),
@@ -298,7 +298,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "core/traffic/health.py": ("core/traffic/test_traffic_health.py", *_TRAFFIC),
     "core/traffic/held.py": _TRAFFIC,
-    "core/traffic/means.py": (
+    "core/traffic/moving_averages.py": (
         "core/traffic/test_traffic_means.py",
         "core/traffic/test_traffic_ratios.py",
     ),
@@ -340,7 +340,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/dispatch/invocation.py": ("gateway/test_invocation.py", *_DISPATCH),
     "gateway/http/known_heads.py": ("gateway/test_known_heads.py",),
     "gateway/dispatch/link.py": _LINK,
-    "gateway/listener_state.py": _HTTP,
+    "gateway/http/listener_state.py": _HTTP,
     "gateway/http/answer_pipeline.py": _HTTP,
     "gateway/http/proxy.py": ("gateway/test_proxy.py",),
     "gateway/dispatch/outliers.py": ("gateway/test_outliers.py",),

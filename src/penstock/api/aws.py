@@ -19,7 +19,7 @@ from botocore.model import OperationModel, ServiceModel
 
 from penstock.artifacts.sources.named_places import NamedPlaces
 from penstock.errors import CallerError, NotNowError, PenstockError
-from penstock.gateway.listener_state import Denied
+from penstock.gateway.http.listener_state import Denied
 from penstock.wire.aws import json_rpc, query, validate
 from penstock.wire.aws.errors import AwsError, unknown_operation
 from penstock.wire.aws.http import HttpRequest, HttpResponse

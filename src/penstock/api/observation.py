@@ -22,7 +22,7 @@ from penstock.fleet.base import InstanceType
 from penstock.metrics.counts.window_metrics import ALWAYS, Publishing, publishing_of
 from penstock.metrics.driver import VariantObserved
 from penstock.metrics.item_failures import apart
-from penstock.metrics.loop_lag import LagSeen
+from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.utilization.cost import InstanceHeld
 from penstock.metrics.utilization.instances import CopySample, InstanceSample
 
@@ -180,7 +180,7 @@ class Observation:
             cpu_percent=cpu_percent(before, (now, cpu_s)),
             cpu_cores=max(1, round(view.resources.cores)),
             memory_percent=memory_percent(status, view),
-            loop_lag=LagSeen.from_dict(status.get("loop_lag", {})),
+            loop_lag=LagObserved.from_dict(status.get("loop_lag", {})),
             loaded_model_count=loaded_models(status),
             copies=self._copies.samples(view, status, now),
             **engines(status),

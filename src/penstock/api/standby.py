@@ -44,7 +44,7 @@ from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs.spec import TransformSpec
 from penstock.core.request.host_gate import gate_for
-from penstock.core.servers.election import LeaderSeen
+from penstock.core.servers.election import LeaderObserved
 from penstock.errors import NotNowError, PenstockError
 from penstock.gateway.http.asgi import AsgiApp, AsgiDoor, Message, Scope
 from penstock.gateway.http.listener import HttpListener
@@ -68,7 +68,7 @@ class LeaderProxy(ProxyApp):
     """An ASGI application."""
 
     def __init__(
-        self, leader: Callable[[], LeaderSeen], otherwise: AsgiApp, *, trusted: Path | None
+        self, leader: Callable[[], LeaderObserved], otherwise: AsgiApp, *, trusted: Path | None
     ) -> None:
         """
         Args:

@@ -27,20 +27,20 @@ from penstock.control.instances.instance_operations import folder_name
 from penstock.control.instances.instance_status import memory_bytes
 from penstock.control.instances.ledger import Activity
 from penstock.control.instances.operation_settings import Elsewhere, OperationSettings
-from penstock.control.ports import CapacityWanted, ModelCounted, RoutePublisher
-from penstock.control.reconcile.hosted import HostedSeen, seen_of
+from penstock.control.ports import ModelCounted, RoutePublisher, WaitingObserved
+from penstock.control.reconcile.hosted import HostedObserved, seen_of
 from penstock.control.reconcile.reconciler import ReconcilerDriver
 from penstock.control.reconcile.views import InstanceView, instance_view
 from penstock.control.state_dir import StateDirLock, make_private
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.control.store.target_model_record import TargetModelRecord
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.deployment import DeploymentSpec
+from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
 from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError, NotNowError, PenstockError
-from penstock.fleet.base import Fleet, PlatformAccess, SpareSeen
+from penstock.fleet.base import Fleet, PlatformAccess, SpareObserved
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.fleet.local import START_S_MAX
 from penstock.fleet.machine import available_bytes, this_machine
@@ -106,7 +106,7 @@ class ControlPlane:
         # A machine that is only told of has what it is told to have.
         self._available_bytes = available_bytes if machine is None else lambda: None
         #: (endpoint, variant, component) -> requests that wait for a copy
-        self.wanted: dict[tuple[str, str, str], CapacityWanted] = {}
+        self.wanted: dict[tuple[str, str, str], WaitingObserved] = {}
         #: requests that wait, by whose copies, then by whom they name: a base and its adapters
         self._waiting: dict[tuple[str, str, str], dict[str, int]] = {}
         self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
@@ -254,7 +254,7 @@ class ControlPlane:
             return
         before = self.wanted.get(key)
         since = before.since if before is not None else self._clock.monotonic()
-        self.wanted[key] = CapacityWanted(waiting=waiting, since=since)
+        self.wanted[key] = WaitingObserved(waiting=waiting, since=since)
 
     def base_of(self, endpoint: str, component: str) -> str:
         """The component whose copies serve: an adapter's base, any other itself."""
@@ -274,7 +274,7 @@ class ControlPlane:
             return None
         return starts.ready_in_s(ledger, variant, component, fastest_s, self._clock.monotonic())
 
-    def spares(self) -> Sequence[SpareSeen]:
+    def spares(self) -> Sequence[SpareObserved]:
         """Instance processes that stand ready for whatever is started next."""
         return self._reconciler.spares() if self._reconciler is not None else ()
 
@@ -363,7 +363,7 @@ class ControlPlane:
             self._reconciler.hosted.end(name)
             self._reconciler.notify(name)
 
-    def hosted(self, name: str) -> HostedSeen | None:
+    def hosted(self, name: str) -> HostedObserved | None:
         """A hosted deployment as it is now; None for one that is not known (yet, or any more)."""
         ledger = self._reconciler.ledger(name) if self._reconciler is not None else None
         return seen_of(ledger) if ledger is not None else None

@@ -16,7 +16,7 @@ ModelCounted = Callable[[str, str, str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityWanted:
+class WaitingObserved:
     """Requests wait for copies of a variant, or of a component."""
 
     waiting: int  #: requests

@@ -76,7 +76,7 @@ class InstanceExit:
 
 
 @dataclass(frozen=True, slots=True)
-class SpareSeen:
+class SpareObserved:
     """A process that stands ready to become an instance, or is about to."""
 
     pid: int
@@ -99,7 +99,7 @@ class Fleet(Protocol):
         """Keeps so many spare instances ready, with these modules imported; each is the next
         `start`'s. A fleet that has no processes of its own to keep ignores it."""
 
-    def spares(self) -> Sequence[SpareSeen]:
+    def spares(self) -> Sequence[SpareObserved]:
         """Those that there are now."""
 
     async def shares_disk(self) -> bool:

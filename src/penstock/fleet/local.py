@@ -22,7 +22,7 @@ from penstock.cleanup import shielded
 from penstock.core.machine.guest_start import TIMEOUT, GuestStart, GuestStartSpec
 from penstock.errors import InternalError, NotNowError, logged
 from penstock.fleet import guest_end, guest_start
-from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
+from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareObserved
 from penstock.fleet.child import Child
 from penstock.fleet.log_file import LOG_BYTES_MAX, append, open_log, put_aside
 from penstock.fleet.machine import cpu_s
@@ -138,7 +138,7 @@ class LocalFleet:
         if not self._closing:
             self._spares.keep(count, modules)
 
-    def spares(self) -> list[SpareSeen]:
+    def spares(self) -> list[SpareObserved]:
         return self._spares.seen()
 
     async def shares_disk(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 from penstock.cleanup import shielded
 from penstock.core.machine.warm_pool import SparesObserved, decide
 from penstock.errors import PenstockError
-from penstock.fleet.base import SpareSeen
+from penstock.fleet.base import SpareObserved
 from penstock.fleet.child import Child
 from penstock.fleet.machine import resident_bytes
 
@@ -64,13 +64,13 @@ class Spares:
                 return child
         return None
 
-    def seen(self) -> list[SpareSeen]:
+    def seen(self) -> list[SpareObserved]:
         """Those that there are, in whatever state, with what they take now."""
         there = [(one, True) for one in self._ready]
         if self._warming is not None:
             there.append((self._warming, False))
         return [
-            SpareSeen(one.process.pid, resident_bytes(one.process.pid), ready)
+            SpareObserved(one.process.pid, resident_bytes(one.process.pid), ready)
             for one, ready in there
             if not one.ended.done()
         ]

@@ -20,7 +20,7 @@ EDGES_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 @dataclass(frozen=True, slots=True)
-class LagSeen:
+class LagObserved:
     """What one loop has shown so far."""
 
     counts: tuple[int, ...]  #: looks by upper bound, `EDGES_S` and then all others
@@ -31,7 +31,7 @@ class LagSeen:
         return {"counts": list(self.counts), "total_s": self.total_s, "max_s": self.max_s}
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> LagSeen | None:
+    def from_dict(cls, fields: dict[str, Any]) -> LagObserved | None:
         """Inverse of `to_dict`; None for what an instance of another version says."""
         counts = tuple(int(count) for count in fields.get("counts", ()))
         if len(counts) != len(EDGES_S) + 1:
@@ -70,8 +70,8 @@ class LoopLag:
             self._max_before_s, self._max_s = self._max_s, 0.0
         self._max_s = max(self._max_s, lag_s)
 
-    def seen(self) -> LagSeen:
-        return LagSeen(tuple(self._counts), self._total_s, max(self._max_s, self._max_before_s))
+    def seen(self) -> LagObserved:
+        return LagObserved(tuple(self._counts), self._total_s, max(self._max_s, self._max_before_s))
 
     def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
         self._planned = loop.time() + EVERY_S

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from penstock.clock import Clock
 from penstock.core.traffic.router import TrafficRouter
-from penstock.core.traffic.spec import RegionSeen, TrafficSpec
+from penstock.core.traffic.spec import RegionObserved, TrafficSpec
 from penstock.orchestrator.regions_file import Regions
 
 #: Of the router without a name: what it sends costs a region next to nothing.
@@ -34,7 +34,7 @@ class EndpointTraffic:
     def __init__(self, name: str, router: TrafficRouter) -> None:
         self.name = name
         self.router = router
-        self.seen: dict[str, RegionSeen] = {}  #: region -> its last news
+        self.seen: dict[str, RegionObserved] = {}  #: region -> its last news
         self.serving: frozenset[str] = frozenset()  #: regions that have it
         self.asked_at = float("-inf")  #: when a region was last chosen
         self.moving = ""  #: what was last decided of shares that move by themselves
@@ -92,7 +92,9 @@ class TrafficTable:
                     self._gone(region, one.name, now)
                 elif now < one.asked_at + _ASKED_LATELY_S:
                     self._tell(one, region, replace(one.seen[region], said_at=said_at), now)
-        unnamed = RegionSeen(name=region, room=_ROOM_UNNAMED if accepting else 0, said_at=said_at)
+        unnamed = RegionObserved(
+            name=region, room=_ROOM_UNNAMED if accepting else 0, said_at=said_at
+        )
         self.unnamed.seen[region] = unnamed
         self.unnamed.router.heard(unnamed, now=now)
 
@@ -140,7 +142,7 @@ class TrafficTable:
         else:
             asleep.add(region)
         one.serving |= {region}
-        seen = RegionSeen(
+        seen = RegionObserved(
             name=region,
             room=_count(load.get("room")),
             said_at=said_at,
@@ -154,7 +156,7 @@ class TrafficTable:
         )
         self._tell(one, region, seen, now)
 
-    def _tell(self, one: EndpointTraffic, region: str, seen: RegionSeen, now: float) -> None:
+    def _tell(self, one: EndpointTraffic, region: str, seen: RegionObserved, now: float) -> None:
         """News for the router. A region that sleeps has no room while another is awake, and one
         that drains has none at all."""
         one.seen[region] = seen
@@ -171,7 +173,7 @@ class TrafficTable:
         one.serving -= {region}
         self._asleep[name].discard(region)
         one.seen.pop(region, None)
-        one.router.heard(RegionSeen(name=region, room=0, said_at=now), now=now)
+        one.router.heard(RegionObserved(name=region, room=0, said_at=now), now=now)
 
     def forget_unserved(self) -> None:
         """Endpoints that no region has any more leave, once nothing waits for them."""

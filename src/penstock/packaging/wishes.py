@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.core.apply.plan import ArtifactPlace, Content, EndpointWish, PlanSpec
+from penstock.core.apply.plan import AppliedEndpointSpec, ArtifactPlace, Content, PlanSpec
 from penstock.core.apply.versioned_names import versioned_name
 from penstock.errors import CallerError
 from penstock.packaging.apply_spec import MULTI_MODEL, ApplySpec, EndpointEntry, Selection
@@ -29,7 +29,7 @@ class Deployment:
 
     artifacts: dict[ArtifactPlace, Content] = field(default_factory=dict)
     sources: dict[ArtifactPlace, Path] = field(default_factory=dict)  #: archives to upload
-    endpoints: list[EndpointWish] = field(default_factory=list)
+    endpoints: list[AppliedEndpointSpec] = field(default_factory=list)
     stacks: set[str] = field(default_factory=set)  #: whose endpoints these are
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Members of CreateModel by ModelName, of CreateEndpointConfig by EndpointConfigName."""
@@ -109,7 +109,7 @@ class _Maker:
         }
         tags = entry.tags | {STACK_TAG: self._spec.stack}
         self._made.endpoints.append(
-            EndpointWish(
+            AppliedEndpointSpec(
                 name=entry.name, config=config, models=tuple(dict.fromkeys(models)), tags=tags
             )
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.core.deployment.component_spec import ComponentDesired, ComponentRevision
+from penstock.core.deployment.component_spec import ComponentRevision, ComponentSpec
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import IN_SERVICE, READY, CopyObserved, SlotFailure
-from penstock.core.deployment.wish import CopyNeed
+from penstock.core.deployment.wish import CopySpec
 from penstock.core.resources import ComputeResources
 
-NEED = CopyNeed(resources=ComputeResources(memory_bytes=2**30, cores=1.0))
+NEED = CopySpec(resources=ComputeResources(memory_bytes=2**30, cores=1.0))
 
 
 def revision(number: int = 1, *, batch: int = 0, batch_wait_s: float = 0.0) -> ComponentRevision:
@@ -30,8 +30,8 @@ def chat(
     active: ComponentRevision | None = None,
     target: ComponentRevision | None = None,
     name: str = "chat",
-) -> ComponentDesired:
-    return ComponentDesired(
+) -> ComponentSpec:
+    return ComponentSpec(
         name=name,
         variant="blue",
         status=status,

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.core.components.component_words import chat, copy, failed, revision
 
-from penstock.core.deployment.attempts import ReconcileSpec
-from penstock.core.deployment.component_spec import ComponentDesired
+from penstock.core.deployment.component_spec import ComponentSpec
 from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,
@@ -30,6 +29,7 @@ from penstock.core.deployment.endpoint_state import (
     SlotFailure,
     UnloadCopy,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint import adapters
 from penstock.core.endpoint import component_life as life
 from penstock.core.endpoint.component_rollout import RolloutDecision
@@ -37,7 +37,7 @@ from penstock.core.endpoint.component_rollout import RolloutDecision
 SPEC = ReconcileSpec()
 
 
-def lora(status: str = IN_SERVICE, *, target: bool = False, name: str = "lora") -> ComponentDesired:
+def lora(status: str = IN_SERVICE, *, target: bool = False, name: str = "lora") -> ComponentSpec:
     first, second = (replace(revision(number), base="chat") for number in (1, 2))
     return replace(chat(0, status, name=name), active=first, target=second if target else None)
 
@@ -48,7 +48,7 @@ def on(base: int, number: int, *, phase: str = READY, of: str = "lora/1") -> Cop
 
 
 def decide(
-    adapter: ComponentDesired,
+    adapter: ComponentSpec,
     bases: tuple[CopyObserved, ...],
     copies: tuple[CopyObserved, ...] = (),
     failures: tuple[SlotFailure, ...] = (),
@@ -194,7 +194,7 @@ def test_an_adapter_that_does_not_fit_the_new_base_ends_the_update_of_the_base()
     )
     waits = RolloutDecision((), complete=False, next_deadline=None)
 
-    def decided(others: tuple[ComponentDesired, ...], seen: EndpointObserved = state) -> object:
+    def decided(others: tuple[ComponentSpec, ...], seen: EndpointObserved = state) -> object:
         return life.decide(base, waits, seen, generation=1, spec=SPEC, others=others)
 
     told = "the update failed, the former specification serves on: lora/1 can't be had."

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.core.components.component_words import chat, copy, failed, revision
 
-from penstock.core.deployment.attempts import ReconcileSpec
-from penstock.core.deployment.component_spec import ComponentDesired
+from penstock.core.deployment.component_spec import ComponentSpec
 from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,
@@ -24,12 +23,13 @@ from penstock.core.deployment.endpoint_state import (
     SetComponent,
     SlotFailure,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint import component_life as life
 from penstock.core.endpoint import component_rollout as rollout
 
 
 def decided(
-    component: ComponentDesired, *copies: CopyObserved, failures: tuple[SlotFailure, ...] = ()
+    component: ComponentSpec, *copies: CopyObserved, failures: tuple[SlotFailure, ...] = ()
 ) -> tuple[SetComponent | ForgetComponent, ...]:
     observed = EndpointObserved(copies=copies, failures=failures)
     done = rollout.decide(component, copies, now=0.0)

@@ -7,30 +7,30 @@ from dataclasses import replace
 from tests.core.components.component_words import chat, revision
 
 from penstock.core.deployment.component_spec import copies_wish
-from penstock.core.deployment.wish import ComponentWish, CopyNeed
+from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec
 from penstock.core.endpoint.component_memory import after_load, before_load
 from penstock.core.machine.room import ESTIMATED, MEASURED
-from penstock.core.models.memory_need import MemoryNeed
+from penstock.core.models.memory_need import MemoryEstimate
 from penstock.core.resources import ComputeResources
 
 MIB = 2**20
 
 
-def wish(max_mib: int) -> ComponentWish:
+def wish(max_mib: int) -> ComponentCopiesSpec:
     made = replace(
         revision(),
-        need=CopyNeed(resources=ComputeResources(memory_bytes=MIB), memory_bytes_max=max_mib * MIB),
+        need=CopySpec(resources=ComputeResources(memory_bytes=MIB), memory_bytes_max=max_mib * MIB),
     )
     return copies_wish(chat(1), made, 1)
 
 
 def test_without_a_maximum_a_copy_may_take_what_its_instance_has() -> None:
-    assert before_load(wish(0), MemoryNeed(memory_bytes=9 << 40, basis=MEASURED)) == ""
+    assert before_load(wish(0), MemoryEstimate(memory_bytes=9 << 40, basis=MEASURED)) == ""
     assert after_load(wish(0), 9 << 40) == ""
 
 
 def test_an_estimate_ends_nothing_but_what_no_less_can_hold_does() -> None:
-    estimate = MemoryNeed(memory_bytes=900 * MIB, least_bytes=200 * MIB, basis=ESTIMATED)
+    estimate = MemoryEstimate(memory_bytes=900 * MIB, least_bytes=200 * MIB, basis=ESTIMATED)
     assert before_load(wish(200), estimate) == ""
     assert before_load(wish(199), estimate) == (
         "a copy of chat needs at least 200 MB of memory, and MaxMemoryRequiredInMb is 199."
@@ -39,7 +39,7 @@ def test_an_estimate_ends_nothing_but_what_no_less_can_hold_does() -> None:
 
 
 def test_what_was_measured_counts_before_and_after_a_load() -> None:
-    measured = MemoryNeed(memory_bytes=300 * MIB, basis=MEASURED)
+    measured = MemoryEstimate(memory_bytes=300 * MIB, basis=MEASURED)
     assert before_load(wish(300), measured) == ""
     assert "needs, as was measured before, 300 MB" in before_load(wish(299), measured)
     assert after_load(wish(300), 300 * MIB) == ""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.core.components.component_words import chat, copy, revision
 
-from penstock.core.deployment.component_spec import ComponentDesired, component_of, copies_name
+from penstock.core.deployment.component_spec import ComponentSpec, component_of, copies_name
 from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,
@@ -19,7 +19,7 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.endpoint.component_rollout import decide
 
 
-def wished(component: ComponentDesired, *copies: CopyObserved, now: float = 0.0) -> dict[str, int]:
+def wished(component: ComponentSpec, *copies: CopyObserved, now: float = 0.0) -> dict[str, int]:
     return {one.name: one.copies for one in decide(component, copies, now=now).wishes}
 
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.traffic import RegionSeen, RegionSpec, TrafficSpec
-from penstock.core.traffic.means import Means, measure
+from penstock.core.traffic import RegionObserved, RegionSpec, TrafficSpec
+from penstock.core.traffic.moving_averages import MovingAverages, measure
 
 SPEC = TrafficSpec(regions=(RegionSpec(name="a", ratio=1.0), RegionSpec(name="b", ratio=1.0)))
 
 
-def news(in_flight: int, *, room: int = 0, capacity_rps: float = 0.0) -> list[RegionSeen]:
+def news(in_flight: int, *, room: int = 0, capacity_rps: float = 0.0) -> list[RegionObserved]:
     """Of two regions that are alike."""
     return [
-        RegionSeen(
+        RegionObserved(
             name=name, room=room, in_flight=in_flight, said_at=0.0, capacity_rps=capacity_rps
         )
         for name in ("a", "b")
     ]
 
 
-def looks(*in_flight: int, every_s: float = 0.5, means: Means | None = None) -> list[Means]:
+def looks(
+    *in_flight: int, every_s: float = 0.5, means: MovingAverages | None = None
+) -> list[MovingAverages]:
     """What is known after each look, from 0 s on or after `means`."""
-    seen, known = [], means or Means()
+    seen, known = [], means or MovingAverages()
     begin = 0.0 if means is None or means.seen_at is None else means.seen_at + every_s
     for at, count in enumerate(in_flight):
         _, known = measure(SPEC, news(count), known, now=begin + at * every_s)
@@ -31,7 +33,7 @@ def looks(*in_flight: int, every_s: float = 0.5, means: Means | None = None) -> 
 
 
 def test_the_first_look_is_all_there_is() -> None:
-    measured, means = measure(SPEC, news(10, room=30), Means(), now=7.0)
+    measured, means = measure(SPEC, news(10, room=30), MovingAverages(), now=7.0)
     assert [(one.spec.name, one.power, one.why) for one in measured] == [
         ("a", 40.0, ""),
         ("b", 40.0, ""),
@@ -71,7 +73,7 @@ def test_the_demand_is_known_15_s_after_it_has_changed() -> None:
 
 def test_answers_that_take_long_are_looked_at_for_longer() -> None:
     """40 slots that answer 8 a second take 5 s for each: a quick mean is one of 25 s there."""
-    means = Means()
+    means = MovingAverages()
     for at, count in enumerate([20] * 60 + [28] * 4):
         _, means = measure(SPEC, news(count, room=40 - count, capacity_rps=8.0), means, now=at / 2)
     assert means.changed_at == 0.0
@@ -81,7 +83,7 @@ def test_answers_that_take_long_are_looked_at_for_longer() -> None:
 
 
 def test_a_region_of_which_there_was_no_news_begins_anew() -> None:
-    _, means = measure(SPEC, news(10, room=30), Means(), now=0.0)
+    _, means = measure(SPEC, news(10, room=30), MovingAverages(), now=0.0)
     _, means = measure(SPEC, news(10, room=30)[:1], means, now=1.0)
     assert means.slots == (("a", 40.0),)
     measured, _ = measure(SPEC, news(10, room=10), means, now=1.5)

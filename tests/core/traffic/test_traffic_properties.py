@@ -16,7 +16,7 @@ from penstock.core.traffic import (
     HealthSpec,
     HeldForRegion,
     Refused,
-    RegionSeen,
+    RegionObserved,
     RegionSpec,
     Sent,
     TrafficRouter,
@@ -130,7 +130,7 @@ class TrafficMachine(RuleBasedStateMachine):
         """News that count all, or that are so old that what was sent since is not counted."""
         said_at = self.now - age_s
         self.router.heard(
-            RegionSeen(name=region, room=room, waiting=waiting, said_at=said_at), now=self.now
+            RegionObserved(name=region, room=room, waiting=waiting, said_at=said_at), now=self.now
         )
         if region in NAMES:
             told = next(r for r in self.router.snapshot(now=self.now)["regions"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.traffic import AUTOMATIC, MANUAL, RegionSeen, RegionSpec, TrafficSpec
+from penstock.core.traffic import AUTOMATIC, MANUAL, RegionObserved, RegionSpec, TrafficSpec
 from penstock.core.traffic.ratios import (
     DEAD_BAND,
     GAIN_MIN,
@@ -30,8 +30,8 @@ def spec(*regions: RegionSpec, **more: Any) -> TrafficSpec:
     return TrafficSpec(**({"regions": told, "mode": AUTOMATIC} | more))
 
 
-def seen(name: str, room: int, in_flight: int, *, at: float = 10.0, **more: Any) -> RegionSeen:
-    return RegionSeen(name=name, room=room, in_flight=in_flight, said_at=at, **more)
+def seen(name: str, room: int, in_flight: int, *, at: float = 10.0, **more: Any) -> RegionObserved:
+    return RegionObserved(name=name, room=room, in_flight=in_flight, said_at=at, **more)
 
 
 def rounded(ratios: dict[str, float]) -> dict[str, float]:
@@ -105,7 +105,7 @@ def test_a_region_that_is_ill_gets_less_and_the_others_say_why(
 ) -> None:
     told = [
         seen("a", 0, 40, p99_s=0.25),
-        RegionSeen(
+        RegionObserved(
             **({"name": "b", "room": 0, "in_flight": 40, "p99_s": 0.25, "said_at": 10.0} | ill)
         ),
     ]
@@ -156,7 +156,7 @@ def test_shares_that_were_set_by_hand_never_move() -> None:
     ],
 )
 def test_nothing_moves_where_nothing_is_known(
-    told: list[RegionSeen], closed: tuple[str, ...], reason: str
+    told: list[RegionObserved], closed: tuple[str, ...], reason: str
 ) -> None:
     decision = decide(spec(), told, closed=closed, now=10.0)
     assert (decision.reason, decision.ratios) == (reason, {"a": 0.5, "b": 0.5})
@@ -222,7 +222,7 @@ def test_whatever_is_seen_shares_sum_to_1_keep_to_their_bounds_and_move_by_steps
     told = spec(*(region(name, share) for name, share in zip(names, shares, strict=True)))
     counts = st.integers(0, 200)
     news = [
-        RegionSeen(
+        RegionObserved(
             name=name,
             room=data.draw(counts),
             in_flight=data.draw(counts),
@@ -247,10 +247,10 @@ def test_whatever_is_seen_shares_sum_to_1_keep_to_their_bounds_and_move_by_steps
 
 def plant(
     slots: dict[str, int], service_s: dict[str, float]
-) -> Callable[[dict[str, float], float], list[RegionSeen]]:
+) -> Callable[[dict[str, float], float], list[RegionObserved]]:
     """What regions of so many slots tell of themselves, at so many requests/s in all."""
 
-    def told(ratios: dict[str, float], rate_rps: float, *, at: float = 0.0) -> list[RegionSeen]:
+    def told(ratios: dict[str, float], rate_rps: float, *, at: float = 0.0) -> list[RegionObserved]:
         news = []
         for name, count in slots.items():
             asked = rate_rps * ratios[name] * service_s[name]
@@ -259,7 +259,7 @@ def plant(
             load = min(0.99, asked / count)
             slow = service_s[name] * (1.0 + load / (1.0 - load) / count + waiting / count)
             news.append(
-                RegionSeen(
+                RegionObserved(
                     name=name,
                     room=count - running,
                     in_flight=running + waiting,
@@ -285,7 +285,9 @@ def run(
     memory, history = RatioMemory(), []
     for second, rate in enumerate(rates):
         news = [
-            RegionSeen(**{f: getattr(one, f) for f in one.__slots__} | {"said_at": float(second)})
+            RegionObserved(
+                **{f: getattr(one, f) for f in one.__slots__} | {"said_at": float(second)}
+            )
             for one in world(told.ratios(), rate)
         ]
         decision = decide(told, news, memory=memory, now=float(second))
@@ -322,7 +324,7 @@ def test_after_a_step_of_capacity_shares_are_right_within_half_a_minute_and_do_n
 def test_shares_rest_once_the_demand_is_known_and_move_again_when_they_are_far_off() -> None:
     """Off by 0.05 they are moved before that, and left alone behind it; by 0.15 they are moved."""
 
-    def told(room_of_a: int, at: float) -> list[RegionSeen]:
+    def told(room_of_a: int, at: float) -> list[RegionObserved]:
         return [seen("a", room_of_a, 20, at=at), seen("b", 20, 20, at=at)]
 
     assert decide(spec(), told(29, 10.0), now=10.0).reason == "moved"

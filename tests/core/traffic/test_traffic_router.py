@@ -14,7 +14,7 @@ from penstock.core.traffic import (
     HealthSpec,
     HeldForRegion,
     Refused,
-    RegionSeen,
+    RegionObserved,
     RegionSpec,
     Sent,
     TrafficRouter,
@@ -55,7 +55,7 @@ def tell(
     **more: int,
 ) -> None:
     at = now if said_at is None else said_at
-    to.heard(RegionSeen(name=name, room=room, said_at=at, **more), now=now)
+    to.heard(RegionObserved(name=name, room=room, said_at=at, **more), now=now)
 
 
 def homely(home: str = "a") -> TrafficSpec:

@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from penstock.clock import Clock
 from penstock.errors import NotNowError
-from penstock.metrics.counts.recent import RecentRequests, RecentSeen
+from penstock.metrics.counts.recent import RecentObserved, RecentRequests
 
 PATH: Final = "/penstock/v1/traffic"
 CHANGES_EVERY_S: Final = 0.1
@@ -49,7 +49,7 @@ class TrafficFeed:
         self._loads = loads
         self._recent = recent
         self._monotonic = clock.monotonic
-        self._seen: dict[str, RecentSeen] = {}
+        self._seen: dict[str, RecentObserved] = {}
         self._looked_at = float("-inf")
         self._told_at = float("-inf")
         self._state: dict[str, dict[str, Any]] = {}
@@ -70,7 +70,7 @@ class TrafficFeed:
             for name in self._seen.keys() - loads.keys():
                 self._recent.forget(name)
             self._seen = {name: self._recent.look(name, now=now) for name in loads}
-        none = RecentSeen()
+        none = RecentObserved()
         self._state = {
             name: load | self._seen.get(name, none)._asdict() for name, load in loads.items()
         }

@@ -43,8 +43,8 @@ from penstock.errors import (
 from penstock.gateway.dispatch.awaited import AwaitedReply
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation, Responder
-from penstock.gateway.dispatch.streaming import StreamSeen
-from penstock.gateway.listener_state import Denied
+from penstock.gateway.dispatch.streaming import StreamObserved
+from penstock.gateway.http.listener_state import Denied
 from penstock.wire.aws.errors import ACCESS_DENIED
 from penstock.wire.frames import RequestMeta, encode_request_meta
 from penstock.wire.oip_messages import METHODS, SERVICE, method_classes
@@ -241,7 +241,7 @@ class OipGrpc:
 
         def begin(request: bytes, responder: Responder) -> tuple[Invocation, InferNames]:
             invocation, names = self._invocation(request, context, _STREAM, responder)
-            invocation.stream = StreamSeen()
+            invocation.stream = StreamObserved()
             return invocation, names
 
         try:

@@ -26,7 +26,7 @@ from penstock.core.request.grants import (
     Grant,
 )
 from penstock.errors import PenstockError
-from penstock.gateway.listener_state import Denied
+from penstock.gateway.http.listener_state import Denied
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.oip_messages import SERVICE
 

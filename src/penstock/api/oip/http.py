@@ -40,7 +40,7 @@ from penstock.errors import (
 )
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
-from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.call import Call, status_line
 from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_request_meta
 
@@ -151,7 +151,7 @@ class OipDoor(CallResponder):
             call.meta = self._generate_meta(target, model)
             if action == GENERATE_STREAM:
                 call.context = GENERATE_STREAM
-                call.stream = StreamSeen()
+                call.stream = StreamObserved()
         call.door = "oip"
         call.responder = self
         self._dispatcher.invoke(call)

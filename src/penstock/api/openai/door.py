@@ -39,7 +39,7 @@ from penstock.api.runtime.request import (
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
-from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.call import Call, status_line
 from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_request_meta
 
@@ -183,7 +183,7 @@ class OpenAiDoor(CallResponder):
 
     def _read(self, call: Call, asked: OpenAiPath) -> None:
         call.door = "openai"
-        call.stream = StreamSeen()
+        call.stream = StreamObserved()
         call.context = Told(asked.operation)
         call.responder = self
         rare = call.rare

@@ -13,7 +13,7 @@ import orjson
 
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, with_hint
 from penstock.gateway.http.call import status_line
-from penstock.gateway.listener_state import Denied
+from penstock.gateway.http.listener_state import Denied
 from penstock.wire.aws.errors import ACCESS_DENIED
 
 _INVALID = "invalid_request_error"

@@ -20,7 +20,7 @@ from penstock.api.runtime.stream import EventStreamResponder
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Invocation
-from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.call import Call, Door, status_line
 from penstock.wire.frames import Reply, decode_reply_meta
 
@@ -112,7 +112,7 @@ class RuntimeDoor(CallResponder):
         if self._read(call, name, accept, streams=True):
             call.endpoint = name
             call.responder = self._stream
-            call.stream = StreamSeen()
+            call.stream = StreamObserved()
             self._invoke(call)
         return True
 

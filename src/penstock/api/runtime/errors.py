@@ -12,7 +12,7 @@ import orjson
 
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, with_hint
 from penstock.gateway.http.call import status_line
-from penstock.gateway.listener_state import Denied
+from penstock.gateway.http.listener_state import Denied
 
 _CLIENT_ERROR_MIN, _SERVER_ERROR_MIN = 400, 500
 #: A model's own words can be a whole page; AWS cuts them as well.

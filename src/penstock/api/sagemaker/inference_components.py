@@ -37,7 +37,7 @@ from penstock.control.store.records import (
 from penstock.control.store.store import Store
 from penstock.core.deployment.component_spec import ComponentRevision
 from penstock.core.deployment.deployment import ModelSource, VariantSpec
-from penstock.core.deployment.wish import SPREAD, CopyNeed
+from penstock.core.deployment.wish import SPREAD, CopySpec
 from penstock.core.resources import ComputeResources
 
 _MIB = 2**20
@@ -62,7 +62,7 @@ async def revision_of(
     return ComponentRevision(
         number=1,
         model=_adapter(name, specification) if base else await _model(context, name, specification),
-        need=CopyNeed() if base else _need(specification),
+        need=CopySpec() if base else _need(specification),
         base=base,
         strategy=scheduling.get("PlacementStrategy", SPREAD),
         download_timeout_s=float(
@@ -141,7 +141,7 @@ async def _model(context: SagemakerContext, name: str, specification: Json) -> M
     return source
 
 
-def _need(specification: Json) -> CopyNeed:
+def _need(specification: Json) -> CopySpec:
     asked = specification.get("ComputeResourceRequirements")
     if not asked:
         raise invalid(
@@ -160,7 +160,7 @@ def _need(specification: Json) -> CopyNeed:
             f"NumberOfAcceleratorDevicesRequired {accelerators} must be a whole number:"
             " accelerators are given out whole here."
         )
-    return CopyNeed(
+    return CopySpec(
         resources=ComputeResources(
             memory_bytes=least * _MIB,
             cores=float(asked.get("NumberOfCpuCoresRequired", 0.0)),

@@ -28,12 +28,12 @@ from penstock.cli.endpoints.deploy import (
 from penstock.cli.endpoints.status import list_all
 from penstock.core.apply.plan import (
     Action,
+    AppliedEndpointObserved,
+    AppliedEndpointSpec,
     ArtifactPlace,
-    EndpointSeen,
-    EndpointWish,
     Plan,
+    PlanObserved,
     PlanStep,
-    Seen,
     made_for_any,
 )
 from penstock.core.apply.versioned_names import stem
@@ -61,7 +61,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def look(client: SageMaker, wanted: Deployment, *, prune: bool) -> Seen:
+def look(client: SageMaker, wanted: Deployment, *, prune: bool) -> PlanObserved:
     """What is there of what is wanted; with `prune` all that earlier runs made."""
     asked: dict[str, set[str]] = {}
     for place in wanted.artifacts:
@@ -92,7 +92,7 @@ def look(client: SageMaker, wanted: Deployment, *, prune: bool) -> Seen:
     for location, (contents, drafts) in _each(stored, asked):
         artifacts |= {ArtifactPlace(location, name): content for name, content in contents.items()}
         left_over += [ArtifactPlace(location, name) for name in drafts]
-    return Seen(
+    return PlanObserved(
         artifacts=artifacts,
         left_over=tuple(left_over),
         endpoints={
@@ -184,7 +184,7 @@ class _Hands:
         if_there(self._client, operation, **members)
 
 
-def _settle(client: SageMaker, wish: EndpointWish) -> None:
+def _settle(client: SageMaker, wish: AppliedEndpointSpec) -> None:
     """Waits while the endpoint is on its way to something else: it could not be updated."""
     deadline = time.monotonic() + WAIT_S_MAX
     while described := describe(client, wish.name, missing_ok=True):
@@ -195,16 +195,16 @@ def _settle(client: SageMaker, wish: EndpointWish) -> None:
         pause(deadline, f"endpoint {wish.name} is still {status}")
 
 
-def _wait(client: SageMaker, endpoints: Iterable[EndpointWish]) -> None:
+def _wait(client: SageMaker, endpoints: Iterable[AppliedEndpointSpec]) -> None:
     for _ in _each(lambda wish: wait_in_service(client, wish.name, wish.config), endpoints):
         pass
 
 
-def _endpoint(client: SageMaker, name: str) -> EndpointSeen | None:
+def _endpoint(client: SageMaker, name: str) -> AppliedEndpointObserved | None:
     described = describe(client, name, missing_ok=True)
     if not described:
         return None
-    return EndpointSeen(
+    return AppliedEndpointObserved(
         status=described["EndpointStatus"],
         config=heading(described),
         tags=_tags(client, described["EndpointArn"]),

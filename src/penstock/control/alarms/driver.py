@@ -47,7 +47,7 @@ OnAction = Callable[[AlarmFired], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class AlarmSeen:
+class AlarmObserved:
     """One alarm under watch."""
 
     record: AlarmRecord
@@ -76,7 +76,7 @@ class AlarmsDriver:
         self._store = store
         self._clock = clock
         self._on_action = on_action
-        self._alarms: dict[str, AlarmSeen] = {}
+        self._alarms: dict[str, AlarmObserved] = {}
         self._seen_revision = -1
         self._refreshing = asyncio.Lock()
         self._started_at = clock.wall()
@@ -94,7 +94,7 @@ class AlarmsDriver:
         await asyncio.wait([self._task])
         self._task = None
 
-    def seen(self) -> list[AlarmSeen]:
+    def seen(self) -> list[AlarmObserved]:
         """All alarms with their last look, in the order of names."""
         return [self._alarms[name] for name in sorted(self._alarms)]
 
@@ -102,8 +102,8 @@ class AlarmsDriver:
         """Looks at every alarm whose time has come."""
         await self._refresh()
         now = self._clock.wall()
-        changes: list[tuple[AlarmSeen, AlarmRecord]] = []
-        lasting: list[AlarmSeen] = []
+        changes: list[tuple[AlarmObserved, AlarmRecord]] = []
+        lasting: list[AlarmObserved] = []
         for alarm in list(self._alarms.values()):
             with apart(_LOOP, alarm.record.name):
                 following = next_look(alarm.record.spec, now=now)
@@ -185,7 +185,7 @@ class AlarmsDriver:
         """`first`: it was there before the server was."""
         now = self._clock.wall()
         known = self._alarms.get(record.name)
-        self._alarms[record.name] = AlarmSeen(
+        self._alarms[record.name] = AlarmObserved(
             record=record,
             watched=watched,
             fault=fault,
@@ -194,7 +194,7 @@ class AlarmsDriver:
             acted_at=now if known is None else known.acted_at,
         )
 
-    async def _look(self, alarm: AlarmSeen, now: float) -> AlarmRecord | None:
+    async def _look(self, alarm: AlarmObserved, now: float) -> AlarmRecord | None:
         """The alarm in its new state, or with another reason where it can't be evaluated; None if
         it keeps the old one."""
         record = alarm.record
@@ -217,7 +217,7 @@ class AlarmsDriver:
             return replace(record, state_reason=text, state_reason_data=data)
         return None
 
-    async def _decided(self, alarm: AlarmSeen, now: float) -> AlarmDecision:
+    async def _decided(self, alarm: AlarmObserved, now: float) -> AlarmDecision:
         record = alarm.record
         if alarm.watched is None:
             return not_computable(alarm.fault)
@@ -238,7 +238,7 @@ class AlarmsDriver:
             item_failures.note(_LOOP, record.name, error)
             return not_computable(_INTERNAL)
 
-    async def _enter(self, changes: list[tuple[AlarmSeen, AlarmRecord]], now: float) -> None:
+    async def _enter(self, changes: list[tuple[AlarmObserved, AlarmRecord]], now: float) -> None:
         """Writes new states, all in one transaction, then acts on them."""
         written = [(alarm.record, record) for alarm, record in changes]
         results = await self._database.call(transactions.write_states, written, now)
@@ -252,7 +252,7 @@ class AlarmsDriver:
                 with apart(_LOOP, record.name):
                     await self._act(alarm, now)
 
-    async def _act(self, alarm: AlarmSeen, now: float, *, again: bool = False) -> None:
+    async def _act(self, alarm: AlarmObserved, now: float, *, again: bool = False) -> None:
         """Carries out the actions of the state; `again`: those that go on while it lasts."""
         record = alarm.record
         if not record.actions_enabled:
@@ -267,7 +267,7 @@ class AlarmsDriver:
         if items and not again:
             await self._database.call(transactions.add_history, items)
 
-    async def _fault_of(self, alarm: AlarmSeen, action: str, now: float) -> str:
+    async def _fault_of(self, alarm: AlarmObserved, action: str, now: float) -> str:
         """Carries out one action; what went wrong, or nothing."""
         if not repeats(action):
             return "This server has no target for such an action."
@@ -311,11 +311,11 @@ def _watched(records: list[AlarmRecord]) -> dict[str, tuple[Watched | None, str]
 DATAPOINTS_MAX = 100
 
 
-def explained(alarms: Iterable[AlarmSeen]) -> list[dict[str, Any]]:
+def explained(alarms: Iterable[AlarmObserved]) -> list[dict[str, Any]]:
     return [_row(alarm) for alarm in alarms]
 
 
-def _row(alarm: AlarmSeen) -> dict[str, Any]:
+def _row(alarm: AlarmObserved) -> dict[str, Any]:
     record, spec = alarm.record, alarm.record.spec
     return {
         "alarm": record.name,

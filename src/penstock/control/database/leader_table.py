@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import BigInteger, Column, Connection, Double, Integer, String, Table, Text, select
 
 from penstock.control.database.schema import metadata
-from penstock.core.servers.election import LeaderSeen
+from penstock.core.servers.election import LeaderObserved
 from penstock.errors import NotNowError
 
 #: Within this time a new leader is there, as a rule.
@@ -45,12 +45,12 @@ def following(session: str) -> Term:
     return Term(0, session)
 
 
-def seen(db: Connection) -> LeaderSeen:
+def seen(db: Connection) -> LeaderObserved:
     """What the row says; epoch 0 where there is none."""
     row = db.execute(select(leader)).mappings().first()
     if row is None:
-        return LeaderSeen(epoch=0)
-    return LeaderSeen(
+        return LeaderObserved(epoch=0)
+    return LeaderObserved(
         epoch=row["epoch"],
         name=row["name"],
         address=row["address"],
@@ -71,7 +71,7 @@ def require(db: Connection, term: Term) -> None:
     raise not_the_leader(seen(db))
 
 
-def not_the_leader(now: LeaderSeen) -> NotNowError:
+def not_the_leader(now: LeaderObserved) -> NotNowError:
     """What a server that does not lead answers to a change."""
     known = now.session and now.address
     return NotNowError(

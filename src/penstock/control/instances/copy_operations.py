@@ -25,7 +25,6 @@ from penstock.control.instances.room import Room
 from penstock.control.instances.under_way import OperationsUnderWay
 from penstock.control.ports import RoutePublisher
 from penstock.control.store.target_model_record import TargetModelRecord
-from penstock.core.deployment.attempts import ReconcileSpec, is_permanent
 from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -36,10 +35,11 @@ from penstock.core.deployment.endpoint_state import (
     RUNNING,
     UNLOADING,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec, is_permanent
 from penstock.core.endpoint.component_memory import after_load, before_load
 from penstock.core.endpoint.ready_times import ReadyTimes, TimeToReady
 from penstock.core.machine.room import NO_ROOM, RoomDecision
-from penstock.core.models.memory_need import MemoryNeed
+from penstock.core.models.memory_need import MemoryEstimate
 from penstock.errors import ModelError, NotNowError, PenstockError
 
 
@@ -218,7 +218,7 @@ class CopyOperations:
             )
             copy.fetch_s = self._under_way.clock.monotonic() - began
         copy.digest = str(reply.get("digest", ""))
-        await self._find_room(ledger, entry, copy, MemoryNeed(**reply["need"]))
+        await self._find_room(ledger, entry, copy, MemoryEstimate(**reply["need"]))
         if component.model.multi_model:
             request["multi_model"]["quarantined"] = await self._record.quarantined(endpoint)
         async with self._turn_to_load(entry):
@@ -269,7 +269,7 @@ class CopyOperations:
         self._ready_times.observe(ledger.desired.endpoint, name, copy.took)
 
     async def _find_room(
-        self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry, need: MemoryNeed
+        self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry, need: MemoryEstimate
     ) -> None:
         """Sets aside what the model needs, perhaps after a while. Raises `NoRoom`."""
 

@@ -15,7 +15,7 @@ from penstock.core.deployment.endpoint_state import (
     CopyObserved,
     InstanceObserved,
 )
-from penstock.core.deployment.wish import ComponentWish
+from penstock.core.deployment.wish import ComponentCopiesSpec
 from penstock.core.endpoint.ready_times import TimeToReady
 from penstock.core.machine.room import PlacedInstance
 from penstock.core.models.memory_need import expected_now
@@ -83,7 +83,7 @@ class CopyEntry:
     instance_id: str
     variant: str
     generation: int
-    component: ComponentWish
+    component: ComponentCopiesSpec
     ordinal: int
     phase: str
     since: float | None

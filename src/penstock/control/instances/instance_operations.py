@@ -27,8 +27,8 @@ from penstock.control.instances.under_way import OperationsUnderWay
 from penstock.control.ports import RoutePublisher
 from penstock.control.store.target_model_record import TargetModelRecord, take_notes
 from penstock.core.blame.crashed_instances import is_crash
-from penstock.core.deployment.attempts import is_permanent
 from penstock.core.deployment.endpoint_state import GONE, RUNNING, STARTING, STOPPING
+from penstock.core.deployment.slot_retries import is_permanent
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet, InstanceExit, InstanceSpec
 

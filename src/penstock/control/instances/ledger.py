@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
-from penstock.core.deployment.attempts import ReconcileSpec, failure_count
 from penstock.core.deployment.component_spec import component_of
 from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes, VariantSpec
 from penstock.core.deployment.endpoint_state import (
     READY,
     RUNNING,
     STARTING,
-    EndpointDesired,
     EndpointObserved,
+    EndpointSpec,
     PoolShortage,
     SlotFailure,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec, failure_count
 from penstock.core.endpoint import instance_pools
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Slot:
 class EndpointLedger:
     """One endpoint's."""
 
-    def __init__(self, desired: EndpointDesired, spec: ReconcileSpec) -> None:
+    def __init__(self, desired: EndpointSpec, spec: ReconcileSpec) -> None:
         self.desired = desired
         self.instances: dict[str, InstanceEntry] = {}
         self.copies: dict[int, CopyEntry] = {}
@@ -79,7 +79,7 @@ class EndpointLedger:
             self.activities.append(Activity(at=at, what=what, reason=reason, detail=detail))
             _log.info("%s: %s (%s) %s", self.desired.endpoint, what, reason, detail)
 
-    def wish(self, desired: EndpointDesired) -> None:
+    def wish(self, desired: EndpointSpec) -> None:
         """A new wish gives the slots that it concerns fresh attempts, and forgets generations and
         components that are gone. What is wished of one component does not concern another's."""
         if desired == self.desired:

@@ -15,7 +15,7 @@ from penstock.control.instances.room import Room
 from penstock.control.instances.under_way import OperationsUnderWay
 from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.store.target_model_record import TargetModelRecord
-from penstock.core.deployment.attempts import ReconcileSpec
+from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
 from penstock.fleet.base import Fleet
 

@@ -23,9 +23,9 @@ from penstock.core.machine.room import (  # fmt: skip
     RoomDecision,
     decide,
 )
-from penstock.core.models.memory_need import START_BYTES, MemoryNeed
+from penstock.core.models.memory_need import START_BYTES, MemoryEstimate
 from penstock.core.resources import ComputeResources
-from penstock.fleet.base import InstanceType, SpareSeen
+from penstock.fleet.base import InstanceType, SpareObserved
 
 #: Other programs end without telling us.
 _ASK_AGAIN_S: Final = 2.0
@@ -40,7 +40,7 @@ class Room:
         machine: ComputeResources,
         held: Callable[[], Iterable[tuple[InstanceEntry, Sequence[CopyEntry]]]],
         available_bytes: Callable[[], int | None],
-        spares: Callable[[], Sequence[SpareSeen]] = tuple,
+        spares: Callable[[], Sequence[SpareObserved]] = tuple,
         end_guest: Callable[[str, str], None] = lambda instance_id, reason: None,
         type_limits: Mapping[str, int] | None = None,
     ) -> None:
@@ -87,7 +87,7 @@ class Room:
         self,
         entry: InstanceEntry,
         copy: CopyEntry,
-        need: MemoryNeed,
+        need: MemoryEstimate,
         *,
         measure: Callable[[], Awaitable[None]],
         waits: Callable[[RoomDecision], None],
@@ -156,7 +156,7 @@ class Room:
         await asyncio.wait([future], timeout=_ASK_AGAIN_S)
 
 
-def _spares_placed(spares: Iterable[SpareSeen]) -> list[PlacedInstance]:
+def _spares_placed(spares: Iterable[SpareObserved]) -> list[PlacedInstance]:
     """What they take is set aside and taken, and no more will be."""
     return [
         PlacedInstance(
@@ -169,7 +169,7 @@ def _spares_placed(spares: Iterable[SpareSeen]) -> list[PlacedInstance]:
     ]
 
 
-def _need_to_load(entry: InstanceEntry, need: MemoryNeed) -> InstanceNeed:
+def _need_to_load(entry: InstanceEntry, need: MemoryEstimate) -> InstanceNeed:
     """A model takes no more than its type allows, or it is ended. What a type has promised was set
     aside when the instance was placed."""
     kind, bytes_max = entry.kind, entry.kind.resources.memory_bytes

@@ -29,7 +29,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.control.database.connection import worded
 from penstock.control.database.leader_table import Term, following, leader, seen
 from penstock.control.database.postgres import PostgresDatabase
-from penstock.core.servers.election import EVICT, WAIT, Election, ElectionSpec, LeaderSeen
+from penstock.core.servers.election import EVICT, WAIT, Election, ElectionSpec, LeaderObserved
 from penstock.errors import CallerError, PenstockError
 
 #: The advisory lock of the server that leads a database ("pens" in ASCII).
@@ -57,11 +57,11 @@ class LeaderSession:
         self._session = session
         self._connection: Connection | None = None
 
-    def look(self) -> LeaderSeen:
+    def look(self) -> LeaderObserved:
         with self._connected() as db:
             return seen(db)
 
-    def lead(self, was: LeaderSeen, address: str) -> int | None:
+    def lead(self, was: LeaderObserved, address: str) -> int | None:
         """The new epoch, with the lock held; None if the lock is another's, or the leader that was
         seen is not what it was."""
         with self._connected() as db:
@@ -76,7 +76,7 @@ class LeaderSession:
                 db.execute(_UNLOCK)
             return epoch
 
-    def evict(self, was: LeaderSeen) -> None:
+    def evict(self, was: LeaderObserved) -> None:
         """Ends the leader's connections."""
         with self._connected() as db:
             values = {"session": was.session, "epoch": was.epoch, "beat": was.beat}
@@ -122,7 +122,7 @@ class LeaderSession:
         """Ends what is under way on the other thread, whatever the database does."""
         self._database.abort()
 
-    def _raise_epoch(self, db: Connection, was: LeaderSeen, address: str) -> int | None:
+    def _raise_epoch(self, db: Connection, was: LeaderObserved, address: str) -> int | None:
         values = {
             "name": self._name,
             "address": address,
@@ -178,7 +178,7 @@ class Leadership:
         """`name`: what people are told of this server. Raises what `PostgresDatabase` raises."""
         self.session = f"penstock-{secrets.token_hex(12)}"
         self.address = ""  #: where this server is called; told to the others with each beat
-        self.seen = LeaderSeen(epoch=0)  #: as of the last look, or beat
+        self.seen = LeaderObserved(epoch=0)  #: as of the last look, or beat
         self.epoch = 0  #: of this server's term; 0: it does not lead
         self.changed = asyncio.Event()  #: set whenever `epoch` has changed; whoever waits clears it
         self.clashed = asyncio.Event()  #: another server that leads has this one's address

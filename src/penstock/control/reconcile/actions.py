@@ -33,7 +33,7 @@ from penstock.core.deployment.endpoint_state import (
     UnloadCopy,
     WithdrawRoutes,
 )
-from penstock.core.deployment.wish import ComponentWish, wished
+from penstock.core.deployment.wish import ComponentCopiesSpec, wished
 from penstock.core.endpoint.instance_pools import passes_over
 from penstock.core.machine.room import NO_ROOM, WAIT
 from penstock.errors import CallerError
@@ -213,7 +213,7 @@ def told(action: Action) -> tuple[str, str, str]:
 
 def _component_wish(
     ledger: EndpointLedger, action: LoadCopy, entry: InstanceEntry
-) -> ComponentWish:
+) -> ComponentCopiesSpec:
     """Of a variant's own model: the one that instances of the type load."""
     for component in ledger.desired.components:
         for revision in component.revisions():

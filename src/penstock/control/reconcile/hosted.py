@@ -19,7 +19,7 @@ from penstock.core.deployment.endpoint_state import (
     READY,
     RUNNING,
     STARTING,
-    EndpointDesired,
+    EndpointSpec,
     SlotFailure,
 )
 
@@ -33,7 +33,7 @@ class HostedCopy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostedSeen:
+class HostedObserved:
     """A hosted deployment as it is now."""
 
     copies: tuple[HostedCopy, ...]  #: those that answer
@@ -46,7 +46,7 @@ class HostedSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hosted:
-    desired: EndpointDesired
+    desired: EndpointSpec
     changed: Callable[[], None]
     on_event: Callable[[dict[str, Any]], None]
 
@@ -69,9 +69,7 @@ class HostedDeployments:
         """`changed` is called when there is something else to see, `on_event` with what its
         instances say of their work."""
         assert "/" in deployment.endpoint, "an endpoint might have this name"
-        desired = EndpointDesired(
-            endpoint=deployment.endpoint, status=IN_SERVICE, active=deployment
-        )
+        desired = EndpointSpec(endpoint=deployment.endpoint, status=IN_SERVICE, active=deployment)
         hosted = _Hosted(desired=desired, changed=changed, on_event=on_event)
         self._hosted[deployment.endpoint.lower()] = hosted
 
@@ -79,7 +77,7 @@ class HostedDeployments:
         """Its instances are to be stopped."""
         found = self._hosted.get(name.lower())
         if found is not None:
-            desired = EndpointDesired(
+            desired = EndpointSpec(
                 endpoint=found.desired.endpoint, status=DELETING, active=found.desired.active
             )
             self._hosted[name.lower()] = _Hosted(
@@ -92,7 +90,7 @@ class HostedDeployments:
         if found is not None:
             found.changed()
 
-    def desired(self, name: str) -> EndpointDesired | None:
+    def desired(self, name: str) -> EndpointSpec | None:
         found = self._hosted.get(name.lower())
         return None if found is None else found.desired
 
@@ -107,7 +105,7 @@ class HostedDeployments:
             found.on_event(event)
 
 
-def seen_of(ledger: EndpointLedger) -> HostedSeen:
+def seen_of(ledger: EndpointLedger) -> HostedObserved:
     """Copies on instances that have closed their connection do not answer."""
     running = {one.instance_id for one in ledger.instances.values() if one.phase == RUNNING}
     copies = tuple(
@@ -116,7 +114,7 @@ def seen_of(ledger: EndpointLedger) -> HostedSeen:
         if copy.phase == READY and copy.instance_id in running
     )
     answering = {one.instance_id for one in copies}
-    return HostedSeen(
+    return HostedObserved(
         copies=copies,
         instances=len(ledger.instances),
         coming=sum(

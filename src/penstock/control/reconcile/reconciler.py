@@ -31,13 +31,12 @@ from penstock.control.store.records import NotFound, UnreadableRecord
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.control.store.target_model_record import TargetModelRecord
-from penstock.core.deployment.attempts import ReconcileSpec
 from penstock.core.deployment.endpoint_state import (
     DELETING,
     LOADING,
     Action,
     DrainCopy,
-    EndpointDesired,
+    EndpointSpec,
     FinishDelete,
     ForgetComponent,
     LoadCopy,
@@ -51,6 +50,7 @@ from penstock.core.deployment.endpoint_state import (
     UnloadCopy,
     WithdrawRoutes,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
 from penstock.core.endpoint.reconcile import decide
 from penstock.errors import PenstockError
@@ -313,7 +313,7 @@ class ReconcilerDriver:
             raise
         self._wish(key, desired)
 
-    def _wish(self, key: str, desired: EndpointDesired) -> None:
+    def _wish(self, key: str, desired: EndpointSpec) -> None:
         ledger = self._ledgers.get(key)
         if ledger is None:
             self._ledgers[key] = EndpointLedger(desired, self._spec)

@@ -16,7 +16,7 @@ from typing import Final
 from penstock.clock import Clock
 from penstock.control.scaling import loading, rows, writing
 from penstock.control.scaling.loading import LoadSource, TargetLoaded
-from penstock.control.scaling.resources import CapacitySeen
+from penstock.control.scaling.resources import CapacityObserved
 from penstock.control.scaling.writing import Resources, Written
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
@@ -53,7 +53,7 @@ class _Target:
         self.named = spec.resource_id, spec.dimension
         self.resource = resource.parse(*self.named)
         self.scaler = TargetScaler(loaded.spec)
-        self.seen: CapacitySeen | None = None
+        self.seen: CapacityObserved | None = None
         self.fault = ""  #: why its last turn failed; empty: it did not
 
     def configure(self, loaded: TargetLoaded) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from penstock.control.scaling import rows
 from penstock.control.scaling.loading import LOOP
 from penstock.control.scaling.records import ActivityRecord, TargetRecord
-from penstock.control.scaling.resources import CapacitySeen
+from penstock.control.scaling.resources import CapacityObserved
 from penstock.control.scaling.writing import Resources, decision_json, seen
 from penstock.control.store.store import Store
 from penstock.core.scaling.actions import ScalingDecision
@@ -71,7 +71,7 @@ def endpoint_story(
 
 def _story(
     record: TargetRecord,
-    found: CapacitySeen,
+    found: CapacityObserved,
     decisions: list[ScalingDecision],
     look: LoadObserved | None,
     activities: list[ActivityRecord],

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from penstock.clock import zone_of
 from penstock.control.scaling import rows
 from penstock.control.scaling.records import ScheduledActionRecord, TargetRecord
-from penstock.control.scaling.resources import CapacitySeen
+from penstock.control.scaling.resources import CapacityObserved
 from penstock.control.scaling.writing import Resources, seen
 from penstock.control.store import rows as resource_rows
 from penstock.control.store.store import Store
@@ -50,7 +50,7 @@ def load_targets(store: Store, *, fast: bool, cooldown_s_max: float) -> list[Tar
         )
 
 
-def counts(store: Store, resources: Resources) -> dict[str, CapacitySeen | None]:
+def counts(store: Store, resources: Resources) -> dict[str, CapacityObserved | None]:
     """The recorded count of every target, by its key; None where what it names is gone."""
     with store.read() as db:
         found = readable(
@@ -113,7 +113,7 @@ StartS = Callable[[str, str, str], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadSeen:
+class TargetLoadObserved:
     """One look at a resource."""
 
     ready: int = 0  #: instances or copies that answer
@@ -126,7 +126,7 @@ class LoadSeen:
 class LoadSource(Protocol):
     """Whoever counts requests and copies."""
 
-    def look(self, resource: VariantId | ComponentId, seen: CapacitySeen) -> LoadSeen:
+    def look(self, resource: VariantId | ComponentId, seen: CapacityObserved) -> TargetLoadObserved:
         """`seen` has the names as they were given when the resource was made."""
 
 
@@ -139,7 +139,7 @@ class VariantLoad:
         self._ready_counts = ready_counts
         self._start_s = start_s
 
-    def look(self, resource: VariantId | ComponentId, seen: CapacitySeen) -> LoadSeen:
+    def look(self, resource: VariantId | ComponentId, seen: CapacityObserved) -> TargetLoadObserved:
         name = seen.endpoint, seen.variant
         return _seen(
             self._registry.in_flight(*name),
@@ -158,7 +158,7 @@ class ComponentLoad:
         self._copy_counts = copy_counts
         self._start_s = start_s
 
-    def look(self, resource: VariantId | ComponentId, seen: CapacitySeen) -> LoadSeen:
+    def look(self, resource: VariantId | ComponentId, seen: CapacityObserved) -> TargetLoadObserved:
         name = seen.endpoint, seen.variant
         return _seen(
             self._registry.in_flight(*name, seen.component),
@@ -170,8 +170,8 @@ class ComponentLoad:
 
 def _seen(
     in_flight: int, totals: VariantTotals | None, *, ready: int, time_to_ready_s: float | None
-) -> LoadSeen:
-    return LoadSeen(
+) -> TargetLoadObserved:
+    return TargetLoadObserved(
         ready=ready,
         in_flight=in_flight,
         arrivals=in_flight + (totals.arrivals if totals is not None else 0),

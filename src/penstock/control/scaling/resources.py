@@ -21,7 +21,7 @@ from penstock.core.scaling.spec import ComponentId, VariantId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapacitySeen:
+class CapacityObserved:
     """The recorded count of one resource."""
 
     endpoint: str  #: as it was named when it was made
@@ -37,7 +37,7 @@ class CapacitySeen:
 class ScalableResource(Protocol):
     """One kind of resource."""
 
-    def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacitySeen | None:
+    def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacityObserved | None:
         """None where there is no such thing, or it has never served."""
 
     def put(self, db: Connection, resource: VariantId | ComponentId, count: int, now: float) -> str:
@@ -47,12 +47,12 @@ class ScalableResource(Protocol):
 class Variants:
     """Instances of production variants that have a model."""
 
-    def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacitySeen | None:
+    def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacityObserved | None:
         found = self._found(db, resource)
         if found is None:
             return None
         record, _, variant = found
-        return CapacitySeen(
+        return CapacityObserved(
             endpoint=record.name,
             variant=variant.name,
             capacity=variant.instance_count,
@@ -101,7 +101,7 @@ class Variants:
 class Components:
     """Copies of inference components."""
 
-    def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacitySeen | None:
+    def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacityObserved | None:
         if not isinstance(resource, ComponentId):
             return None
         if rows.find(db, COMPONENT, resource.component) is None:
@@ -110,7 +110,7 @@ class Components:
         if record.desired.base:
             return None  # an adapter has no copies by number: its base's are scaled
         status = record.desired.status
-        return CapacitySeen(
+        return CapacityObserved(
             endpoint=record.endpoint,
             variant=record.desired.variant,
             component=record.name,

@@ -17,7 +17,7 @@ from penstock.control.scaling.records import (
     ChangeRecord,
     TargetRecord,
 )
-from penstock.control.scaling.resources import CapacitySeen, ScalableResource
+from penstock.control.scaling.resources import CapacityObserved, ScalableResource
 from penstock.control.store.store import Store
 from penstock.core.scaling import activity
 from penstock.core.scaling import spec as resource
@@ -38,14 +38,14 @@ class Written:
 NOTHING: Final = Written(endpoint="")
 
 
-def seen(db: Connection, resources: Resources, target: TargetRecord) -> CapacitySeen | None:
+def seen(db: Connection, resources: Resources, target: TargetRecord) -> CapacityObserved | None:
     """The recorded count of a target; None where what it names is gone."""
     return seen_of(db, resources, target.spec.resource_id, target.spec.dimension)
 
 
 def seen_of(
     db: Connection, resources: Resources, resource_id: str, dimension: str
-) -> CapacitySeen | None:
+) -> CapacityObserved | None:
     named = resource.parse(resource_id, dimension)
     counted = resources.get(dimension)
     return None if named is None or counted is None else counted.find(db, named)

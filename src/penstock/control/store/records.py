@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from penstock.core.deployment.component_spec import ComponentDesired
+from penstock.core.deployment.component_spec import ComponentSpec
 from penstock.core.deployment.deployment import DeploymentSpec
-from penstock.core.deployment.endpoint_state import EndpointDesired
+from penstock.core.deployment.endpoint_state import EndpointSpec
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError
 
@@ -54,7 +54,7 @@ class EndpointRecord:
     active: DeploymentSpec | None
     target: DeploymentSpec | None
     previous: DeploymentSpec | None  #: `active` before its weights and counts were changed
-    components: tuple[ComponentDesired, ...] = ()  #: by name
+    components: tuple[ComponentSpec, ...] = ()  #: by name
 
     @property
     def shown(self) -> DeploymentSpec:
@@ -74,8 +74,8 @@ class EndpointRecord:
         deployment = self.active or self.target
         return deployment.config_name if deployment is not None else ""
 
-    def desired(self) -> EndpointDesired:
-        return EndpointDesired(
+    def desired(self) -> EndpointSpec:
+        return EndpointSpec(
             endpoint=self.name,
             status=self.status,
             active=self.active,
@@ -97,7 +97,7 @@ class ComponentRecord:
     created: float
     modified: float
     failure_reason: str
-    desired: ComponentDesired
+    desired: ComponentSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

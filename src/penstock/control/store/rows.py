@@ -32,7 +32,7 @@ from penstock.control.store.records import (
     TooManyTags,
     UnreadableRecord,
 )
-from penstock.core.deployment.component_spec import ComponentDesired, ComponentRevision
+from penstock.core.deployment.component_spec import ComponentRevision, ComponentSpec
 from penstock.core.deployment.deployment import (
     AsyncSpec,
     DeploymentSpec,
@@ -42,7 +42,7 @@ from penstock.core.deployment.deployment import (
     VariantSpec,
 )
 from penstock.core.deployment.endpoint_state import DELETING, IN_SERVICE
-from penstock.core.deployment.wish import CopyNeed
+from penstock.core.deployment.wish import CopySpec
 from penstock.core.request.grants import Grant
 from penstock.core.resources import ComputeResources
 from penstock.metrics.item_failures import UNREADABLE, readable
@@ -90,7 +90,7 @@ def decode_revision(text: str) -> ComponentRevision:
         cores=need.pop("cores"),
         accelerators=need.pop("accelerators"),
     )
-    return ComponentRevision(model=model, need=CopyNeed(resources=resources, **need), **fields)
+    return ComponentRevision(model=model, need=CopySpec(resources=resources, **need), **fields)
 
 
 def _pool(fields: dict[str, Any]) -> PoolSpec:
@@ -257,7 +257,7 @@ def _with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
     )
 
 
-def components_of(db: Connection, endpoint_key: str) -> tuple[ComponentDesired, ...]:
+def components_of(db: Connection, endpoint_key: str) -> tuple[ComponentSpec, ...]:
     """The inference components of an endpoint that can be read, by name."""
     table = schema.inference_components
     found = db.execute(
@@ -268,8 +268,8 @@ def components_of(db: Connection, endpoint_key: str) -> tuple[ComponentDesired, 
     )
 
 
-def component_desired(row: RowMapping) -> ComponentDesired:
-    return ComponentDesired(
+def component_desired(row: RowMapping) -> ComponentSpec:
+    return ComponentSpec(
         name=row["name"],
         variant=row["variant"],
         status=row["status"],

@@ -52,7 +52,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointWish:
+class AppliedEndpointSpec:
     """An endpoint as asked for."""
 
     name: str
@@ -62,7 +62,7 @@ class EndpointWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointSeen:
+class AppliedEndpointObserved:
     """An endpoint as described."""
 
     status: str  #: SageMaker's EndpointStatus
@@ -75,18 +75,18 @@ class PlanSpec:
     """All that is asked for."""
 
     artifacts: Mapping[ArtifactPlace, Content]
-    endpoints: tuple[EndpointWish, ...]
+    endpoints: tuple[AppliedEndpointSpec, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class PlanObserved:
     """What is there of it, and what earlier runs left beside it."""
 
     artifacts: Mapping[
         ArtifactPlace, Content
     ]  #: where they are asked for, and where pruned models read
     left_over: tuple[ArtifactPlace, ...] = ()  #: uploads of runs that ended before them
-    endpoints: Mapping[str, EndpointSeen] = field(default_factory=dict)
+    endpoints: Mapping[str, AppliedEndpointObserved] = field(default_factory=dict)
     models: frozenset[str] = frozenset()
     configs: frozenset[str] = frozenset()
     stack_endpoints: frozenset[str] = frozenset()  #: that bear the tag of this stack
@@ -114,7 +114,7 @@ class Plan:
         return tuple(step for step in self.steps if step.action is action)
 
 
-def plan(wish: PlanSpec, seen: Seen, *, prune: bool = False) -> Plan:
+def plan(wish: PlanSpec, seen: PlanObserved, *, prune: bool = False) -> Plan:
     """The steps from `seen` to `wish`; none where nothing is missing."""
     models = _distinct(model for endpoint in wish.endpoints for model in endpoint.models)
     configs = _distinct(endpoint.config for endpoint in wish.endpoints)
@@ -141,7 +141,7 @@ def plan(wish: PlanSpec, seen: Seen, *, prune: bool = False) -> Plan:
     )
 
 
-def _uploads(wish: PlanSpec, seen: Seen) -> list[PlanStep]:
+def _uploads(wish: PlanSpec, seen: PlanObserved) -> list[PlanStep]:
     steps = []
     for place, content in sorted(wish.artifacts.items()):
         there = seen.artifacts.get(place)
@@ -159,7 +159,7 @@ def _missing(action: Action, names: list[str], there: frozenset[str]) -> list[Pl
     return [PlanStep(action, name, "not-there") for name in names if name not in there]
 
 
-def _endpoint_step(wish: EndpointWish, seen: Seen) -> PlanStep | None:
+def _endpoint_step(wish: AppliedEndpointSpec, seen: PlanObserved) -> PlanStep | None:
     there = seen.endpoints.get(wish.name)
     if there is None:
         return PlanStep(Action.CREATE_ENDPOINT, wish.name, "not-there")
@@ -172,7 +172,7 @@ def _endpoint_step(wish: EndpointWish, seen: Seen) -> PlanStep | None:
     return None
 
 
-def _tags(wish: PlanSpec, seen: Seen) -> list[PlanStep]:
+def _tags(wish: PlanSpec, seen: PlanObserved) -> list[PlanStep]:
     """Tags beyond those asked for are others' business. Creating an endpoint tags it."""
     steps = []
     for endpoint in wish.endpoints:
@@ -184,7 +184,7 @@ def _tags(wish: PlanSpec, seen: Seen) -> list[PlanStep]:
     return steps
 
 
-def _pruned(wish: PlanSpec, seen: Seen) -> list[PlanStep]:
+def _pruned(wish: PlanSpec, seen: PlanObserved) -> list[PlanStep]:
     asked = {endpoint.name for endpoint in wish.endpoints}
     as_compared = {name.lower() for name in asked}  # names of endpoints count without case
     gone = sorted(name for name in seen.stack_endpoints if name.lower() not in as_compared)
@@ -207,7 +207,9 @@ def made_for_any(names: Iterable[str], owners: Iterable[str]) -> list[str]:
     return [name for name in names if any(is_version_of(name, owner) for owner in made_for)]
 
 
-def _pruned_artifacts(wish: PlanSpec, seen: Seen, deleted: frozenset[str]) -> list[PlanStep]:
+def _pruned_artifacts(
+    wish: PlanSpec, seen: PlanObserved, deleted: frozenset[str]
+) -> list[PlanStep]:
     """Archives of ours where they are asked for, and those that deleted models were made of; none
     that a model of others reads."""
     locations = {place.location for place in wish.artifacts}

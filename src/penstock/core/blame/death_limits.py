@@ -12,7 +12,7 @@
 *In company*: others that may have done it were there each time. The process of a target model that
 is loaded already is given up by the last row, and the model loaded anew: three times in a row are
 enough. Starts of instances and copies that fail, for whatever reason, are counted by their slots
-(`core/deployment/attempts.py`): nothing else is suspected there.
+(`core/deployment/slot_retries.py`): nothing else is suspected there.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.core.deployment.deployment import ModelSource
-from penstock.core.deployment.wish import SPREAD, ComponentWish, CopyNeed
+from penstock.core.deployment.wish import SPREAD, ComponentCopiesSpec, CopySpec
 
 _SEPARATOR = "/"  #: no name of SageMaker's has one
 
@@ -20,7 +20,7 @@ class ComponentRevision:
 
     number: int  #: from 1; grows with each UpdateInferenceComponent that gives a specification
     model: ModelSource
-    need: CopyNeed
+    need: CopySpec
     strategy: str = SPREAD
     download_timeout_s: float = 3600.0
     startup_timeout_s: float = 600.0
@@ -30,7 +30,7 @@ class ComponentRevision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentDesired:
+class ComponentSpec:
     """The recorded wish: `active` serves, `target` is on its way to replace it."""
 
     name: str
@@ -60,9 +60,9 @@ def component_of(name: str) -> str:
 
 
 def copies_wish(
-    component: ComponentDesired, revision: ComponentRevision, copies: int
-) -> ComponentWish:
-    return ComponentWish(
+    component: ComponentSpec, revision: ComponentRevision, copies: int
+) -> ComponentCopiesSpec:
+    return ComponentCopiesSpec(
         name=copies_name(component.name, revision.number),
         model=revision.model,
         copies=copies,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.core.deployment.component_spec import ComponentDesired
+from penstock.core.deployment.component_spec import ComponentSpec
 from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes
-from penstock.core.deployment.wish import WHOLE_INSTANCE, CopyNeed
+from penstock.core.deployment.wish import WHOLE_INSTANCE, CopySpec
 from penstock.core.resources import NO_RESOURCES, ComputeResources
 
 CREATING = "Creating"
@@ -46,7 +46,7 @@ RELEASES = (RELEASED_IDLE, CONSOLIDATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointDesired:
+class EndpointSpec:
     """The recorded wish.
 
     `active` is the generation that serves (None until the first one did), `target` the one being
@@ -58,7 +58,7 @@ class EndpointDesired:
     active: DeploymentSpec | None = None
     target: DeploymentSpec | None = None
     previous: DeploymentSpec | None = None
-    components: tuple[ComponentDesired, ...] = ()  #: inference components, by name
+    components: tuple[ComponentSpec, ...] = ()  #: inference components, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class CopyObserved:
     ordinal: int  #: its slot among the component's copies
     phase: str
     since: float | None = None  #: as of an instance
-    need: CopyNeed = WHOLE_INSTANCE  #: what is set aside for it on its instance
+    need: CopySpec = WHOLE_INSTANCE  #: what is set aside for it on its instance
     load_s_max: float = 4200.0  #: download and startup timeouts of the component together
     outstanding_max: int = 0
     model: dict[str, object] = field(default_factory=dict)  #: description, for the routes

@@ -22,7 +22,7 @@ PLACEMENT_STRATEGIES = (SPREAD, BINPACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyNeed:
+class CopySpec:
     """What one copy takes of its instance; what it asks nothing of it shares."""
 
     resources: ComputeResources = NO_RESOURCES
@@ -30,17 +30,17 @@ class CopyNeed:
     memory_bytes_max: int = 0  #: a model that needs more is not loaded; 0 = its instance's
 
 
-WHOLE_INSTANCE = CopyNeed(whole_instance=True)
+WHOLE_INSTANCE = CopySpec(whole_instance=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentWish:
+class ComponentCopiesSpec:
     """A model and its copies."""
 
     name: str  #: unique among the components of its variant
     model: ModelSource
     copies: int
-    need: CopyNeed = WHOLE_INSTANCE
+    need: CopySpec = WHOLE_INSTANCE
     strategy: str = SPREAD
     download_timeout_s: float = 3600.0
     startup_timeout_s: float = 600.0
@@ -53,16 +53,16 @@ class ComponentWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VariantWish:
+class VariantCapacitySpec:
     """One variant of one generation."""
 
     name: str
     generation: int
     instances: int
-    components: tuple[ComponentWish, ...]
+    components: tuple[ComponentCopiesSpec, ...]
     pools: tuple[str, ...] = ()  #: instance types in the order they are filled; none: one type
 
-    def component(self, name: str) -> ComponentWish:
+    def component(self, name: str) -> ComponentCopiesSpec:
         """Raises `KeyError` where there is none."""
         for one in self.components:
             if one.name == name:
@@ -71,8 +71,9 @@ class VariantWish:
 
 
 def wished(
-    deployment: DeploymentSpec, components: Mapping[str, tuple[ComponentWish, ...]] | None = None
-) -> tuple[VariantWish, ...]:
+    deployment: DeploymentSpec,
+    components: Mapping[str, tuple[ComponentCopiesSpec, ...]] | None = None,
+) -> tuple[VariantCapacitySpec, ...]:
     """What the variants of a generation should have, in their order.
 
     `components`: by variant, of those that take inference components.
@@ -103,9 +104,9 @@ def _counts(deployment: DeploymentSpec) -> Iterator[tuple[tuple[str, str], int]]
 
 
 def _of_components(
-    generation: int, variant: VariantSpec, components: tuple[ComponentWish, ...]
-) -> VariantWish:
-    return VariantWish(
+    generation: int, variant: VariantSpec, components: tuple[ComponentCopiesSpec, ...]
+) -> VariantCapacitySpec:
+    return VariantCapacitySpec(
         name=variant.name,
         generation=generation,
         instances=variant.instance_count,
@@ -114,14 +115,14 @@ def _of_components(
     )
 
 
-def _single_model(generation: int, variant: VariantSpec) -> VariantWish:
+def _single_model(generation: int, variant: VariantSpec) -> VariantCapacitySpec:
     assert variant.model is not None, "who takes components has no model"
-    return VariantWish(
+    return VariantCapacitySpec(
         name=variant.name,
         generation=generation,
         instances=variant.instance_count,
         components=(
-            ComponentWish(
+            ComponentCopiesSpec(
                 name=variant.name,
                 model=variant.model,
                 copies=variant.instance_count,

@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core.deployment.attempts import ReconcileSpec, earliest, is_final
-from penstock.core.deployment.component_spec import ComponentDesired, component_of, copies_name
+from penstock.core.deployment.component_spec import ComponentSpec, component_of, copies_name
 from penstock.core.deployment.endpoint_state import (
     DELETING,
     ENDING,
@@ -34,6 +33,7 @@ from penstock.core.deployment.endpoint_state import (
     SlotFailure,
     UnloadCopy,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec, earliest, is_final
 from penstock.core.endpoint.component_rollout import RolloutDecision
 from penstock.core.endpoint.endings import retire_copy
 
@@ -51,7 +51,7 @@ class AdapterDecision:
 
 
 def decide(
-    adapter: ComponentDesired,
+    adapter: ComponentSpec,
     bases: Collection[CopyObserved],
     copies: Iterable[CopyObserved],
     failures: Iterable[SlotFailure],
@@ -154,8 +154,8 @@ def held_back(
 
 
 def as_ready(
-    base: ComponentDesired,
-    adapters: Iterable[ComponentDesired],
+    base: ComponentSpec,
+    adapters: Iterable[ComponentSpec],
     copies: Iterable[CopyObserved],
 ) -> list[CopyObserved]:
     """The copies as a rollout of the base is to see them: a new one without its adapters is still
@@ -185,8 +185,8 @@ def as_ready(
 
 
 def final_failure(
-    base: ComponentDesired,
-    adapters: Iterable[ComponentDesired],
+    base: ComponentSpec,
+    adapters: Iterable[ComponentSpec],
     copies: Collection[CopyObserved],
     failures: Iterable[SlotFailure],
     *,

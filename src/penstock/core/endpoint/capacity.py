@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from penstock.core.deployment.attempts import FreeSlot, ReconcileSpec, earliest, free_slots
 from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -35,7 +34,8 @@ from penstock.core.deployment.endpoint_state import (
     StartInstance,
     StopInstance,
 )
-from penstock.core.deployment.wish import VariantWish
+from penstock.core.deployment.slot_retries import FreeSlot, ReconcileSpec, earliest, free_slots
+from penstock.core.deployment.wish import VariantCapacitySpec
 from penstock.core.endpoint import instance_pools
 from penstock.core.endpoint.endings import retire_instance
 from penstock.core.endpoint.instance_pools import InstancePoolChoice
@@ -54,7 +54,7 @@ class CapacityDecision:
 
 
 def decide(
-    wish: VariantWish,
+    wish: VariantCapacitySpec,
     observed: EndpointObserved,
     *,
     now: float,
@@ -104,7 +104,7 @@ def decide(
     return CapacityDecision(tuple(kept), tuple(starts), deadline, tuple(refusals))
 
 
-def alive(wish: VariantWish, observed: EndpointObserved) -> list[InstanceObserved]:
+def alive(wish: VariantCapacitySpec, observed: EndpointObserved) -> list[InstanceObserved]:
     """Instances of a variant that may stay, in the order in which they would."""
     copies = observed.copies_by_instance()
     found = [one for one in _seen(wish, observed) if _counts(one, copies.get(one.instance_id, ()))]
@@ -132,7 +132,7 @@ def take_away(
 
 
 def _pool(
-    wish: VariantWish,
+    wish: VariantCapacitySpec,
     observed: EndpointObserved,
     failures: Iterable[SlotFailure],
     *,
@@ -145,13 +145,13 @@ def _pool(
     return instance_pools.choose(wish, observed.shortages, failures, now=now, spec=spec)
 
 
-def _refusal(wish: VariantWish, slot: FreeSlot, pool: InstancePoolChoice) -> RefuseInstance:
+def _refusal(wish: VariantCapacitySpec, slot: FreeSlot, pool: InstancePoolChoice) -> RefuseInstance:
     return RefuseInstance(
         wish.name, wish.generation, slot.ordinal, instance_pools.ALL_POOLS_SHORT, pool.refusal
     )
 
 
-def _seen(wish: VariantWish, observed: EndpointObserved) -> list[InstanceObserved]:
+def _seen(wish: VariantCapacitySpec, observed: EndpointObserved) -> list[InstanceObserved]:
     return [
         one
         for one in observed.instances
@@ -169,7 +169,7 @@ def _counts(one: InstanceObserved, copies: Collection[CopyObserved]) -> bool:
 
 
 def _advance(
-    wish: VariantWish, one: InstanceObserved, copies: Collection[CopyObserved]
+    wish: VariantCapacitySpec, one: InstanceObserved, copies: Collection[CopyObserved]
 ) -> tuple[int, int, int, int, int, int, int, str]:
     """Smaller is further: what serves most, else is nearest to it, then of the pool that is wanted
     most, then has most left to do, then the oldest slot."""
@@ -187,7 +187,7 @@ def _advance(
 
 
 def _on_their_way(
-    wish: VariantWish,
+    wish: VariantCapacitySpec,
     kept: Collection[InstanceObserved],
     copies: dict[str, list[CopyObserved]],
 ) -> int:

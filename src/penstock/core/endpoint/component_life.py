@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.core.deployment.attempts import ReconcileSpec, is_final
-from penstock.core.deployment.component_spec import ComponentDesired, component_of, copies_name
+from penstock.core.deployment.component_spec import ComponentSpec, component_of, copies_name
 from penstock.core.deployment.endpoint_state import (
     CREATING,
     DELETING,
@@ -35,6 +34,7 @@ from penstock.core.deployment.endpoint_state import (
     SetComponent,
     SlotFailure,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec, is_final
 from penstock.core.endpoint import adapters
 from penstock.core.endpoint.component_rollout import RolloutDecision
 
@@ -44,13 +44,13 @@ _THERE = (LOADING, READY, LOST)
 
 
 def decide(
-    component: ComponentDesired,
+    component: ComponentSpec,
     rollout: RolloutDecision,
     observed: EndpointObserved,
     *,
     generation: int,
     spec: ReconcileSpec,
-    others: Iterable[ComponentDesired] = (),
+    others: Iterable[ComponentSpec] = (),
 ) -> tuple[SetComponent | ForgetComponent, ...]:
     """What its record is to say now, if that is not what it says; at most one action.
 
@@ -106,7 +106,7 @@ def decide(
 
 
 def _final_failure(
-    component: ComponentDesired,
+    component: ComponentSpec,
     copies: Iterable[CopyObserved],
     failures: Iterable[SlotFailure],
     generation: int,

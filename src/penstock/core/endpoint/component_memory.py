@@ -7,12 +7,12 @@ loaded before. What it took once it is loaded is measured, and counts.
 
 from __future__ import annotations
 
-from penstock.core.deployment.wish import ComponentWish
+from penstock.core.deployment.wish import ComponentCopiesSpec
 from penstock.core.machine.room import MEASURED
-from penstock.core.models.memory_need import MemoryNeed
+from penstock.core.models.memory_need import MemoryEstimate
 
 
-def before_load(component: ComponentWish, need: MemoryNeed) -> str:
+def before_load(component: ComponentCopiesSpec, need: MemoryEstimate) -> str:
     """The story of a model that is known to need more; "" where it may be loaded."""
     bytes_max = component.need.memory_bytes_max
     if not bytes_max:
@@ -24,13 +24,13 @@ def before_load(component: ComponentWish, need: MemoryNeed) -> str:
     return ""
 
 
-def after_load(component: ComponentWish, taken_bytes: int) -> str:
+def after_load(component: ComponentCopiesSpec, taken_bytes: int) -> str:
     """The story of a model that has taken more; "" where it may stay."""
     bytes_max = component.need.memory_bytes_max
     return _story(component, "has taken", taken_bytes) if 0 < bytes_max < taken_bytes else ""
 
 
-def _story(component: ComponentWish, verb: str, size_bytes: int) -> str:
+def _story(component: ComponentCopiesSpec, verb: str, size_bytes: int) -> str:
     mib, most = -(-size_bytes // 2**20), component.need.memory_bytes_max // 2**20
     return (
         f"a copy of {component.told} {verb} {mib} MB of memory, and MaxMemoryRequiredInMb is"

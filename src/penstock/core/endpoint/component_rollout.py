@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.core.deployment.component_spec import ComponentDesired, copies_name, copies_wish
+from penstock.core.deployment.component_spec import ComponentSpec, copies_name, copies_wish
 from penstock.core.deployment.endpoint_state import (
     DELETING,
     FAILED,
@@ -24,20 +24,20 @@ from penstock.core.deployment.endpoint_state import (
     READY,
     CopyObserved,
 )
-from penstock.core.deployment.wish import ComponentWish
+from penstock.core.deployment.wish import ComponentCopiesSpec
 
 _THERE = (LOADING, READY, LOST)
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutDecision:
-    wishes: tuple[ComponentWish, ...]  #: one for each revision, the old one first
+    wishes: tuple[ComponentCopiesSpec, ...]  #: one for each revision, the old one first
     complete: bool  #: as many copies of the newest revision as are wished are ready, and settled
     next_deadline: float | None  #: when a pause between two batches is over
 
 
 def decide(
-    component: ComponentDesired, copies: Iterable[CopyObserved], *, now: float
+    component: ComponentSpec, copies: Iterable[CopyObserved], *, now: float
 ) -> RolloutDecision:
     """`copies` are those of the generation that is decided about."""
     mine = [one for one in copies if one.variant == component.variant]

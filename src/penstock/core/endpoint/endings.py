@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from penstock.core.deployment.attempts import ReconcileSpec, earliest
 from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -31,6 +30,7 @@ from penstock.core.deployment.endpoint_state import (
     StopInstance,
     UnloadCopy,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec, earliest
 
 
 @dataclass(frozen=True, slots=True)

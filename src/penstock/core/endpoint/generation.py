@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from penstock.core.deployment.attempts import ReconcileSpec, earliest
-from penstock.core.deployment.component_spec import ComponentDesired, component_of
+from penstock.core.deployment.component_spec import ComponentSpec, component_of
 from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import (
     CONSOLIDATED,
@@ -29,7 +28,8 @@ from penstock.core.deployment.endpoint_state import (
     InstanceObserved,
     UnloadCopy,
 )
-from penstock.core.deployment.wish import ComponentWish, VariantWish, wished
+from penstock.core.deployment.slot_retries import ReconcileSpec, earliest
+from penstock.core.deployment.wish import ComponentCopiesSpec, VariantCapacitySpec, wished
 from penstock.core.endpoint import adapters, capacity, managed_instances, placement
 from penstock.core.endpoint import component_rollout as rollouts
 from penstock.core.endpoint.component_rollout import RolloutDecision
@@ -43,7 +43,7 @@ _SETTLED = (IN_SERVICE, UPDATING)
 class GenerationObserved:
     """What one generation has, of what it should have."""
 
-    wishes: tuple[VariantWish, ...] = ()
+    wishes: tuple[VariantCapacitySpec, ...] = ()
     instances: dict[str, tuple[InstanceObserved, ...]] = field(default_factory=dict)
     copies: dict[str, tuple[CopyObserved, ...]] = field(default_factory=dict)
     #: copies to be taken from instances that stay
@@ -63,7 +63,7 @@ class GenerationObserved:
             if one.component
         )
 
-    def serving(self, component: ComponentDesired) -> ComponentDesired:
+    def serving(self, component: ComponentSpec) -> ComponentSpec:
         """As it is to be routed to: a new revision that is complete serves before its record says
         so, so that whoever reads the record finds it serving."""
         rollout = self.rollouts.get(component.name)
@@ -78,14 +78,14 @@ class GenerationObserved:
         """Whether these counts are reached: (variant, component), "" for instances."""
         return all(self._reaches(wish, counts) for wish in self.wishes)
 
-    def _reaches(self, wish: VariantWish, counts: Collection[tuple[str, str]]) -> bool:
+    def _reaches(self, wish: VariantCapacitySpec, counts: Collection[tuple[str, str]]) -> bool:
         running = sum(one.phase == RUNNING for one in self.instances[wish.name])
         if running < wish.instances and (wish.name, "") in counts:
             return False
         return self.reaches_copies(wish, counts)
 
     def reaches_copies(
-        self, wish: VariantWish, counts: Collection[tuple[str, str]] | None = None
+        self, wish: VariantCapacitySpec, counts: Collection[tuple[str, str]] | None = None
     ) -> bool:
         """As `reaches`, of one variant's copies; None: of all."""
         ready: dict[str, int] = {}
@@ -100,7 +100,7 @@ class GenerationObserved:
 
 def keep_up(
     deployment: DeploymentSpec,
-    components: Iterable[ComponentDesired],
+    components: Iterable[ComponentSpec],
     observed: EndpointObserved,
     *,
     now: float,
@@ -124,7 +124,7 @@ def keep_up(
     riding = [one for one in mine if one.base_copy]
     placed = tuple(one for one in observed.copies if not one.base_copy)
     turn = _GenerationTurn(replace(observed, copies=placed), now, spec)
-    found: dict[str, tuple[ComponentWish, ...]] = {}
+    found: dict[str, tuple[ComponentCopiesSpec, ...]] = {}
     for component in wanted:
         if component.base:
             continue
@@ -159,7 +159,9 @@ class _GenerationTurn:
     def wake(self, *deadlines: float | None) -> None:
         self.held.next_deadline = earliest(self.held.next_deadline, *deadlines)
 
-    def managed(self, variant: VariantSpec, wish: VariantWish, *, first: bool) -> VariantWish:
+    def managed(
+        self, variant: VariantSpec, wish: VariantCapacitySpec, *, first: bool
+    ) -> VariantCapacitySpec:
         """With as many instances as the copies need, where they follow them."""
         if variant.managed is None:
             return wish
@@ -176,7 +178,7 @@ class _GenerationTurn:
             self.held.releases[wish.name] = decision.reason
         return replace(wish, instances=decision.instances)
 
-    def keep(self, wish: VariantWish, start_reason: str) -> None:
+    def keep(self, wish: VariantCapacitySpec, start_reason: str) -> None:
         """The instances of one variant, and the copies on them."""
         instances = capacity.decide(
             wish, self._observed, now=self._now, spec=self._spec, start_reason=start_reason
@@ -194,7 +196,7 @@ class _GenerationTurn:
             self._hold_back(wish)
 
     def adapt(
-        self, adapter: ComponentDesired, riding: Collection[CopyObserved], generation: int
+        self, adapter: ComponentSpec, riding: Collection[CopyObserved], generation: int
     ) -> None:
         """One adapter on the copies of its base that stay."""
         held = self.held
@@ -235,7 +237,7 @@ class _GenerationTurn:
             *(one for one in adapters.held_back(held.retires, riding) if one.copy not in ended),
         ]
 
-    def _hold_back(self, wish: VariantWish) -> None:
+    def _hold_back(self, wish: VariantCapacitySpec) -> None:
         """What is to be taken away serves until its copies are ready on the others."""
         staying = {one.instance_id for one in self.held.instances[wish.name]}
         going = [

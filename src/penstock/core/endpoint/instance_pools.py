@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core.deployment.attempts import ReconcileSpec, earliest
 from penstock.core.deployment.endpoint_state import InstanceObserved, PoolShortage, SlotFailure
-from penstock.core.deployment.wish import VariantWish
+from penstock.core.deployment.slot_retries import ReconcileSpec, earliest
+from penstock.core.deployment.wish import VariantCapacitySpec
 from penstock.core.machine.room import CAPACITY_ERROR, NO_ROOM, WAIT, RoomDecision
 
 ALL_POOLS_SHORT = "all-pools-short"
@@ -51,7 +51,7 @@ class InstancePoolChoice:
 
 
 def choose(
-    wish: VariantWish,
+    wish: VariantCapacitySpec,
     shortages: Iterable[PoolShortage],
     failures: Iterable[SlotFailure],
     *,
@@ -111,7 +111,7 @@ def shortage_of(
     return replace(found, count=former.count + again)
 
 
-def rank(wish: VariantWish, instance: InstanceObserved) -> int:
+def rank(wish: VariantCapacitySpec, instance: InstanceObserved) -> int:
     """Smaller is wanted more; of too many the highest goes first."""
     pools = wish.pools
     if instance.instance_type in pools:
@@ -119,7 +119,7 @@ def rank(wish: VariantWish, instance: InstanceObserved) -> int:
     return len(pools)
 
 
-def _refusal(wish: VariantWish, found: Sequence[PoolShortage]) -> str:
+def _refusal(wish: VariantCapacitySpec, found: Sequence[PoolShortage]) -> str:
     told = "; ".join(
         f"{one.instance_type}: {one.message.removeprefix(CAPACITY_ERROR).strip()}" for one in found
     )

@@ -20,7 +20,7 @@ from penstock.core.deployment.endpoint_state import (
     CopyObserved,
     InstanceObserved,
 )
-from penstock.core.deployment.wish import ComponentWish, CopyNeed
+from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec
 from penstock.core.machine.room import CAPACITY_ERROR
 from penstock.core.resources import NO_RESOURCES, ComputeResources
 
@@ -54,12 +54,12 @@ class InstanceRoom:
         """A copy has it to itself."""
         return self._whole
 
-    def fits(self, need: CopyNeed) -> bool:
+    def fits(self, need: CopySpec) -> bool:
         if need.whole_instance:
             return self.count == 0
         return not self._whole and need.resources.fits(self.free())
 
-    def may_fit_later(self, need: CopyNeed) -> bool:
+    def may_fit_later(self, need: CopySpec) -> bool:
         """Once what is on its way, in or out, has come to its end."""
         if self._settled_count == self.count:
             return False
@@ -67,7 +67,7 @@ class InstanceRoom:
             return self._settled_count == 0
         return need.resources.fits(self.instance.resources - self._settled)
 
-    def add(self, component: ComponentWish) -> None:
+    def add(self, component: ComponentCopiesSpec) -> None:
         """A copy that is about to be loaded here."""
         self.count += 1
         self._whole = self._whole or component.need.whole_instance
@@ -97,7 +97,7 @@ def empty_room(instance: InstanceObserved, *, own_bytes: int = 0) -> InstanceRoo
 
 
 def shortage(
-    component: ComponentWish, variant: str, rooms: Sequence[InstanceRoom]
+    component: ComponentCopiesSpec, variant: str, rooms: Sequence[InstanceRoom]
 ) -> tuple[str, str]:
     """(reason, message) for people, of a copy that none of the rooms has a place for."""
     need = component.need.resources

@@ -30,7 +30,7 @@ from penstock.core.deployment.endpoint_state import (
     EndpointObserved,
     InstanceObserved,
 )
-from penstock.core.deployment.wish import SPREAD, VariantWish
+from penstock.core.deployment.wish import SPREAD, VariantCapacitySpec
 from penstock.core.endpoint.instance_room import InstanceRoom, empty_room
 from penstock.core.endpoint.packing import assign, rooms_needed
 from penstock.core.models.memory_need import START_BYTES
@@ -57,7 +57,7 @@ class ManagedDecision:
 
 def decide(
     managed: ManagedScaling,
-    wish: VariantWish,
+    wish: VariantCapacitySpec,
     alive: Sequence[InstanceObserved],
     observed: EndpointObserved,
     *,
@@ -105,7 +105,7 @@ def _fewer(managed: ManagedScaling, variant: _Variant, most: int) -> tuple[int, 
 
 def _due(
     managed: ManagedScaling,
-    wish: VariantWish,
+    wish: VariantCapacitySpec,
     alive: Sequence[InstanceObserved],
     observed: EndpointObserved,
     now: float,
@@ -122,7 +122,10 @@ class _Variant:
     """The rooms of its instances, and the copies that are missing."""
 
     def __init__(
-        self, wish: VariantWish, alive: Sequence[InstanceObserved], observed: EndpointObserved
+        self,
+        wish: VariantCapacitySpec,
+        alive: Sequence[InstanceObserved],
+        observed: EndpointObserved,
     ) -> None:
         copies = observed.copies_by_instance()
         self._wish = wish

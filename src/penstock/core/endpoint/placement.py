@@ -27,7 +27,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.core.deployment.attempts import FreeSlot, ReconcileSpec, earliest, free_slots
 from penstock.core.deployment.endpoint_state import (
     ENDING,
     LOADING,
@@ -43,7 +42,8 @@ from penstock.core.deployment.endpoint_state import (
     SlotFailure,
     UnloadCopy,
 )
-from penstock.core.deployment.wish import BINPACK, ComponentWish, VariantWish
+from penstock.core.deployment.slot_retries import FreeSlot, ReconcileSpec, earliest, free_slots
+from penstock.core.deployment.wish import BINPACK, ComponentCopiesSpec, VariantCapacitySpec
 from penstock.core.endpoint.endings import retire_copy
 from penstock.core.endpoint.instance_room import InstanceRoom, empty_room, shortage
 from penstock.core.endpoint.packing import ITEMS_MAX, assign
@@ -65,7 +65,7 @@ class PlacementDecision:
 
 
 def decide(
-    wish: VariantWish,
+    wish: VariantCapacitySpec,
     instances: Iterable[InstanceObserved],
     observed: EndpointObserved,
     *,
@@ -84,7 +84,7 @@ def decide(
 class _ToLoad:
     """A copy to be loaded; without an instance while none has room."""
 
-    component: ComponentWish
+    component: ComponentCopiesSpec
     slot: FreeSlot
     instance: InstanceObserved | None = None
 
@@ -104,7 +104,7 @@ class _PlacementTurn:
 
     def __init__(
         self,
-        wish: VariantWish,
+        wish: VariantCapacitySpec,
         instances: Iterable[InstanceObserved],
         observed: EndpointObserved,
         now: float,
@@ -132,7 +132,7 @@ class _PlacementTurn:
         self._refusals: list[RefuseCopy] = []
         self._deadline: float | None = None
 
-    def place(self, component: ComponentWish) -> None:
+    def place(self, component: ComponentCopiesSpec) -> None:
         """Keeps what may stay of a component, and loads what is missing."""
         mine = self._by_component.get(component.name, [])
         kept = self._keep(component, [copy for copy in mine if copy.phase in _PROGRESS])
@@ -205,11 +205,11 @@ class _PlacementTurn:
     def _as_they_are(self) -> list[InstanceRoom]:
         return [InstanceRoom(one, self._copies.get(one.instance_id, ())) for one in self._running]
 
-    def _fits_somewhere(self, component: ComponentWish) -> bool:
+    def _fits_somewhere(self, component: ComponentCopiesSpec) -> bool:
         return any(empty_room(one).fits(component.need) for one in self._running)
 
     def _keep(
-        self, component: ComponentWish, alive: Collection[CopyObserved]
+        self, component: ComponentCopiesSpec, alive: Collection[CopyObserved]
     ) -> list[CopyObserved]:
         """At most as many as are wished, the most advanced first."""
         kept = sorted(alive, key=lambda one: (_PROGRESS[one.phase], one.ordinal, one.copy))
@@ -219,7 +219,7 @@ class _PlacementTurn:
         return kept
 
     def _surplus_key(
-        self, component: ComponentWish, copy: CopyObserved, beside: Mapping[str, int]
+        self, component: ComponentCopiesSpec, copy: CopyObserved, beside: Mapping[str, int]
     ) -> tuple[int, int, int, int, int]:
         """Larger goes first. `beside`: copies of the component that still count, by instance."""
         if component.strategy == BINPACK:
@@ -228,7 +228,7 @@ class _PlacementTurn:
             crowd = beside[copy.instance_id]
         return _PROGRESS[copy.phase], crowd, -copy.outstanding, copy.ordinal, copy.copy
 
-    def _choose(self, component: ComponentWish) -> InstanceRoom | None:
+    def _choose(self, component: ComponentCopiesSpec) -> InstanceRoom | None:
         fitting = [room for room in self._rooms if room.fits(component.need)]
         if component.need.whole_instance:
             return min(fitting, key=InstanceRoom.slot_key, default=None)
@@ -236,7 +236,7 @@ class _PlacementTurn:
             return min(fitting, key=InstanceRoom.pack_key, default=None)
         return min(fitting, key=lambda room: room.spread_key(component.name), default=None)
 
-    def _refuse(self, component: ComponentWish, slot: FreeSlot) -> None:
+    def _refuse(self, component: ComponentCopiesSpec, slot: FreeSlot) -> None:
         """Says what is missing, if waiting would not help."""
         if not self._rooms or len(self._rooms) < self._wish.instances:
             return
@@ -255,7 +255,7 @@ class _PlacementTurn:
         )
 
 
-def _load_reason(component: ComponentWish, slot: FreeSlot) -> str:
+def _load_reason(component: ComponentCopiesSpec, slot: FreeSlot) -> str:
     if component.need.whole_instance:
         return "instance-running"
     return "replace-failed" if slot.failed and not slot.refused else "copy-count"

@@ -53,7 +53,7 @@ PARTS: Final = tuple(one.name.removesuffix("_s") for one in fields(TimeToReady))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadySeen:
+class ReadyObserved:
     """What is known of one component."""
 
     last: TimeToReady
@@ -88,11 +88,11 @@ class ReadyTimes:
         samples = self._samples.get(_key(endpoint, component))
         return None if samples is None else min(one.total_s for one in samples)
 
-    def seen(self, endpoint: str) -> dict[str, ReadySeen]:
+    def seen(self, endpoint: str) -> dict[str, ReadyObserved]:
         """By component, those of one endpoint."""
         name = endpoint.lower()
         return {
-            component: ReadySeen(
+            component: ReadyObserved(
                 last=samples[-1],
                 forecast_s=_high([one.total_s for one in samples]),
                 count=len(samples),

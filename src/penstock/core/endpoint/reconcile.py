@@ -46,8 +46,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.deployment.attempts import ReconcileSpec, earliest, is_final
-from penstock.core.deployment.component_spec import ComponentDesired
+from penstock.core.deployment.component_spec import ComponentSpec
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import (
     DELETING,
@@ -57,14 +56,15 @@ from penstock.core.deployment.endpoint_state import (
     RUNNING,
     UPDATING,
     Action,
-    EndpointDesired,
     EndpointObserved,
+    EndpointSpec,
     FinishDelete,
     ForgetComponent,
     SetComponent,
     SetStatus,
     SlotFailure,
 )
+from penstock.core.deployment.slot_retries import ReconcileSpec, earliest, is_final
 from penstock.core.deployment.wish import raised
 from penstock.core.endpoint import capacity, endings, generation, routes
 from penstock.core.endpoint import component_life as life
@@ -133,7 +133,7 @@ class ReconcileDecision:
 
 
 def decide(
-    desired: EndpointDesired,
+    desired: EndpointSpec,
     observed: EndpointObserved,
     *,
     now: float,
@@ -166,7 +166,7 @@ class _ReconcileTurn:
     __slots__ = ("_now", "_observed", "_spec", "_wish", "actions", "deadline")
 
     def __init__(
-        self, wish: EndpointDesired, observed: EndpointObserved, now: float, spec: ReconcileSpec
+        self, wish: EndpointSpec, observed: EndpointObserved, now: float, spec: ReconcileSpec
     ) -> None:
         self._wish = wish
         self._observed = observed
@@ -263,7 +263,7 @@ class _ReconcileTurn:
         self,
         deployment: DeploymentSpec,
         start_reason: str,
-        components: tuple[ComponentDesired, ...],
+        components: tuple[ComponentSpec, ...],
         *,
         first: bool = False,
     ) -> GenerationObserved:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from penstock.core.deployment.component_spec import ComponentDesired, copies_name
+from penstock.core.deployment.component_spec import ComponentSpec, copies_name
 from penstock.core.deployment.deployment import (
     CopyRoute,
     DeploymentSpec,
@@ -40,7 +40,7 @@ def decide(
     copies: Mapping[str, Iterable[CopyObserved]],
     published: EndpointRoutes | None,
     reason: str,
-    components: Iterable[ComponentDesired] = (),
+    components: Iterable[ComponentSpec] = (),
 ) -> tuple[PublishRoutes, ...]:
     """Routes to publish; none where gateways know them already.
 
@@ -87,7 +87,7 @@ def withdraw(published: EndpointRoutes | None, reason: str) -> tuple[WithdrawRou
     return () if published is None else (WithdrawRoutes(reason),)
 
 
-def _serving(component: ComponentDesired) -> set[str]:
+def _serving(component: ComponentSpec) -> set[str]:
     """What copies are called that may be routed to."""
     serving = {copies_name(component.name, component.active.number)}
     if component.target is not None and component.target.batch:

@@ -78,7 +78,7 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryNeed:
+class MemoryEstimate:
     """What a model will take of the host's memory, its instance's process included."""
 
     memory_bytes: int  #: at the highest
@@ -87,7 +87,7 @@ class MemoryNeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySeen:
+class MemoryObserved:
     """What an instance took when it had the model, as the operating system measured."""
 
     load_bytes_max: int  #: while it was loaded
@@ -95,7 +95,7 @@ class MemorySeen:
     ran: bool  #: it has answered requests
 
 
-def estimated(facts: ModelFacts) -> MemoryNeed:
+def estimated(facts: ModelFacts) -> MemoryEstimate:
     """Of a model and those loaded beside it, which share the process and its libraries."""
     memory_bytes, least_bytes = START_BYTES + sum(_libraries(facts).values()), 0
     for each in (facts, *facts.inside):
@@ -103,7 +103,7 @@ def estimated(facts: ModelFacts) -> MemoryNeed:
         each_bytes = rule.each_bytes + int(rule.factor * each.file_bytes)
         memory_bytes += max(each.processes, 1) * each_bytes + each.cache_bytes
         least_bytes += int(rule.least * each.file_bytes)
-    return MemoryNeed(memory_bytes=memory_bytes, least_bytes=least_bytes)
+    return MemoryEstimate(memory_bytes=memory_bytes, least_bytes=least_bytes)
 
 
 def _rule(facts: ModelFacts) -> MemoryRule:
@@ -115,19 +115,19 @@ def _libraries(facts: ModelFacts) -> dict[str, int]:
     return {each.library: _rule(each).fixed_bytes for each in (facts, *facts.inside)}
 
 
-def need_of(facts: ModelFacts, seen: MemorySeen | None) -> MemoryNeed:
+def need_of(facts: ModelFacts, seen: MemoryObserved | None) -> MemoryEstimate:
     """By what was measured here before, else by the rules of thumb."""
     guess = estimated(facts)
     if seen is None:
         return guess
     if not seen.ran:
         memory_bytes = max(guess.memory_bytes, seen.load_bytes_max)
-        return MemoryNeed(memory_bytes=memory_bytes, least_bytes=guess.least_bytes)
+        return MemoryEstimate(memory_bytes=memory_bytes, least_bytes=guess.least_bytes)
     memory_bytes = max(seen.load_bytes_max, with_headroom(seen.own_bytes_max))
-    return MemoryNeed(memory_bytes=memory_bytes, least_bytes=guess.least_bytes, basis=MEASURED)
+    return MemoryEstimate(memory_bytes=memory_bytes, least_bytes=guess.least_bytes, basis=MEASURED)
 
 
-def beside_others(facts: ModelFacts, seen: MemorySeen | None, *, first: bool) -> MemoryNeed:
+def beside_others(facts: ModelFacts, seen: MemoryObserved | None, *, first: bool) -> MemoryEstimate:
     """What one more model takes in a process that has others.
 
     Args:
@@ -139,10 +139,12 @@ def beside_others(facts: ModelFacts, seen: MemorySeen | None, *, first: bool) ->
     libraries_bytes = sum(_libraries(facts).values()) if first else 0
     if seen is not None:
         memory_bytes = max(seen.load_bytes_max, seen.own_bytes_max) + libraries_bytes
-        return MemoryNeed(memory_bytes=memory_bytes, basis=MEASURED)
+        return MemoryEstimate(memory_bytes=memory_bytes, basis=MEASURED)
     alone = estimated(facts)
     memory_bytes = alone.memory_bytes - START_BYTES - sum(_libraries(facts).values())
-    return MemoryNeed(memory_bytes=memory_bytes + libraries_bytes, least_bytes=alone.least_bytes)
+    return MemoryEstimate(
+        memory_bytes=memory_bytes + libraries_bytes, least_bytes=alone.least_bytes
+    )
 
 
 def with_headroom(own_bytes: int) -> int:

@@ -7,8 +7,15 @@ knows the copies that requests are bound to; `strategies.py` says what a Routing
 leaves out copies that answer nothing while others do. `copies.py` holds what is known of a copy.
 """
 
-from penstock.core.routing.copies import CopyState, ModelsSeen, NoRoute, Routed
+from penstock.core.routing.copies import CopyState, ModelsObserved, NoRoute, Routed
 from penstock.core.routing.endpoint import EndpointRouter
 from penstock.core.routing.sessions import SESSION_IDLE_S_MAX
 
-__all__ = ["SESSION_IDLE_S_MAX", "CopyState", "EndpointRouter", "ModelsSeen", "NoRoute", "Routed"]
+__all__ = [
+    "SESSION_IDLE_S_MAX",
+    "CopyState",
+    "EndpointRouter",
+    "ModelsObserved",
+    "NoRoute",
+    "Routed",
+]

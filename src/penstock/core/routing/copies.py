@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 
-class ModelsSeen:
+class ModelsObserved:
     """What a gateway knows of the target models of one host."""
 
     __slots__ = ("asked", "free_bytes", "loaded", "sent")
@@ -68,7 +68,7 @@ class CopyState:
         self.took_s_max = 0.0  #: the slowest answer since outliers were looked for last
         self.draining = False  #: no longer in the routes; finishes what it has
         self.picked = 0  #: running number of its last pick: the tie-break
-        self.models: ModelsSeen | None = None  #: of a host of target models
+        self.models: ModelsObserved | None = None  #: of a host of target models
         #: it and all that share its queue and engine: a base and its adapters; none: it alone
         self.beside: tuple[CopyState, ...] = ()
         self.kind = ""  #: of its instance, where copies of its pool are on several kinds

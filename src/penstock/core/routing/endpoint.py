@@ -28,7 +28,7 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes
-from penstock.core.routing.copies import CopyState, ModelsSeen, NoRoute, Routed
+from penstock.core.routing.copies import CopyState, ModelsObserved, NoRoute, Routed
 from penstock.core.routing.outliers import Action
 from penstock.core.routing.pools import (
     COMPONENT_NOT_ALLOWED,
@@ -288,7 +288,7 @@ class EndpointRouter:
         """Of all hosts that may be picked."""
         return set().union(*(seen.loaded for seen in self._seen()))
 
-    def _seen(self) -> list[ModelsSeen]:
+    def _seen(self) -> list[ModelsObserved]:
         return [
             state.models
             for pool in self._pools.values()
@@ -406,7 +406,7 @@ class EndpointRouter:
         """What all routed copies have in flight for other gateways."""
         return sum(state.others for state in self._states.values())
 
-    def set_models(self, copy: int, models: ModelsSeen) -> None:
+    def set_models(self, copy: int, models: ModelsObserved) -> None:
         """What a host says of its target models. Unknown copies are ignored."""
         state = self._states.get(copy)
         if state is not None:

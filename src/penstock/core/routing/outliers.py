@@ -68,7 +68,7 @@ NO_ANSWER: Final = frozenset(
 )
 
 
-class CopySeen(NamedTuple):
+class CopyAnswersObserved(NamedTuple):
     """A copy that is well as far as its instance says."""
 
     copy: int
@@ -134,7 +134,9 @@ class Outliers:
         self._period_at = float("-inf")
         self._slowest_s = (0.0, 0.0)  #: answers of the last period, and of this one
 
-    def look(self, seen: Sequence[CopySeen], *, took_s_max: float, now: float) -> list[Action]:
+    def look(
+        self, seen: Sequence[CopyAnswersObserved], *, took_s_max: float, now: float
+    ) -> list[Action]:
         """Carry the actions out. `took_s_max`: the slowest answer of the pool since the last look,
         in s; 0 = there was none."""
         self._remember(took_s_max, now)
@@ -146,7 +148,7 @@ class Outliers:
             one.answers - before[one.copy].answers for one in seen if one.copy in before
         )
         actions: list[Action] = []
-        accused: list[tuple[int, float, int, CopySeen, str]] = []
+        accused: list[tuple[int, float, int, CopyAnswersObserved, str]] = []
         for one in seen:
             record = before.get(one.copy) or _Record(one.answers)
             self._records[one.copy] = record
@@ -172,7 +174,7 @@ class Outliers:
             return {}
         return {"state": record.state, "reason": record.reason, "times": record.times}
 
-    def _let_all_in(self, seen: Sequence[CopySeen], now: float) -> list[Action]:
+    def _let_all_in(self, seen: Sequence[CopyAnswersObserved], now: float) -> list[Action]:
         """A copy alone has nobody to stand in for it."""
         actions: list[Action] = []
         for one in seen:
@@ -189,7 +191,7 @@ class Outliers:
             self._period_at, before, current = now, current, 0.0
         self._slowest_s = before, max(current, took_s_max)
 
-    def _note(self, one: CopySeen, record: _Record, now: float) -> list[Action]:
+    def _note(self, one: CopyAnswersObserved, record: _Record, now: float) -> list[Action]:
         """What this look says of one copy by itself."""
         if one.answers != record.answers:
             record.answers, record.quiet_since = one.answers, None
@@ -205,7 +207,7 @@ class Outliers:
             return [Probe(one.copy)]
         return []
 
-    def _accusation(self, one: CopySeen, record: _Record, now: float) -> str | None:
+    def _accusation(self, one: CopyAnswersObserved, record: _Record, now: float) -> str | None:
         since = record.quiet_since
         if since is None or record.state == _OUT or self._answered == record.answered:
             return None
@@ -222,7 +224,9 @@ class Outliers:
             return ANSWERS_NOTHING
         return None
 
-    def _eject(self, one: CopySeen, reason: str, copies: int, now: float) -> list[Action]:
+    def _eject(
+        self, one: CopyAnswersObserved, reason: str, copies: int, now: float
+    ) -> list[Action]:
         out = sum(record.state == _OUT for record in self._records.values())
         certain = reason == INSTANCE_SILENT
         if out >= (copies - 1 if certain else max(1, copies // 2)):

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from penstock.core.deployment.deployment import VariantRoutes
 from penstock.core.routing.copies import CopyState, NoRoute
-from penstock.core.routing.outliers import Action, CopySeen, Eject, Outliers, Probe
+from penstock.core.routing.outliers import Action, CopyAnswersObserved, Eject, Outliers, Probe
 from penstock.core.routing.strategies import Strategy
 from penstock.core.routing.target_models import choose
 
@@ -83,7 +83,7 @@ class Pool:
         """Who is an outlier and who no longer is; `reopen` afterwards. `silent`: instances."""
         healthy = {state.copy: state for state in self.copies if state.healthy}
         seen = [
-            CopySeen(
+            CopyAnswersObserved(
                 state.copy,
                 state.outstanding,
                 state.answers,

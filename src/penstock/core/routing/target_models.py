@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.core.routing.copies import CopyState, ModelsSeen
+from penstock.core.routing.copies import CopyState, ModelsObserved
 
 #: A host that was sent a request for a model and has not said that it loaded it within this time
 #: could not, or was another one in the meantime.
@@ -59,10 +59,10 @@ def choose(
     return chosen, "model-cold", None
 
 
-def _seen(state: CopyState) -> ModelsSeen:
+def _seen(state: CopyState) -> ModelsObserved:
     seen = state.models
     if seen is None:
-        seen = state.models = ModelsSeen()
+        seen = state.models = ModelsObserved()
     return seen
 
 

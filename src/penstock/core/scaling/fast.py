@@ -37,14 +37,14 @@ _SLOWER_MAX: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class FastWish:
+class FastScaling:
     capacity: int  #: what is needed; may be below the present one, and then nothing follows
     in_flight: int
     expected: float  #: requests in flight when a copy asked for now is ready
     reason: str
 
 
-def wished(policy: TrackingPolicy, window: LoadWindow) -> FastWish | None:
+def wished(policy: TrackingPolicy, window: LoadWindow) -> FastScaling | None:
     """What the last looks ask for; None while there are too few to tell."""
     latest = window.latest()
     if latest is None:
@@ -60,7 +60,7 @@ def wished(policy: TrackingPolicy, window: LoadWindow) -> FastWish | None:
     if settles is not None:
         expected = min(expected, max(settles, lasting))
     reason = "load-above-target" if expected <= lasting else "load-grows"
-    return FastWish(
+    return FastScaling(
         needed(max(expected, lasting), policy.target_value), latest.in_flight, expected, reason
     )
 

@@ -35,7 +35,7 @@ class ElectionSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderSeen:
+class LeaderObserved:
     """What the database says of the leader."""
 
     epoch: int  #: raised by each new leader; 0: there was none yet
@@ -59,14 +59,14 @@ class Election:
     def __init__(self, spec: ElectionSpec) -> None:
         self._spec = spec
         self._since: tuple[tuple[int, int], float] | None = None  #: (epoch, beat), first seen at
-        self._seen: LeaderSeen | None = None  #: at the last look
+        self._seen: LeaderObserved | None = None  #: at the last look
         self._counts = False  #: that leader has counted since the first look that showed it
 
     def forget(self) -> None:
         """The database could not be asked: what is seen next is seen for the first time."""
         self._since = None
 
-    def look(self, seen: LeaderSeen, *, now: float) -> Candidacy:
+    def look(self, seen: LeaderObserved, *, now: float) -> Candidacy:
         """What follows from one look, which must come after any that led to the one before."""
         before, self._seen = self._seen, seen
         if before is None or before.epoch != seen.epoch:

@@ -14,13 +14,13 @@ from penstock.core.traffic.spec import (
     HealthSpec,
     HeldForRegion,
     Refused,
-    RegionSeen,
+    RegionObserved,
     RegionSpec,
     Sent,
     TrafficSpec,
 )
 
 __all__ = [
-    "AUTOMATIC", "MANUAL", "MODES", "HealthSpec", "HeldForRegion", "Refused", "RegionSeen",
+    "AUTOMATIC", "MANUAL", "MODES", "HealthSpec", "HeldForRegion", "Refused", "RegionObserved",
     "RegionSpec", "Sent", "TrafficRouter", "TrafficSpec",
 ]  # fmt: skip

@@ -21,8 +21,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from penstock.core.traffic.means import Means, RegionMeasured, measure
-from penstock.core.traffic.spec import AUTOMATIC, RegionSeen, RegionSpec, TrafficSpec
+from penstock.core.traffic.moving_averages import MovingAverages, RegionMeasured, measure
+from penstock.core.traffic.spec import AUTOMATIC, RegionObserved, RegionSpec, TrafficSpec
 
 #: Of a region's power, before a dearer one is used: above it queues grow quickly (a queue with
 #: 80 % load is four services long, one with 90 % nine).
@@ -50,7 +50,7 @@ class RatioMemory:
     gain: float = 1.0
     turns: tuple[tuple[str, int], ...] = ()  #: region, +1 or -1: where its share went last
     at_rest: bool = False
-    means: Means = field(default_factory=Means)
+    means: MovingAverages = field(default_factory=MovingAverages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class RatioDecision:
 
 def decide(
     spec: TrafficSpec,
-    seen: Iterable[RegionSeen],
+    seen: Iterable[RegionObserved],
     *,
     closed: Collection[str] = (),
     memory: RatioMemory | None = None,

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.core.routing.copies import CopyState
 from penstock.core.routing.prefixes import TOKEN_BYTES
 from penstock.core.traffic.health import RegionHealth
-from penstock.core.traffic.spec import HealthSpec, RegionSeen, RegionSpec
+from penstock.core.traffic.spec import HealthSpec, RegionObserved, RegionSpec
 
 #: How far a region may be ahead of its ratio, or behind it, in requests: room for prefixes that
 #: stay together, and no debt that would be paid back in one burst.
@@ -34,7 +34,7 @@ class RegionState:
         self.first_byte_s: float | None = None  #: seen from here: way and work, over some answers
         self.in_flight = 0  #: sent, not released
         self.health = RegionHealth(health)
-        self.seen: RegionSeen | None = None  #: the last news
+        self.seen: RegionObserved | None = None  #: the last news
         #: by which sessions and prefixes know it
         self.place = CopyState(order, spec.name, "", 0)
         self._room = 0  #: told, less what was sent since, with what came back since
@@ -60,7 +60,7 @@ class RegionState:
             room = min(room, math.ceil(share * (self.in_flight + room)) - self.in_flight)
         return max(0, room)
 
-    def heard(self, seen: RegionSeen, *, now: float) -> None:
+    def heard(self, seen: RegionObserved, *, now: float) -> None:
         """News. Older ones than those known say only that it lives."""
         self.health.heard(now=now)
         if self.seen is not None and seen.said_at < self.seen.said_at:

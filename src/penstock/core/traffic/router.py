@@ -46,7 +46,7 @@ from penstock.core.traffic.spec import (
     NO_REGION_SERVES,
     HeldForRegion,
     Refused,
-    RegionSeen,
+    RegionObserved,
     Sent,
     TrafficSpec,
 )
@@ -138,7 +138,7 @@ class TrafficRouter:
         if not state.in_flight:
             self._gone.pop(region, None)
 
-    def heard(self, seen: RegionSeen, *, now: float) -> None:
+    def heard(self, seen: RegionObserved, *, now: float) -> None:
         """A region told something of itself. Unknown regions are ignored: the news may be late."""
         state = self._regions.get(seen.name)
         if state is not None:

@@ -190,7 +190,7 @@ def _wrong(endpoint: str, what: str, hint: str = "") -> CallerError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegionSeen:
+class RegionObserved:
     """One endpoint in one region, at one moment.
 
     `said_at` is on the listener's clock, never on the region's: requests sent until then are

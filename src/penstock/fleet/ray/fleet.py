@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from penstock.cleanup import shielded
 from penstock.errors import InternalError, NotNowError
-from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
+from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareObserved
 from penstock.fleet.identity.authority import Authority
 from penstock.fleet.log_file import open_log
 from penstock.fleet.ray.cluster import CALL_FAILED, Cluster
@@ -90,7 +90,7 @@ class RayFleet:
     def keep_warm(self, count: int, modules: Collection[str]) -> None:
         """Nodes come and go: nothing stands ready on them."""
 
-    def spares(self) -> Sequence[SpareSeen]:
+    def spares(self) -> Sequence[SpareObserved]:
         return ()
 
     async def shares_disk(self) -> bool:

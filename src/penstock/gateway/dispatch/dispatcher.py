@@ -54,7 +54,7 @@ from penstock.gateway.dispatch.rebalancing import Rebalancing
 from penstock.gateway.dispatch.recording import NoRecorder, Recorders, record_failure
 from penstock.gateway.dispatch.retries import Retries
 from penstock.gateway.dispatch.sessions import GatewaySessions
-from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.dispatch.waiting import OTHERS_WAIT, Newcomers, OnWaiting, ReadyIn
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import Timers
@@ -404,7 +404,7 @@ class Dispatcher:
         if invocation.state != STREAMING:
             invocation.state = STREAMING
             if stream is None:
-                stream = invocation.stream = StreamSeen()
+                stream = invocation.stream = StreamObserved()
             stream.first_at = self._monotonic()
         if stream is not None:
             stream.chunks += 1
@@ -418,7 +418,7 @@ class Dispatcher:
     def _note_end(self, invocation: Invocation, reply: Reply) -> None:
         stream = invocation.stream
         if stream is None:
-            stream = invocation.stream = StreamSeen()
+            stream = invocation.stream = StreamObserved()
         stream.ended(reply, invocation.received, self._monotonic())
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from penstock.core.deployment.deployment import EndpointRoutes, VariantRoutes
 from penstock.core.request.admission import Admission, admission_spec
-from penstock.core.routing import CopyState, EndpointRouter, ModelsSeen, NoRoute, Routed
+from penstock.core.routing import CopyState, EndpointRouter, ModelsObserved, NoRoute, Routed
 from penstock.core.routing.sessions import Sessions
 from penstock.gateway.dispatch.invocation import UNBOUND, Invocation, component_of
 from penstock.gateway.dispatch.recording import Recorders
@@ -163,7 +163,7 @@ class EndpointTable:
         self._usable: set[str] = set()  #: instances whose link takes requests
         self._paused: set[str] = set()  #: and those of them whose link holds them back for now
         self._lost: dict[str, set[int]] = {}  #: instance -> copies that it reported lost
-        self._models: dict[str, dict[int, ModelsSeen]] = {}  #: instance -> host -> its models
+        self._models: dict[str, dict[int, ModelsObserved]] = {}  #: instance -> host -> its models
         #: instance -> copy -> what it has in flight for other gateways
         self._others: dict[str, dict[int, int]] = {}
         self._copies: dict[int, tuple[Endpoint, str]] = {}  #: copy -> endpoint, instance
@@ -238,7 +238,7 @@ class EndpointTable:
         self, instance_id: str, copy: int, loaded: list[str], gone: list[str], *, free_bytes: int
     ) -> None:
         """A host says which target models it has loaded and dropped since it last said so."""
-        seen = self._models.setdefault(instance_id, {}).setdefault(copy, ModelsSeen())
+        seen = self._models.setdefault(instance_id, {}).setdefault(copy, ModelsObserved())
         seen.told(loaded=loaded, gone=gone, free_bytes=free_bytes)
         if copy in self._copies:
             self._tell(copy)

@@ -16,7 +16,7 @@ from penstock.wire.frames import Reply
 
 if TYPE_CHECKING:
     from penstock.core.routing import CopyState, Routed
-    from penstock.gateway.dispatch.streaming import StreamSeen
+    from penstock.gateway.dispatch.streaming import StreamObserved
 
 
 class Affinity(NamedTuple):
@@ -94,7 +94,7 @@ class Invocation:
     recorder: Any  #: the metrics of the variant that accepted it; None = refused
     reply: Reply | None
     route: Routed | None  #: the last routing decision: why this copy
-    stream: StreamSeen | None  #: of an answer in pieces; a door sets it to get a stream's time
+    stream: StreamObserved | None  #: of an answer in pieces; a door sets it to get a stream's time
 
     finished = False  #: whether the door has given all that the client will get
     #: headers that were asked for, by lower-case name; set where a protocol has any

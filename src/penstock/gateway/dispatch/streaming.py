@@ -24,7 +24,7 @@ _TOKENS_MAX = 1 << 40
 _SECONDS_MAX = 86_400.0
 
 
-class StreamSeen:
+class StreamObserved:
     """One answer in pieces, or one that an engine generated."""
 
     __slots__ = ("chunks", "first_at", "first_token_s", "per_token_s", "tokens_in", "tokens_out")
@@ -41,7 +41,7 @@ class StreamSeen:
         self.per_token_s = 0.0  #: mean time of each token behind the first
 
     @classmethod
-    def taking(cls, timeout_s: float) -> StreamSeen:
+    def taking(cls, timeout_s: float) -> StreamObserved:
         """Of a request whose caller does not wait on a connection: it has all the time it asked
         for."""
         seen = _Patient()
@@ -91,7 +91,7 @@ class StreamSeen:
         return told
 
 
-class _Patient(StreamSeen):
+class _Patient(StreamObserved):
     __slots__ = ("timeout_s",)
 
 

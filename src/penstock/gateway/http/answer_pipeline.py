@@ -20,7 +20,7 @@ from collections import deque
 from typing import Any, Final
 
 from penstock.gateway.http.call import Call
-from penstock.gateway.listener_state import ListenerState
+from penstock.gateway.http.listener_state import ListenerState
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from penstock.core.request.body_budget import peer_name
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.refusals import memory_full
 from penstock.gateway.http.answer_pipeline import UNDER_WAY, AnswerPipeline
-from penstock.gateway.listener_state import ListenerState
+from penstock.gateway.http.listener_state import ListenerState
 
 
 class HoldingPipeline(AnswerPipeline):

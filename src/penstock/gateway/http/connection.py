@@ -35,7 +35,7 @@ from penstock.gateway.http.answer_pipeline import (
 from penstock.gateway.http.body_budget import HoldingPipeline
 from penstock.gateway.http.call import Call, Door
 from penstock.gateway.http.known_heads import HEAD_BYTES_MAX, HEAD_END, TRIES, TRY_EVERY, KnownHead
-from penstock.gateway.listener_state import (
+from penstock.gateway.http.listener_state import (
     ACCEPT,
     CONNECTION,
     CONTENT_LENGTH,

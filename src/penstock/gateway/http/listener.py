@@ -2,7 +2,8 @@
 
 The timer looks at each connection about once a second, so timeouts cost nothing per request.
 
-The limit on open files and sockets of this process; `core/server_size.py` says who gets them.
+The limit on open files and sockets of this process; `core/servers/server_size.py` says who gets
+them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from functools import partial
 
 from penstock.errors import CallerError
 from penstock.gateway.http.connection import HttpConnection
+from penstock.gateway.http.listener_state import ListenerState
 from penstock.gateway.http.tls import TlsAcceptor
-from penstock.gateway.listener_state import ListenerState
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.http.asgi import AsgiApp, AsgiDoor
 from penstock.gateway.http.call import Call, Door
 from penstock.gateway.http.listener import HttpListener
-from penstock.gateway.listener_state import Authenticator
+from penstock.gateway.http.listener_state import Authenticator
 
 #: When the server stops: for the last bytes of answers that are made.
 LAST_BYTES_S = 1.0

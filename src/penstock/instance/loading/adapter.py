@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.prepare import obtain
-from penstock.core.models.memory_need import MemoryNeed
+from penstock.core.models.memory_need import MemoryEstimate
 from penstock.errors import ModelError
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import brought
@@ -33,7 +33,7 @@ class PreparedAdapter:
 
     files: AdapterFiles
     digest: str  #: of its artifact in the cache
-    need: MemoryNeed  #: beside what its base has
+    need: MemoryEstimate  #: beside what its base has
 
 
 async def prepared_adapter(
@@ -48,7 +48,7 @@ async def prepared_adapter(
         entry = obtain(call.source, cache, settings.artifact, cancelled=cancelled)
         files = read_adapter(_top(entry.root))
         check_against_weights(files, runtime.model_dir)
-        need = MemoryNeed(memory_bytes=_COPIES * files.size_bytes + runtime.adapter_bytes)
+        need = MemoryEstimate(memory_bytes=_COPIES * files.size_bytes + runtime.adapter_bytes)
         return PreparedAdapter(files, entry.digest, need)
 
     return await brought(call, work, cancelled)

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from penstock.core.models.memory_need import MemoryNeed, MemorySeen, need_of
+from penstock.core.models.memory_need import MemoryEstimate, MemoryObserved, need_of
 from penstock.instance.loading.load import Prepared
 from penstock.instance.memory import facts
 from penstock.instance.memory.facts import facts_of
@@ -28,10 +28,10 @@ class MemoryAccount:
         self._record: Path | None = None
         self._loads = 0
         self._load_bytes_max = 0
-        self._written: MemorySeen | None = None
+        self._written: MemoryObserved | None = None
         self._writing: asyncio.Task[None] | None = None  #: the last one
 
-    def need(self, model: Prepared) -> MemoryNeed:
+    def need(self, model: Prepared) -> MemoryEstimate:
         """Before it is loaded. Blocks, on a few files' names and sizes."""
         seen = facts.read(self._path(model))
         return need_of(facts_of(model.context), seen)
@@ -64,7 +64,7 @@ class MemoryAccount:
         """Looks, and keeps a record of it for the next time the model is loaded; nobody waits for
         the disk."""
         self._use.look()
-        seen = MemorySeen(
+        seen = MemoryObserved(
             load_bytes_max=self._load_bytes_max,
             own_bytes_max=self._use.model_bytes_max,
             ran=ran,
@@ -83,7 +83,7 @@ class MemoryAccount:
         """For replies: what the instance takes now, and the most since its last load."""
         return {"own_bytes": self._use.own_bytes, "own_bytes_max": self._use.model_bytes_max}
 
-    def _is_news(self, seen: MemorySeen) -> bool:
+    def _is_news(self, seen: MemoryObserved) -> bool:
         """A copy that has not run yet has nothing to teach one that had."""
         known = self._written
         if known is None:

@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.artifacts.description.description import ModelDescription
-from penstock.core.models.memory_need import MemoryRule, MemorySeen, ModelFacts
+from penstock.core.models.memory_need import MemoryObserved, MemoryRule, ModelFacts
 from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.generation.engine_init import cache_bytes
@@ -106,10 +106,10 @@ def record_path(
     return cache_dir / folder / f"{key}.json"
 
 
-def read(path: Path) -> MemorySeen | None:
+def read(path: Path) -> MemoryObserved | None:
     try:
         fields = json.loads(path.read_text())
-        return MemorySeen(
+        return MemoryObserved(
             load_bytes_max=int(fields["load_bytes_max"]),
             own_bytes_max=int(fields["own_bytes_max"]),
             ran=bool(fields["ran"]),
@@ -118,7 +118,7 @@ def read(path: Path) -> MemorySeen | None:
         return None
 
 
-def write(path: Path, seen: MemorySeen) -> None:
+def write(path: Path, seen: MemoryObserved) -> None:
     made = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
 from penstock.core.models.instruction_sets import BuildChoice, Proof
-from penstock.core.models.memory_need import MemoryNeed
+from penstock.core.models.memory_need import MemoryEstimate
 from penstock.core.residency import Footprint, ResidencySpec
 from penstock.errors import CallerError
 from penstock.instance.batcher_driver import CallAt
@@ -122,10 +122,10 @@ def prefix_of(call: LoadCall, settings: InstanceSettings) -> ModelPrefix:
     )
 
 
-async def prepared_host(call: LoadCall, settings: InstanceSettings) -> MemoryNeed:
+async def prepared_host(call: LoadCall, settings: InstanceSettings) -> MemoryEstimate:
     """What a host will take; it fills its budget. Raises what looking at its prefix raises."""
     await asyncio.to_thread(prefix_of(call, settings).list, limit=1)
-    return MemoryNeed(memory_bytes=residency_spec(bounded(call)).budget.host_bytes)
+    return MemoryEstimate(memory_bytes=residency_spec(bounded(call)).budget.host_bytes)
 
 
 def bounded(call: LoadCall) -> LoadCall:

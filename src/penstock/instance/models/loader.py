@@ -23,7 +23,7 @@ from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.cleanup import shielded
 from penstock.clock import Clock
 from penstock.core.models.idle_warm_up import LaneShape
-from penstock.core.models.memory_need import MemorySeen
+from penstock.core.models.memory_need import MemoryObserved
 from penstock.core.residency import Footprint
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, prepared
@@ -196,7 +196,7 @@ class Loader:
     async def _learned(self, model: Prepared, taken: Footprint, given_back_bytes: int) -> Footprint:
         """It was loaded with nothing beside it. Returns what it is charged with."""
         own_bytes = max(0, taken.host_bytes)
-        seen = MemorySeen(
+        seen = MemoryObserved(
             load_bytes_max=own_bytes + given_back_bytes, own_bytes_max=own_bytes, ran=False
         )
         return await asyncio.to_thread(self._needs.learn, model, seen)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from penstock.clock import Clock
-from penstock.core.deployment.attempts import is_death, is_permanent
+from penstock.core.deployment.slot_retries import is_death, is_permanent
 from penstock.core.residency import Action, Footprint, Residency
 from penstock.errors import NotNowError, PenstockError
 from penstock.instance import replies

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from penstock.core.machine.room import MEASURED
-from penstock.core.models.memory_need import KinMemory, MemorySeen, beside_others
+from penstock.core.models.memory_need import KinMemory, MemoryObserved, beside_others
 from penstock.core.residency import Footprint
 from penstock.instance.loading.load import Prepared
 from penstock.instance.memory import facts as records
@@ -61,7 +61,7 @@ class Needs:
             sized=kept_bytes is not None,
         )
 
-    def learn(self, model: Prepared, seen: MemorySeen) -> Footprint:
+    def learn(self, model: Prepared, seen: MemoryObserved) -> Footprint:
         """It was loaded with nothing beside it. Returns what it is charged with.
 
         With the first of a runtime its libraries came, which stay when it goes. They are nobody's,

@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 from penstock.gateway.dispatch.awaited import AwaitedReply
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
-from penstock.gateway.dispatch.streaming import StreamSeen
+from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.jobs.asynchronous import outcome, rows
 from penstock.jobs.asynchronous.objects import Objects
 from penstock.jobs.asynchronous.room import BytesRoom
@@ -126,7 +126,7 @@ class RequestWork:
                 invocation.affinity = Affinity(model=model)
             if suspect:
                 invocation.past = SUSPECTED
-            invocation.stream = StreamSeen.taking(timeout_s)
+            invocation.stream = StreamObserved.taking(timeout_s)
             reply = await awaited.get(invocation)
             self._dispatcher.written(invocation)
             return reply

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from penstock.clock import Clock
 from penstock.control.plane import ControlPlane
-from penstock.control.reconcile.hosted import HostedCopy, HostedSeen
+from penstock.control.reconcile.hosted import HostedCopy, HostedObserved
 from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 from penstock.core.jobs.capacity import FINE, SHORT, CapacityVerdict, decide, waits
 from penstock.core.jobs.spec import TransformSpec
@@ -15,7 +15,7 @@ from penstock.core.jobs.spec import TransformSpec
 #: What its deployment is called; endpoints' names have no slash.
 _PREFIX: Final = "transform-job/"
 _VARIANT: Final = "transform"
-_NOTHING: Final = HostedSeen(copies=(), instances=0, coming=0, price_per_hour=0.0, failures=())
+_NOTHING: Final = HostedObserved(copies=(), instances=0, coming=0, price_per_hour=0.0, failures=())
 
 
 def deployment_name(job: str) -> str:
@@ -113,7 +113,7 @@ class JobCapacity:
             loading=seen.coming - seen.starting,
         )
 
-    def _verdict(self, seen: HostedSeen) -> CapacityVerdict:
+    def _verdict(self, seen: HostedObserved) -> CapacityVerdict:
         return decide(
             seen.failures, copies=len(seen.copies), coming=seen.coming, answered=self._answered
         )
@@ -122,5 +122,5 @@ class JobCapacity:
     def instances(self) -> int:
         return self._seen().instances
 
-    def _seen(self) -> HostedSeen:
+    def _seen(self) -> HostedObserved:
         return self._plane.hosted(self._name) or _NOTHING

@@ -22,7 +22,7 @@ import orjson
 
 from penstock.errors import CallerError
 from penstock.metrics.counts.recorder import VariantDelta
-from penstock.metrics.loop_lag import LagSeen
+from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.series.sketch import Sketch
 
 FORMAT: Final = 1
@@ -47,7 +47,7 @@ class MetricDelta:
     """Of one process."""
 
     since: float  #: wall time, when its counts began
-    lag: LagSeen | None  #: of its event loop since its start
+    lag: LagObserved | None  #: of its event loop since its start
     pools: list[PoolDelta]
 
 
@@ -79,7 +79,7 @@ def decode(data: bytes) -> MetricDelta:
         pools = [_pool_delta(row, blobs) for row in head["pools"]]
         lag = head["lag"]
         found = MetricDelta(
-            float(head["since"]), None if lag is None else LagSeen.from_dict(lag), pools
+            float(head["since"]), None if lag is None else LagObserved.from_dict(lag), pools
         )
         blobs.close()
     except (struct.error, ValueError, LookupError, TypeError, AttributeError, CallerError) as error:

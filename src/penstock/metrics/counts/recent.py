@@ -18,7 +18,7 @@ WINDOW_S: Final = 10.0
 _RISE_WEIGHT: Final = 1 / 16
 
 
-class RecentSeen(NamedTuple):
+class RecentObserved(NamedTuple):
     """Of the last `WINDOW_S`; all 0 where nothing was answered."""
 
     p50_s: float = 0.0
@@ -44,7 +44,7 @@ class RecentRequests:
         self._marks: dict[str, deque[_Mark]] = {}
         self._row_s: dict[str, float] = {}
 
-    def look(self, endpoint: str, *, now: float) -> RecentSeen:
+    def look(self, endpoint: str, *, now: float) -> RecentObserved:
         """`now`: monotonic s."""
         marks = self._marks.setdefault(endpoint, deque())
         mark = self._mark(endpoint, now)
@@ -55,12 +55,12 @@ class RecentRequests:
         self._learn(endpoint, mark.run_s - first.run_s, mark.rows - first.rows)
         arrivals = mark.arrivals - first.arrivals
         if arrivals <= 0 or mark.total_s.count < first.total_s.count:
-            return RecentSeen()
+            return RecentObserved()
         tokens = mark.first_token_us.since(first.first_token_us)
         took, per_s = (
             (tokens, MICROSECONDS) if tokens.count > 0 else (mark.total_s.since(first.total_s), 1.0)
         )
-        return RecentSeen(
+        return RecentObserved(
             p50_s=_quantile(took, 0.5) / per_s,
             p99_s=_quantile(took, 0.99) / per_s,
             error_share=(mark.failures - first.failures) / arrivals,

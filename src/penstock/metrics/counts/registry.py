@@ -29,7 +29,7 @@ from penstock.metrics.counts.window_metrics import (
 )
 from penstock.metrics.counts.work_counts import WorkCounts
 from penstock.metrics.item_failures import apart
-from penstock.metrics.loop_lag import LagSeen, LoopLag
+from penstock.metrics.loop_lag import LagObserved, LoopLag
 from penstock.metrics.models.model_registry import ModelRegistry
 from penstock.metrics.series.series import MetricKey, metric_key
 from penstock.metrics.series.statistics import StatisticSet
@@ -73,7 +73,7 @@ class MetricRegistry:
         self.models = ModelRegistry(store)  #: target models of multi-model variants
         self.work = WorkCounts()  #: what this server does beside requests
         self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
-        self.lags: dict[str, LagSeen] = {}  #: of the loops of other processes, by source
+        self.lags: dict[str, LagObserved] = {}  #: of the loops of other processes, by source
         self._departures = Departures()  #: what is set up again leaves it
 
     def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:

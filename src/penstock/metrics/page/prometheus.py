@@ -30,7 +30,7 @@ from penstock.metrics.catalogue.prometheus_families import Row, counter, duratio
 from penstock.metrics.counts.recorder import MICROSECONDS
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.counts.totals import VariantTotals
-from penstock.metrics.loop_lag import LagSeen
+from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.models.model_delta import ModelDelta
 from penstock.metrics.models.variant_models import VariantModels
 from penstock.metrics.series.store import MetricStore
@@ -301,7 +301,7 @@ class PenstockCollector(Collector):
             if value is not None:
                 yield variant_id, value
 
-    def _lags(self) -> Iterator[tuple[str, LagSeen]]:
+    def _lags(self) -> Iterator[tuple[str, LagObserved]]:
         """Of each process by its name."""
         yield self._registry.process, self._registry.loop_lag.seen()
         yield from self._registry.lags.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.metrics.loop_lag import LagSeen
+from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.series.series import MetricKey, metric_key
 
 NAMESPACE: Final = "/aws/sagemaker/Endpoints"
@@ -44,7 +44,7 @@ class InstanceSample:
     loaded_model_count: int | None = None
     sequences_running: int | None = None  #: answers that its engines are making; None: no engine
     sequences_waiting: int | None = None  #: accepted and without a slot in an engine
-    loop_lag: LagSeen | None = None  #: of its event loop, since it started
+    loop_lag: LagObserved | None = None  #: of its event loop, since it started
     cache_percent: float | None = None  #: of the attention cache of its fullest engine, 0 to 100
     copies: tuple[CopySample, ...] = ()
 

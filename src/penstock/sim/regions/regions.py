@@ -24,7 +24,7 @@ from heapq import heappop, heappush
 
 from penstock.core.batching.generation_steps import EngineModel
 from penstock.core.routing import CopyState
-from penstock.core.traffic import RegionSeen
+from penstock.core.traffic import RegionObserved
 from penstock.sim.events import LANE_DONE, Event
 from penstock.sim.generation_copy import TwinGenerationCopy, engine_noise
 from penstock.sim.outcome import RunOutcome
@@ -92,7 +92,7 @@ class RegionsTwin:
         self._up = [True] * len(scenario.regions)
         self._cut = [False] * len(scenario.regions)
         self._broke_at = 0.0  #: the last fault
-        self._messages: dict[int, tuple[int, RegionSeen]] = {}  #: number -> (to whom, what)
+        self._messages: dict[int, tuple[int, RegionObserved]] = {}  #: number -> (to whom, what)
         self._messages_sent = 0
         self._told: list[tuple[float, tuple[int, int, int]]] = []  #: of each region, and when
         for region, told in enumerate(scenario.regions):
@@ -307,7 +307,7 @@ class RegionsTwin:
         self._messages_sent = number = self._messages_sent + 1
         self._messages[number] = (
             front,
-            RegionSeen(
+            RegionObserved(
                 name=self.scenario.regions[region].name,
                 room=room,
                 waiting=waiting,

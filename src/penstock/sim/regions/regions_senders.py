@@ -11,7 +11,7 @@ from typing import Protocol
 
 from penstock.core.deployment.deployment import ROUND_ROBIN
 from penstock.core.routing import CopyState, EndpointRouter, Routed
-from penstock.core.traffic import HeldForRegion, RegionSeen, Sent, TrafficRouter
+from penstock.core.traffic import HeldForRegion, RegionObserved, Sent, TrafficRouter
 from penstock.core.traffic.push_room import CopyRoom, overfull, room_of
 from penstock.sim.regions.regions_outcome import RegionsOutcome
 from penstock.sim.regions.regions_scenario import (
@@ -72,7 +72,7 @@ class Senders(Protocol):
 
     def room_of(self, region: int) -> tuple[int, int, int]: ...
 
-    def heard(self, front: int, seen: RegionSeen, now: float) -> None: ...
+    def heard(self, front: int, seen: RegionObserved, now: float) -> None: ...
 
     def probed(self, front: int, region: int, ok: bool, now: float) -> None: ...
 
@@ -189,7 +189,7 @@ class PushingSenders(WithinRegions):
         room = room_of(copies, waiting=0, holds=False)
         return room, overfull(copies), sum(copy.outstanding for copy in copies)
 
-    def heard(self, front: int, seen: RegionSeen, now: float) -> None:
+    def heard(self, front: int, seen: RegionObserved, now: float) -> None:
         self.traffic[front].heard(seen, now=now)
         self._drain(front, now)
 
@@ -265,7 +265,7 @@ class InTurnSenders(WithinRegions):
     def room_of(self, region: int) -> tuple[int, int, int]:
         return 0, 0, 0
 
-    def heard(self, front: int, seen: RegionSeen, now: float) -> None:
+    def heard(self, front: int, seen: RegionObserved, now: float) -> None:
         """Nobody listens."""
 
     def probed(self, front: int, region: int, ok: bool, now: float) -> None:
@@ -339,7 +339,7 @@ class BalancedSenders:
     def room_of(self, region: int) -> tuple[int, int, int]:
         return 0, 0, 0
 
-    def heard(self, front: int, seen: RegionSeen, now: float) -> None:
+    def heard(self, front: int, seen: RegionObserved, now: float) -> None:
         """Nobody listens."""
 
     def probed(self, front: int, region: int, ok: bool, now: float) -> None:

@@ -19,7 +19,7 @@ from penstock.config import LimitConfig
 from penstock.core.request.body_budget import BodyBudget, UnfinishedBodies
 from penstock.core.request.head_check import HOST, RARE, HeadCheck
 from penstock.core.request.host_gate import HostGate
-from penstock.core.server_size import connections_for
+from penstock.core.servers.server_size import connections_for
 from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.http.call import Call, Door
 from penstock.gateway.http.known_heads import KnownHeads

@@ -6,7 +6,7 @@ look at n of them is off by the root of n, as Poisson counts are. So a long mean
 demand is, and a quick one whether it has changed. If it has, the long one follows the quick one
 until that is right, and then begins anew: what came before, or on the way, says nothing any more.
 
-It must not know when it is called: `Means` are what one look hands to the next.
+It must not know when it is called: `MovingAverages` are what one look hands to the next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from penstock.core.traffic.spec import RegionSeen, RegionSpec, TrafficSpec
+from penstock.core.traffic.spec import RegionObserved, RegionSpec, TrafficSpec
 
 #: Time constants of means, s: of slots, of the demand, and of what the demand may have become.
 _SLOTS_S: Final = 4.0
@@ -40,7 +40,7 @@ _SLOW_KEEPS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class MovingAverages:
     """What all looks until now have said."""
 
     seen_at: float | None = None
@@ -64,8 +64,8 @@ class RegionMeasured(NamedTuple):
 
 
 def measure(
-    spec: TrafficSpec, fresh: list[RegionSeen], means: Means, *, now: float
-) -> tuple[list[RegionMeasured], Means]:
+    spec: TrafficSpec, fresh: list[RegionObserved], means: MovingAverages, *, now: float
+) -> tuple[list[RegionMeasured], MovingAverages]:
     """The regions of which there is news, in the order of the spec; and the means as they are now.
     Those of a region of which there was no news begin anew."""
     looks = _looks(spec, fresh)
@@ -93,7 +93,7 @@ class _Look(NamedTuple):
     why: str
 
 
-def _looks(spec: TrafficSpec, fresh: list[RegionSeen]) -> list[_Look]:
+def _looks(spec: TrafficSpec, fresh: list[RegionObserved]) -> list[_Look]:
     by_name = {one.name: one for one in fresh}
     told = [(one, by_name[one.name]) for one in spec.usable() if one.name in by_name]
     by_rate = all(seen.capacity_rps > 0 for _, seen in told)
@@ -119,7 +119,9 @@ def _looks(spec: TrafficSpec, fresh: list[RegionSeen]) -> list[_Look]:
     return looks
 
 
-def _with_demand(means: Means, looks: list[_Look], passed_s: float, now: float) -> Means:
+def _with_demand(
+    means: MovingAverages, looks: list[_Look], passed_s: float, now: float
+) -> MovingAverages:
     demand = sum(one.unit * one.in_flight for one in looks)
     answer_s = max((one.answer_s for one in looks), default=0.0)
     quick_s = max(_QUICK_S, _QUICK_ANSWERS * answer_s)
@@ -139,16 +141,16 @@ def _mean(before: float, now: float, passed_s: float, over_s: float) -> float:
     return now + (before - now) * math.exp(-passed_s / over_s)
 
 
-def _kept_by_queue(slots: int, seen: RegionSeen) -> float:
+def _kept_by_queue(slots: int, seen: RegionObserved) -> float:
     return slots / (slots + seen.waiting) if slots else 0.0
 
 
-def _kept_by_latency(best_s: float, seen: RegionSeen) -> float:
+def _kept_by_latency(best_s: float, seen: RegionObserved) -> float:
     if seen.p99_s <= _SLOW_FROM * best_s:
         return 1.0
     return max(_SLOW_KEEPS, _SLOW_FROM * best_s / seen.p99_s)
 
 
-def _kept_by_errors(seen: RegionSeen) -> float:
+def _kept_by_errors(seen: RegionObserved) -> float:
     above = max(0.0, seen.error_share - _ERROR_SHARE_EASY)
     return max(0.0, 1.0 - above / (_ERROR_SHARE_MAX - _ERROR_SHARE_EASY))
