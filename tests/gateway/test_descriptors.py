@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from penstock.gateway.http.listener import limit_now, raise_limit
+from penstock.gateway.http.listener_state import limit_now, raise_limit
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
     script = (
         "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (100, 300));"
-        "from penstock.gateway.http.listener import limit_now, raise_limit;"
+        "from penstock.gateway.http.listener_state import limit_now, raise_limit;"
         "print(limit_now(), raise_limit(), limit_now())"
     )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)

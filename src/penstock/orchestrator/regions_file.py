@@ -67,7 +67,7 @@ class RegionKeys(Keys):
     slots_max: _Count = 0  #: requests at once that are sent there; 0 = as it has room for
 
 
-class EndpointTraffic(Keys):
+class EndpointTrafficKeys(Keys):
     """What an endpoint has of its own."""
 
     pinned: tuple[str, ...] = ()  #: regions that its data stays in
@@ -86,7 +86,7 @@ class RegionsKeys(Keys, kw_only=True):
     step_max: _Share | None = None  #: by how much a share moves at once
     settle_s: _Seconds | None = None  #: between two moves
     regions: Annotated[tuple[RegionKeys, ...], Meta(min_length=1, max_length=REGIONS_MAX)]
-    endpoints: dict[str, EndpointTraffic] = msgspec.field(default_factory=dict)
+    endpoints: dict[str, EndpointTrafficKeys] = msgspec.field(default_factory=dict)
 
 
 class Credential:

@@ -33,7 +33,7 @@ from penstock.artifacts.sources.fetch import directory_digest
 from penstock.artifacts.sources.local_files import list_local
 from penstock.clock import SystemClock
 from penstock.errors import NotNowError
-from penstock.packaging.package_spec import LATEST, Code, PackageSpec, Placed, Template
+from penstock.packaging.package_spec import LATEST, Code, PackageSpec, PackageTemplate, Placed
 from penstock.packaging.spec_file import filled_text, inside, relative_path
 
 #: gzip: deflate, a comment follows; no time; no hint; unknown system (RFC 1952).
@@ -240,7 +240,7 @@ def _files(spec: PackageSpec, placed: Placed, path: str) -> Iterator[SourceFile]
         )
 
 
-def _template(spec: PackageSpec, placed: Template, known: dict[str, str]) -> SourceFile:
+def _template(spec: PackageSpec, placed: PackageTemplate, known: dict[str, str]) -> SourceFile:
     fail, path = spec.file.fail, spec.file.path_of(placed)
     values = known | spec.file.row_of(placed) | placed.values
     key = f"{path}.from"

@@ -45,7 +45,7 @@ class Placed(Entry, kw_only=True):
     to: str  #: its path in the package; with / at its end a folder that it goes into
 
 
-class Template(Placed, kw_only=True):
+class PackageTemplate(Placed, kw_only=True):
     """A file of text whose `${...}` is given values."""
 
     #: beside those of the row, and `package`, `version`, `code_version` and `kind`
@@ -68,7 +68,7 @@ class PackageKeys(Entry, kw_only=True):
     version: _Version  #: in quotes
     kind: str = ""  #: apply files may choose packages by it
     files: tuple[Placed, ...] = ()  #: files, or folders with everything in them
-    templates: tuple[Template, ...] = ()
+    templates: tuple[PackageTemplate, ...] = ()
     code: Code | None = None
 
 
@@ -79,7 +79,7 @@ class PackageSpec:
     version: str
     kind: str
     files: tuple[Placed, ...]
-    templates: tuple[Template, ...]
+    templates: tuple[PackageTemplate, ...]
     code: Code | None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core import residency
-from penstock.core.residency.model import NEXT, Room, State, TargetModel
+from penstock.core.residency.model import NEXT, RoomState, State, TargetModel
 from penstock.core.residency.spec import Footprint
 from penstock.core.residency.table import KNOWN_MAX, Table
 
@@ -73,13 +73,13 @@ def test_why_it_was_loaded_drains_and_leaves_is_kept_until_that_is_over() -> Non
 def test_what_was_found_out_of_its_room_is_for_one_try() -> None:
     for way in ((QUEUED,), (LOADING,), (UNLOADED,)):
         table, model = moved(*WAYS[PREPARED])
-        model.has_room(Room.PROMISED)
+        model.has_room(RoomState.PROMISED)
         table.move(model, *way, now=1.0)
-        assert model.room is Room.UNKNOWN
+        assert model.room is RoomState.UNKNOWN
     table, model = moved(*WAYS[QUEUED])
-    model.has_room(Room.BLOCKED)
+    model.has_room(RoomState.BLOCKED)
     table.move(model, PREPARING, now=1.0)
-    assert model.room is Room.BLOCKED
+    assert model.room is RoomState.BLOCKED
 
 
 def test_times_are_those_of_the_moves() -> None:

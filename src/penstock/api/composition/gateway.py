@@ -42,7 +42,7 @@ from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.link import FrameLink
 from penstock.gateway.dispatch.shared_sessions import SessionBook
-from penstock.gateway.http import listener
+from penstock.gateway.http.listener_state import raise_limit
 from penstock.gateway.http.proxy import ProxyApp
 from penstock.gateway.timers import LoopTimers
 from penstock.metrics.counts.registry import MetricRegistry
@@ -335,7 +335,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    listener.raise_limit()
+    raise_limit()
     scheduling.wait_for_messages()
     uvloop.run(_serve(int(sys.argv[1])))
 

@@ -56,7 +56,7 @@ def run(config: ServerConfig, regions: Regions) -> None:
     """Serves until a signal."""
     import uvloop  # noqa: PLC0415 - only a server needs it
 
-    from penstock.gateway.http import listener  # noqa: PLC0415
+    from penstock.gateway.http.listener_state import raise_limit  # noqa: PLC0415
 
     signals.block()
     logging.basicConfig(
@@ -64,7 +64,7 @@ def run(config: ServerConfig, regions: Regions) -> None:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    listener.raise_limit()
+    raise_limit()
     with signals.given_back_on_error():
         uvloop.run(_serve(config, regions))
 

@@ -18,7 +18,7 @@ from penstock.cli.endpoints import deploy as next_steps
 from penstock.cli.endpoints.deploy import artifact_uri, create_or_update, wait_in_service
 from penstock.cli.output import note
 from penstock.errors import CallerError, PenstockError
-from penstock.gateway.http import listener
+from penstock.gateway.http.listener_state import raise_limit
 
 if TYPE_CHECKING:
     from penstock.api.platform import Addresses, Platform
@@ -79,7 +79,7 @@ def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: 
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    listener.raise_limit()
+    raise_limit()
     scheduling.wait_for_messages()
     with signals.given_back_on_error():
         uvloop.run(_serve(config, deployments, instance_type))

@@ -26,7 +26,7 @@ from penstock.core.residency import actions as why
 from penstock.core.residency.account import Account
 from penstock.core.residency.actions import Action, Load, Prepare, RefuseParked, Unload
 from penstock.core.residency.evictor import Evictor, Shortage
-from penstock.core.residency.model import Room, State, TargetModel
+from penstock.core.residency.model import RoomState, State, TargetModel
 from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
 
@@ -121,8 +121,8 @@ class Loads:
             if shortage.is_any:
                 begun = self._make_room(model, shortage, now)
                 actions += begun
-                if model.room is not Room.PROMISED:
-                    if model.room is Room.BLOCKED:
+                if model.room is not RoomState.PROMISED:
+                    if model.room is RoomState.BLOCKED:
                         blocked.append(model)
                         self.blocked = True
                     continue
@@ -134,7 +134,7 @@ class Loads:
                         other.passed()
                     continue
             else:
-                model.has_room(Room.PROMISED)
+                model.has_room(RoomState.PROMISED)
             ahead, ahead_count = ahead + model.need, ahead_count + 1
         return actions
 
@@ -164,7 +164,7 @@ class Loads:
 
     def _start(self, model: TargetModel, now: float) -> Load:
         assert model.need is not None
-        reason = why.ROOM_MADE if model.room is Room.PROMISED else model.cause
+        reason = why.ROOM_MADE if model.room is RoomState.PROMISED else model.cause
         self._table.move(model, State.LOADING, now=now, reason=model.cause)
         self._account.load_begins(model.name, model.need)
         model.story.tell("load", reason, now=now)
@@ -174,7 +174,7 @@ class Loads:
 
     def _make_room(self, model: TargetModel, shortage: Shortage, now: float) -> list[Action]:
         """Unloads what is enough for it, and promises it the place; else it stays where it was."""
-        model.has_room(Room.UNKNOWN)
+        model.has_room(RoomState.UNKNOWN)
         asked = model.asked
         refused = self._never(model, now)
         if refused is not None:
@@ -184,11 +184,11 @@ class Loads:
         due = model.given_up_at(self.load_s(model))
         victims, again_at = self._evictor.victims(shortage, now=now, due=due, asked=asked)
         if victims:
-            model.has_room(Room.PROMISED)
+            model.has_room(RoomState.PROMISED)
             return self.evict(victims, why.LEAST_RECENTLY_USED, now=now, made_room_for=model.name)
         if again_at == inf and not asked:
             return self._unexpected(model, now)
-        model.has_room(Room.BLOCKED)
+        model.has_room(RoomState.BLOCKED)
         self.wake_at = min(self.wake_at, again_at)
         return []
 

@@ -47,7 +47,7 @@ IN_QUEUE: Final = frozenset({State.QUEUED, State.PREPARING, State.PREPARED})
 RESIDENT: Final = frozenset({State.LOADED, State.DRAINING})
 
 
-class Room(StrEnum):
+class RoomState(StrEnum):
     """What is known of the room for a model that waits to be loaded."""
 
     UNKNOWN = "unknown"
@@ -97,7 +97,7 @@ class TargetModel:
         self.phase_at = 0.0  #: when it began to be prepared, or to load
         self.stale = False  #: replaced while it was prepared or loaded
         self.dismissed = False  #: not to be loaded before it is asked for again
-        self.room = Room.UNKNOWN
+        self.room = RoomState.UNKNOWN
         self.overtaken = 0  #: loads that began before it though it waited longer
         self.held_until: float | None = None  #: until then none of those begins
 
@@ -325,7 +325,7 @@ class TargetModel:
         if state not in NEXT[self.state]:
             raise ValueError(f"model {self.name}: {state} can't follow {self.state}")
         if state in (State.QUEUED, State.UNLOADED, State.LOADING):
-            self.room = Room.UNKNOWN
+            self.room = RoomState.UNKNOWN
         match state:
             case State.UNLOADED:
                 self.busy, self.admitted = False, 0
@@ -345,7 +345,7 @@ class TargetModel:
                 self.leaves_because = reason
         self.state = state
 
-    def has_room(self, room: Room) -> None:
+    def has_room(self, room: RoomState) -> None:
         """What was found out of its room."""
         self.room = room
 

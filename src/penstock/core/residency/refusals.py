@@ -12,7 +12,7 @@ from penstock.core.residency import actions as why
 from penstock.core.residency.account import Account
 from penstock.core.residency.actions import Action, RefuseParked
 from penstock.core.residency.loads import Loads, bytes_of, refuse_all
-from penstock.core.residency.model import Failure, Room, TargetModel
+from penstock.core.residency.model import Failure, RoomState, TargetModel
 from penstock.core.residency.spec import ResidencySpec
 from penstock.core.residency.table import Table
 
@@ -59,7 +59,7 @@ class Refusals:
             return []
         retry_after_s = known.ready_at(now, load_s) - now
         reason, message = why.NOT_IN_TIME, f"model {known.name} is not loaded before the deadline"
-        blocked = known.room is Room.BLOCKED
+        blocked = known.room is RoomState.BLOCKED
         if blocked:
             reason = why.NO_ROOM
             message = f"all models that could make room for {known.name} answer or are pinned"

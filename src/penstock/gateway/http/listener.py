@@ -1,9 +1,6 @@
 """The HTTP server: its listening sockets, and the one timer of all connections.
 
 The timer looks at each connection about once a second, so timeouts cost nothing per request.
-
-The limit on open files and sockets of this process; `core/servers/server_size.py` says who gets
-them.
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ import asyncio
 import errno
 import logging
 import os
-import resource
 import socket
 import ssl
 from collections.abc import Sequence
@@ -164,24 +160,3 @@ def listen_error(cause: OSError, host: str, port: int) -> CallerError:
         f"Can't listen on {host}:{port}: {cause.strerror or cause}.",
         hint="Give an address of this machine, or 127.0.0.1.",
     )
-
-
-def raise_limit() -> int:
-    """Asks for all descriptors that this process may have; returns how many it has.
-
-    The soft limit is low for the sake of programs that use select(); none of ours does.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError) as cause:  # a system may refuse an infinite one
-            log.warning("the limit on open files stays at %d: %s", soft, cause)
-            return soft
-    return hard
-
-
-def limit_now() -> int | None:
-    """Descriptors that this process may have open; None = any number."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return None if limit == resource.RLIM_INFINITY else limit

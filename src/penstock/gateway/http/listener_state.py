@@ -4,12 +4,16 @@ A door is found by path prefix; what no door takes goes to the fallback (an ASGI
 `asgi.AsgiDoor`). What every answer carries (date, request id's prefix) is put together here once
 per tick. Sockets and time are `listener.py`'s, which extends this class; how a connection reads and
 writes is its own.
+
+How many may be connected follows from the limit on open files and sockets of this process:
+`core/servers/server_size.py` says who gets them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from collections.abc import Callable, Iterable, Sequence
 from email.utils import formatdate
 from typing import Final, Protocol
@@ -23,7 +27,6 @@ from penstock.core.servers.server_size import connections_for
 from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.http.call import Call, Door
 from penstock.gateway.http.known_heads import KnownHeads
-from penstock.gateway.http.listener import limit_now
 from penstock.gateway.http.tls import TlsAcceptor
 from penstock.gateway.request_id import RequestIds
 from penstock.wire.aws.errors import AwsError
@@ -271,3 +274,24 @@ def _denial(check: Callable[[], None], url: bytes) -> PenstockError | None:
         log.exception("authentication failed on %s", url[:256])
         return InternalError("internal", "Authentication failed inside Penstock.")
     return None
+
+
+def raise_limit() -> int:
+    """Asks for all descriptors that this process may have; returns how many it has.
+
+    The soft limit is low for the sake of programs that use select(); none of ours does.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as cause:  # a system may refuse an infinite one
+            log.warning("the limit on open files stays at %d: %s", soft, cause)
+            return soft
+    return hard
+
+
+def limit_now() -> int | None:
+    """Descriptors that this process may have open; None = any number."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
