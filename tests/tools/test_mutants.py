@@ -172,7 +172,7 @@ def test_a_module_that_is_not_there_is_named_with_those_that_are() -> None:
     assert done.returncode == 1
     first, hint = done.stderr.splitlines()
     assert first.startswith("error[unknown-module]: core/batch.py: ")
-    assert "core, gateway, wire, artifacts, metrics/series/sketch.py" in hint
+    assert "core, gateway, wire, artifacts, file_schema.py, metrics/series/sketch.py" in hint
 
 
 def test_an_interruption_leaves_neither_a_process_nor_a_folder(tmp_path: Path) -> None:
