@@ -1,4 +1,5 @@
-"""The decisions: pure classes that are given the time, and answer with actions that carry their
-reason. No clock, no randomness and no I/O; drivers elsewhere carry the actions out, and the
-simulator constructs the same classes. A folder for each subject.
+"""The decisions: pure classes that take the time as an argument and return actions with a reason.
+
+They read no clock, draw no random numbers and do no I/O. Drivers elsewhere carry the actions out,
+and the simulator builds the same classes. Each subject has a folder.
 """

@@ -1,11 +1,11 @@
-"""What a machine and an instance have, and what a copy asks for: one vector, and one rule of fit.
+"""What a machine and an instance have, and what a copy needs: one vector, and one rule of fit.
 
-Memory is in bytes, of the host. Cores are those of the processor; a fraction is a part of one.
-Accelerators are whole devices: their own memory is not counted here. The three never make up for
-each other.
+Memory is host memory in bytes. Cores are cores of the processor and may be a fraction.
+Accelerators are whole devices; their own memory is not counted here. None of the three can replace
+another.
 
-What somebody does not ask for he shares, however little of it is left. That is why cores that are
-never set aside (`core/machine/room.py`) need no rule of their own: nobody asks for them there.
+A copy that asks for none of a resource shares it, however little is left. So cores that are never
+set aside (`core/machine/room.py`) need no rule of their own: nobody asks for them there.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ ACCELERATORS: Final = "accelerators"
 MEMORY: Final = "memory"
 CORES: Final = "cores"
 
-#: Sums of fractions are off by a last digit: 0.1 of a core fits where 0.9 of one are taken.
+#: Sums of fractions have rounding errors: 0.1 of a core must fit where 0.9 of one is taken.
 _ROUNDING_CORES: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeResources:
-    """So much of each. A balance may be less than nothing."""
+    """An amount of each resource. A balance may be negative."""
 
     memory_bytes: int = 0  #: of the host
     cores: float = 0.0
-    accelerators: int = 0  #: devices
+    accelerators: int = 0  #: whole devices
 
     def __add__(self, other: ComputeResources) -> ComputeResources:
         return ComputeResources(
@@ -45,7 +45,7 @@ class ComputeResources:
         )
 
     def at_least(self, other: ComputeResources) -> ComputeResources:
-        """The larger of the two, of each."""
+        """The larger amount of each resource."""
         return ComputeResources(
             memory_bytes=max(self.memory_bytes, other.memory_bytes),
             cores=max(self.cores, other.cores),
@@ -53,7 +53,7 @@ class ComputeResources:
         )
 
     def at_most(self, other: ComputeResources) -> ComputeResources:
-        """The smaller of the two, of each."""
+        """The smaller amount of each resource."""
         return ComputeResources(
             memory_bytes=min(self.memory_bytes, other.memory_bytes),
             cores=min(self.cores, other.cores),
@@ -61,7 +61,8 @@ class ComputeResources:
         )
 
     def missing(self, free: ComputeResources) -> tuple[str, ...]:
-        """What `free` has too little of, the scarcest first; nothing where this fits."""
+        """The resources that `free` has too little of, the scarcest first; empty where this
+        fits."""
         short: tuple[str, ...] = ()
         if self.accelerators and self.accelerators > free.accelerators:
             short += (ACCELERATORS,)
@@ -75,7 +76,7 @@ class ComputeResources:
         return not self.missing(free)
 
     def by_scarcity(self) -> tuple[int, int, float]:
-        """To order by: (devices, bytes, cores)."""
+        """A sort key: (devices, bytes, cores)."""
         return self.accelerators, self.memory_bytes, self.cores
 
 

@@ -1,18 +1,19 @@
-"""Which state follows from an alarm's datapoints: M out of N, and what missing ones stand for.
+"""Which state follows from an alarm's datapoints: M out of N, and how missing ones count.
 
 The rules are CloudWatch's ("Configuring how CloudWatch alarms treat missing data" in its user
-guide). Two periods more than N are looked at, so that a late datapoint is made up for by an older
-one. With at least N datapoints there the newest N decide and nothing is missing. Else every one
-that is there counts, and the rule for missing data fills the rest:
+guide). The evaluation range has two periods more than N, so that an older datapoint can stand in
+for one that is late. If at least N datapoints are there, the newest N decide and nothing is
+missing. Otherwise every datapoint that is there counts, and the rule for missing data fills the
+rest:
 
-* breaching, notBreaching: each missing one counts as such.
-* missing, ignore: one that does not breach makes the alarm OK. If all breach, the alarm is ALARM
-  once the oldest of them is at least M periods old ("missing"), or stays what it is ("ignore").
-  Younger ones decide nothing yet: what comes next may lie on the other side.
-* none there at all: INSUFFICIENT_DATA ("missing"), or what it was ("ignore").
+* breaching, notBreaching: each missing datapoint counts as such.
+* missing, ignore: one datapoint that does not breach makes the alarm OK. If all breach, the alarm
+  is ALARM once the oldest of them is at least M periods old ("missing"), or keeps its state
+  ("ignore"). Younger ones decide nothing yet: the next datapoint may lie on the other side.
+* no datapoint at all: INSUFFICIENT_DATA ("missing"), or the state is kept ("ignore").
 
-Our own addition: what nobody could see because the server was down is not missing. An alarm that
-had a state then keeps it until datapoints decide, or there have been enough periods since.
+Our own addition: datapoints that are absent because the server was down are not missing. An alarm
+that had a state then keeps it until datapoints decide, or enough periods have passed since.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from penstock.core.alarms.spec import (
     Datapoint,
 )
 
-#: Looked at beyond N; CloudWatch documents a range of 5 for N = 3.
+#: Periods that are looked at beyond N; CloudWatch documents a range of 5 for N = 3.
 EXTRA_PERIODS: Final = 2
 
 COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
@@ -47,11 +48,11 @@ COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmDecision:
-    """The state that an alarm should have; `text` and `data` are empty where it stays."""
+    """The state that an alarm should have; `text` and `data` are empty where it does not change."""
 
     state: str
     reason: str  #: kebab-case
-    values: tuple[float, ...]  #: that were evaluated, the newest last
+    values: tuple[float, ...]  #: the evaluated values, newest last
     text: str = ""  #: StateReason
     data: dict[str, Any] = field(default_factory=dict)  #: StateReasonData
 
@@ -77,7 +78,7 @@ def decide(
 
 
 def not_computable(why: str) -> AlarmDecision:
-    """What it watches can't be read or computed: nothing is known of it, and that is said."""
+    """The alarm's metric can't be read or computed: the state is unknown, and the text says so."""
     return AlarmDecision(
         state=INSUFFICIENT_DATA,
         reason="not-computable",
@@ -125,7 +126,7 @@ class _Evaluation:
         return self._unfilled(rule)
 
     def _unfilled(self, rule: str) -> AlarmDecision:
-        """Missing datapoints stand for nothing."""
+        """The decision where missing datapoints count as nothing."""
         spec = self._spec
         if not self._used:
             if rule == IGNORE:
@@ -134,7 +135,7 @@ class _Evaluation:
         if len(self._breaching) < len(self._used):
             return self._entered(OK, "within-threshold")
         oldest = next(i for i, point in enumerate(self._range) if point.value is not None)
-        age = len(self._range) - oldest  # in periods; the newest has 1
+        age = len(self._range) - oldest  # in periods; the newest datapoint has age 1
         if age < spec.datapoints_to_alarm:
             return self._kept("too-early")
         if rule == IGNORE:

@@ -1,7 +1,7 @@
-"""When an alarm is looked at, and which time it then looks at.
+"""When an alarm is evaluated next, and which range of time is then evaluated.
 
-Periods are whole multiples of their length since the epoch, and only complete ones count. An alarm
-is looked at more often than its period is long, as by CloudWatch: datapoints may come late.
+Periods are whole multiples of their length since the epoch, and only complete ones count. As in
+CloudWatch, an alarm is evaluated more often than its period is long: datapoints may come late.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Final
 from penstock.core.alarms.evaluate import EXTRA_PERIODS
 from penstock.core.alarms.spec import AlarmSpec
 
-#: A window of ten seconds is published within a second of its end; a second more for the way.
+#: s after a period's end. A window of ten seconds is published within 1 s of its end; 1 s more is
+#: for delivery.
 SETTLE_S: Final = 2.0
-#: ... of periods of a second, which are there as soon as they have ended.
+#: The same for periods of one second, which are there as soon as they have ended.
 SETTLE_FAST_S: Final = 0.5
 _HIGH_RESOLUTION_S: Final = 10
 _STANDARD_S: Final = 60
@@ -25,7 +26,7 @@ _SCALING: Final = (":autoscaling:", ":application-autoscaling:")
 
 
 def interval_s(spec: AlarmSpec) -> int:
-    """Between two looks: a minute, of periods below one ten seconds, of more than a day an hour."""
+    """s between evaluations: 60; 10 for periods below a minute; 3,600 for those above a day."""
     if spec.period_s < _HIGH_RESOLUTION_S:
         return spec.period_s
     if spec.period_s < _STANDARD_S:
@@ -34,7 +35,7 @@ def interval_s(spec: AlarmSpec) -> int:
 
 
 def next_look(spec: AlarmSpec, *, now: float) -> float:
-    """The first moment after `now` (wall s) at which to look."""
+    """The first moment after `now` (wall s) at which to evaluate."""
     interval, settle = interval_s(spec), _settle_s(spec)
     return (math.floor((now - settle) / interval) + 1) * interval + settle
 
@@ -46,8 +47,10 @@ def evaluation_range(spec: AlarmSpec, *, now: float) -> tuple[int, int]:
 
 
 def repeats(action: str) -> bool:
-    """Whether an action goes on while its state lasts: those of scaling policies do, so that a
-    step policy acts again after its cooldown."""
+    """Whether an action repeats while its state lasts.
+
+    Actions of scaling policies do, so that a step policy acts again after its cooldown.
+    """
     return (
         action.startswith("arn:")
         and ":scalingPolicy:" in action
@@ -56,7 +59,7 @@ def repeats(action: str) -> bool:
 
 
 def next_repeat(spec: AlarmSpec, *, acted_at: float) -> float:
-    """When such an action is due again: each period, and each minute of longer ones."""
+    """When a repeated action is due again: each period, and each minute of longer ones."""
     return acted_at + min(spec.period_s, _STANDARD_S)
 
 

@@ -17,20 +17,21 @@ _COMPARED: Final = {
     "LessThanThreshold": "less than",
     "LessThanOrEqualToThreshold": "less than or equal to",
 }
-#: Begins the reason of an alarm of which nothing can be computed. Ours: CloudWatch has no word.
+#: Begins the reason of an alarm that can't be computed. The words are ours; CloudWatch has none.
 NOT_COMPUTABLE: Final = "The alarm can't be evaluated: "
-_LISTED_MAX: Final = 5  #: more datapoints than this follow as the most recent ones
-_TOLD_MAX: Final = 50  #: StateReasonData is at most 4,000 characters
+_LISTED_MAX: Final = 5  #: where there are more datapoints, only the most recent ones are listed
+#: datapoints listed in StateReasonData, which may have at most 4,000 characters
+_TOLD_MAX: Final = 50
 _SIMPLE: Final = ("Average", "Sum", "Minimum", "Maximum", "SampleCount")
 
 
 def insufficient(spec: AlarmSpec) -> str:
-    """No datapoint, and that is all that is known."""
+    """The reason where there is no datapoint, and nothing else is known."""
     return f"Insufficient Data: {_counted(spec.evaluation_periods, 'datapoint')} unknown."
 
 
 def nothing_received(spec: AlarmSpec, treated: str) -> str:
-    """No datapoint at all, and each missing one stands for `treated`."""
+    """The reason where there is no datapoint, and each missing one counts as `treated`."""
     periods = spec.evaluation_periods
     return (
         f"Threshold Crossed: no datapoints were received for {periods} period{_s(periods)} and "
@@ -47,13 +48,13 @@ def crossed(
     missing: int = 0,
     treated: str = "",
 ) -> str:
-    """The datapoints that lead to `state`.
+    """The reason that names the datapoints that lead to `state`.
 
     Args:
-        shown: those that lie on the side of the state, the newest last; may be none.
-        received: datapoints that were evaluated.
-        missing: how many more the alarm would have needed.
-        treated: what each missing one stands for; empty: for nothing, they only failed to come.
+        shown: datapoints on the side of the state, newest last; may be empty.
+        received: number of datapoints that were evaluated.
+        missing: number of further datapoints that the alarm would have needed.
+        treated: how each missing datapoint counts; empty: missing ones count as nothing.
     """
     periods = spec.evaluation_periods
     if not shown:
@@ -92,11 +93,11 @@ def crossed(
 def reason_data(
     spec: AlarmSpec, evaluated: Sequence[Datapoint], missing: Sequence[Datapoint], *, now: float
 ) -> dict[str, Any]:
-    """What was evaluated, for programs.
+    """The evaluated data as JSON, for programs.
 
     Args:
-        evaluated: with values, the newest last.
-        missing: of the evaluated time, without values.
+        evaluated: datapoints with values, newest last.
+        missing: datapoints of the evaluated range that have no value.
     """
     told = evaluated[-_TOLD_MAX:]
     data: dict[str, Any] = {"version": "1.0", "queryDate": moment(now)}

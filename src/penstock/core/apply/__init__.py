@@ -1,3 +1,3 @@
-"""What `penstock apply` and packages decide: the difference between files and what is there, and
-names that follow from content.
+"""What `penstock apply` and packages decide: the steps from what exists to what the files say, and
+names that are derived from content.
 """

@@ -1,13 +1,13 @@
-"""What `penstock apply` has to do: the difference between what is asked for and what is seen.
+"""What `penstock apply` has to do: the difference between the spec and what exists.
 
-A plan is made anew at each run from what is there and remembers nothing, so a run that was killed
-anywhere is continued by the next one, and a plan of what is already so is empty. Nothing is deleted
-unless pruning is asked for, and then only what bears the marks of an earlier run: a package's own
-digest, the stack's tag, a versioned name. An archive that a model of anybody reads stays, wherever
-it lies.
+Each run makes a new plan from what exists and remembers nothing. So a run that was killed anywhere
+is continued by the next one, and where everything is as it should be the plan is empty. Nothing is
+deleted unless pruning is asked for. Then only things that carry the mark of an earlier run are
+deleted: a package's own digest, the stack's tag, a versioned name. An archive that any other model
+reads stays, wherever it lies.
 
-Knows names, digests and sizes; neither stores nor protocols. Steps come in the order in which they
-are to be carried out, `Action` by `Action`; those of one action do not need each other.
+This module knows names, digests and sizes; neither stores nor protocols. Steps come in the order
+in which to carry them out, `Action` by `Action`; steps of one action do not depend on each other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.core.apply.versioned_names import is_version_of
 
 
 class Action(Enum):
-    """What a step does, in the order of doing: a configuration names models that must exist."""
+    """What a step does, in the order of execution: a configuration names models that must exist."""
 
     REMOVE_LEFT_OVER = "remove-left-over"
     UPLOAD = "upload"
@@ -40,39 +40,40 @@ class ArtifactPlace:
     """Where an artifact lies."""
 
     location: str  #: a folder or prefix, as a URI that ends in "/"
-    name: str  #: below it
+    name: str  #: below `location`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
     """What an artifact is."""
 
-    digest: str  #: of the package; empty = it is none of ours
-    size: int  #: bytes; a whole package has the same size wherever it lies
+    digest: str  #: digest of the package; empty = the artifact was not made by `penstock package`
+    size: int  #: bytes; a complete package has the same size wherever it lies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedEndpointSpec:
-    """An endpoint as asked for."""
+    """The endpoint that the files describe."""
 
     name: str
-    config: str  #: versioned name of its configuration, which says all that it is made of
+    #: versioned name of its configuration, which covers all that the endpoint is made of
+    config: str
     models: tuple[str, ...]  #: versioned names
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedEndpointObserved:
-    """An endpoint as described."""
+    """The endpoint as DescribeEndpoint shows it."""
 
     status: str  #: SageMaker's EndpointStatus
-    config: str  #: the one that it serves, or the one that it is on its way to
+    config: str  #: the configuration that it serves, or is being updated to
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpec:
-    """All that is asked for."""
+    """Everything that the files describe."""
 
     artifacts: Mapping[ArtifactPlace, Content]
     endpoints: tuple[AppliedEndpointSpec, ...]
@@ -80,17 +81,18 @@ class PlanSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanObserved:
-    """What is there of it, and what earlier runs left beside it."""
+    """What exists of it, and what earlier runs left."""
 
     artifacts: Mapping[
         ArtifactPlace, Content
-    ]  #: where they are asked for, and where pruned models read
-    left_over: tuple[ArtifactPlace, ...] = ()  #: uploads of runs that ended before them
+    ]  #: at the specified places, and where models to be pruned read
+    #: uploads of runs that ended before they were complete
+    left_over: tuple[ArtifactPlace, ...] = ()
     endpoints: Mapping[str, AppliedEndpointObserved] = field(default_factory=dict)
     models: frozenset[str] = frozenset()
     configs: frozenset[str] = frozenset()
-    stack_endpoints: frozenset[str] = frozenset()  #: that bear the tag of this stack
-    #: model, or what else reads artifacts -> their URIs: an archive, a folder or a prefix
+    stack_endpoints: frozenset[str] = frozenset()  #: endpoints with the tag of this stack
+    #: model, or other reader of artifacts -> their URIs: an archive, a folder or a prefix
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -99,7 +101,7 @@ class PlanStep:
     """One thing to do."""
 
     action: Action
-    name: str  #: of the resource, or of the artifact below `location`
+    name: str  #: name of the resource, or of the artifact below `location`
     reason: str
     location: str = ""
     size: int = 0  #: bytes to upload
@@ -108,7 +110,8 @@ class PlanStep:
 @dataclass(frozen=True, slots=True)
 class Plan:
     steps: tuple[PlanStep, ...]
-    unchanged: int  #: artifacts, models, configurations and endpoints that are as they should be
+    #: number of artifacts, models, configurations and endpoints that are as they should be
+    unchanged: int
 
     def of(self, action: Action) -> tuple[PlanStep, ...]:
         return tuple(step for step in self.steps if step.action is action)
@@ -149,7 +152,8 @@ def _uploads(wish: PlanSpec, seen: PlanObserved) -> list[PlanStep]:
             continue
         reason = "not-there"
         if there is not None:
-            # The digest is read from its head: of a torn copy only the size tells.
+            # The digest is read from the file's head, so only the size shows that a copy is
+            # incomplete.
             reason = "not-whole" if there.digest == content.digest else "other-content"
         steps.append(PlanStep(Action.UPLOAD, place.name, reason, place.location, content.size))
     return steps
@@ -173,7 +177,7 @@ def _endpoint_step(wish: AppliedEndpointSpec, seen: PlanObserved) -> PlanStep | 
 
 
 def _tags(wish: PlanSpec, seen: PlanObserved) -> list[PlanStep]:
-    """Tags beyond those asked for are others' business. Creating an endpoint tags it."""
+    """Tags that the files do not name are left alone. Creating an endpoint tags it."""
     steps = []
     for endpoint in wish.endpoints:
         there = seen.endpoints.get(endpoint.name)
@@ -186,7 +190,7 @@ def _tags(wish: PlanSpec, seen: PlanObserved) -> list[PlanStep]:
 
 def _pruned(wish: PlanSpec, seen: PlanObserved) -> list[PlanStep]:
     asked = {endpoint.name for endpoint in wish.endpoints}
-    as_compared = {name.lower() for name in asked}  # names of endpoints count without case
+    as_compared = {name.lower() for name in asked}  # names of endpoints ignore case
     gone = sorted(name for name in seen.stack_endpoints if name.lower() not in as_compared)
     configs = {endpoint.config for endpoint in wish.endpoints}
     models = {model for endpoint in wish.endpoints for model in endpoint.models}
@@ -202,7 +206,7 @@ def _pruned(wish: PlanSpec, seen: PlanObserved) -> list[PlanStep]:
 
 
 def made_for_any(names: Iterable[str], owners: Iterable[str]) -> list[str]:
-    """Of models or configurations that nothing asks for, those that were made for the owners."""
+    """The models or configurations among `names` that were made for one of the owners."""
     made_for = list(owners)
     return [name for name in names if any(is_version_of(name, owner) for owner in made_for)]
 
@@ -210,8 +214,8 @@ def made_for_any(names: Iterable[str], owners: Iterable[str]) -> list[str]:
 def _pruned_artifacts(
     wish: PlanSpec, seen: PlanObserved, deleted: frozenset[str]
 ) -> list[PlanStep]:
-    """Archives of ours where they are asked for, and those that deleted models were made of; none
-    that a model of others reads."""
+    """Our archives at the specified places, and those that deleted models were made of; none that
+    another model still reads."""
     locations = {place.location for place in wish.artifacts}
     ours = deleted.union(*(endpoint.models for endpoint in wish.endpoints))
     kept = [uri for name, uris in seen.reads.items() if name not in ours for uri in uris]
@@ -232,7 +236,7 @@ def _pruned_artifacts(
 
 
 def _is_read(place: ArtifactPlace, uris: Iterable[str]) -> bool:
-    """Whether one of the URIs is the artifact's, or of a folder or prefix that it lies below."""
+    """Whether one of the URIs is the artifact's, or a folder or prefix that contains it."""
     own = f"{place.location}{place.name}"
     return any(own == uri or own.startswith(f"{uri.rstrip('/')}/") for uri in uris)
 

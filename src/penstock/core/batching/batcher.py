@@ -9,46 +9,46 @@ When a batch leaves. A bucket of the queue is ready as soon as a lane is free an
 * its rows reach `rows_max` (`batch-full`; `single` where `rows_max` is 1), or
 * its rows reach a preferred size (`preferred-size`), or
 * its oldest item has waited `wait_s_max` (`waited-enough`), or had done so before the lane became
-  free (`lane-free`, also where `wait_s_max` is 0: then nothing waits for company, only for a lane,
-  and a burst that meets busy lanes leaves as one batch), or
-* the tightest deadline would be missed by waiting on (`deadline-near`): runs are timed from their
-  action to `lane_freed` and learned (`run_times.py`); a batch leaves the 99th percentile of its run
-  time before the deadline. Nothing leaves early before a run was timed.
+  free (`lane-free`). The latter holds also where `wait_s_max` is 0: then an item waits only for a
+  lane, never for more items, and a burst that meets busy lanes leaves as one batch, or
+* the tightest deadline would be missed by waiting longer (`deadline-near`): runs are timed from
+  their action to `lane_freed` and learned (`run_times.py`); a batch leaves the 99th percentile of
+  its run time before the deadline. Nothing leaves early before a run was timed, or
 * the batcher drains (`draining`).
 
-A lane may hold one batch ahead (`batches_ahead`): it goes to a busy lane, which runs it the
-moment it is done with the present one, and not when the driver has heard of that. A full batch
-gains nothing by waiting longer and goes at once. What is due but not full goes ahead 2 ms before
-the mean run time says that the lane is free, at the earliest after a quarter of the run: until
-then it may grow, and from then on the lane would stand still while the two hear of each other.
-Simulated with half a millisecond each way, P99 at half load fell by two fifths. A run ahead is
-timed from the end of the one before.
+A lane may hold one batch ahead (`batches_ahead`). That batch goes to a busy lane, which runs it as
+soon as the present one ends, and does not wait until the driver has heard of that end. A full batch
+gains nothing by waiting longer and goes at once. A batch that is due but not full goes ahead 2 ms
+before the lane's expected end (by the mean run time), at the earliest after a quarter of the run.
+Until then it may grow; later the lane would be idle while lane and driver exchange messages. In a
+simulation with half a millisecond each way, P99 at half load fell by two fifths. A run ahead is
+timed from the end of the run before it.
 
 Where the spec gives a service level instead of knobs, `service_level.py` says when the wait is over
 and how many rows a batch takes; `service-level` is the reason where the level itself decided.
 
-Who is in it. The ready bucket whose head has the highest priority (0 first), then the longest
-wait, leads; its items follow in order of priority, first in first out within priority and bucket,
-as long as they fit. With preferred sizes the batch is cut to the largest of them that a whole
-number of items makes (`rows_max` counts as one), if there is one. No starvation: after 7 batches
-in a row that left a longer-waiting item behind, the longest-waiting item of the ready buckets
-leads the next.
+Which items a batch takes. The ready bucket whose head has the highest priority (0 first), then the
+longest wait, leads. Its items follow in order of priority, first in first out within priority and
+bucket, as long as they fit. With preferred sizes the batch is cut to the largest preferred size
+that a whole number of items makes (`rows_max` counts as one), if there is one. No starvation: after
+7 batches in a row that left a longer-waiting item behind, the longest-waiting item of the ready
+buckets leads the next.
 
 Buckets are not mixed, with one exception that costs less than waiting. When a batch takes the last
-free lane and has rows to spare, items of shorter buckets whose wait is over ride along if their
-bucket is at least half as long: padding then at most doubles their own compute, and the other
-choice is to wait for a whole run of somebody else's. Items longer than the last bucket belong to
-the last.
+free lane and has rows to spare, items of shorter buckets whose wait is over join it if their bucket
+is at least half as long. Padding then at most doubles their own compute; otherwise they would wait
+for a whole run of other items. Items longer than the last bucket belong to the last.
 
-Who never runs. An item whose deadline has passed is refused or expires; one that has queued for
-`queue_wait_s_max` expires. An item that cannot be answered in time is refused when it comes, if
-even alone it would run too long, and expires before its batch leaves, if the mean run time of the
-rows that would leave is too long (`deadline-cannot-be-met`): the dead are never computed. All free
-their rows at once. So that a forecast is never its own proof, a batch leaves with whoever is in it
-after 15 items of its bucket were given up in a row: its run corrects the estimate.
+Which items never run. An item whose deadline has passed is refused or expires; one that has queued
+for `queue_wait_s_max` expires. An item that cannot be answered in time is never computed
+(`deadline-cannot-be-met`): it is refused on arrival if even alone it would run too long, and it
+expires before its batch leaves if the mean run time of the rows that would leave is too long. All
+free their rows at once. A forecast that gives up items is never tested by a run. So after 15 items
+of a bucket were given up in a row, the next batch leaves with all its items, and its run corrects
+the estimate.
 
-Costs. One tuple per item; the queue is never scanned (a heap per bucket holds deadlines; entries of
-items that left are dropped when met, or swept once they outnumber the rest). So `next_deadline()`
+Costs. One tuple per item; the queue is never scanned. A heap per bucket holds deadlines; entries of
+items that left are dropped when met, or swept once they outnumber the rest. So `next_deadline()`
 may be the deadline of an item that has left: `on_timer` then only moves it.
 """
 
@@ -72,9 +72,10 @@ _Item = tuple[float, int, int, int, float, int]
 _INF = float("inf")
 _PASSES_MAX = 7  #: batches in a row that may leave a longer-waiting item behind
 _SWEEP_MIN = 64  #: entries of items that left, tolerated before a sweep
-#: what a lane and its driver take to hear of each other, twice; measured under load at 0.5 to 1 ms
+#: s for the two messages between a lane and its driver; each took 0.5 to 1 ms under load
 _AHEAD_S = 0.002
-_DOOMED_MAX = 15  #: items of a bucket given up in a row; wastes a sixteenth at the very most
+#: items of a bucket given up in a row; a wrong forecast wastes at most one item in 16
+_DOOMED_MAX = 15
 
 
 class Batcher:
@@ -104,34 +105,38 @@ class Batcher:
         self._full_reason = "single" if spec.rows_max == 1 else "batch-full"
         waits = spec.wait_s_max > 0 or spec.latency_s_p99_max is not None
         self._timer_reason = "waited-enough" if waits else "lane-free"
-        #: one per priority and bucket, at `priority * _widths + bucket`; heads are never stale
+        #: one queue per priority and bucket, at `priority * _widths + bucket`; heads are never
+        #: stale
         self._queues: list[deque[_Item]] = [deque() for _ in range(spec.priorities * self._widths)]
         self._queues_by_bucket = [
             tuple(self._queues[bucket :: self._widths]) for bucket in range(self._widths)
         ]
-        self._waiting: dict[int, _Item] = {}  #: what is queued, oldest first
+        self._waiting: dict[int, _Item] = {}  #: queued items, oldest first
         #: by bucket: heap of items with a deadline, stale entries included
         self._deadlines: list[list[_Item]] = [[] for _ in range(self._widths)]
-        self._alone: dict[int, int] = {}  #: rows of those queued that count as a whole batch
+        #: item id -> rows, of queued items that count as a whole batch
+        self._alone: dict[int, int] = {}
         self._stale = 0  #: entries of `_queues` whose items have left
         self._bucket_rows = [0] * self._widths
         self._queue_rows = 0
-        self._lanes_free = list(range(spec.lanes - 1, -1, -1))  #: a stack: the last used is warm
+        #: a stack: the lane used last is warm
+        self._lanes_free = list(range(spec.lanes - 1, -1, -1))
         self._lanes_ahead: deque[int] = (
             deque()
-        )  #: busy, and may take a batch ahead; oldest run first
+        )  #: busy lanes that may take a batch ahead; oldest run first
         #: rows and bucket index of the batch that a busy lane holds ahead
         self._ahead: list[tuple[int, int] | None] = [None] * spec.lanes
         self._started: list[float | None] = [
             None
-        ] * spec.lanes  #: when a lane's batch left; inf = untimed
-        self._ran = [(1, 0)] * spec.lanes  #: rows and bucket index of a lane's last batch
+        ] * spec.lanes  #: when each lane's batch left; inf = the run is not timed
+        self._ran = [(1, 0)] * spec.lanes  #: (rows, bucket index) of each lane's last batch
         self._number = 0
         self._passes = 0  #: batches in a row that left a longer-waiting item behind
         self._draining = False
         self._runs = RunTimes(spec)
         self._level = ServiceLevel(spec, self._runs) if spec.latency_s_p99_max else None
-        self._doomed = [0] * self._widths  #: items given up since a batch of theirs last left so
+        #: by bucket: items given up since the last batch that left in spite of the forecast
+        self._doomed = [0] * self._widths
 
     # inputs
 
@@ -148,10 +153,13 @@ class Batcher:
     ) -> list[Action]:
         """Queues an item of `rows` (>= 1) rows and `length` tokens, or refuses it.
 
-        One that is to run `alone` counts as a whole batch while it waits, so none fits beside it.
+        An item that is to run `alone` counts as a whole batch while it waits, so no other fits
+        beside it.
 
-        Runs only what became full or of a preferred size (and expires what it finds dead doing so);
-        everything else waits for `on_timer`, so that the items of one socket read become one batch.
+        Runs only a batch that became full or reached a preferred size, and expires dead items that
+        it
+        meets. Everything else waits for `on_timer`, so that the items of one socket read become one
+        batch.
         """
         if rows > self._rows_max:
             return [RefuseItem(id, "too-many-rows")]
@@ -170,7 +178,7 @@ class Batcher:
                 return [RefuseItem(id, "deadline-cannot-be-met")]
         waiting = self._waiting
         if (alone or rows == self._rows_max) and not waiting and self._lanes_free:
-            # What a model without batching sees nearly always: no need to go through the queue.
+            # The usual case of a model without batching: the item need not go through the queue.
             lane = self._leave(bucket, rows, now)
             length = self._buckets[bucket] if self._buckets else 0
             return [RunBatch(lane, (id,), rows, length, 0.0, 0, self._full_reason)]
@@ -179,7 +187,7 @@ class Batcher:
         if alone:
             rows = self._rows_max
         if self._queue_rows + rows > self._queue_rows_max:
-            self._expire(now, actions)  # the dead hold no room
+            self._expire(now, actions)  # expired items must not take room
             if self._queue_rows + rows > self._queue_rows_max:
                 actions.append(RefuseItem(id, "queue-full"))
                 return actions
@@ -213,7 +221,7 @@ class Batcher:
         return actions
 
     def on_timer(self, *, now: float) -> list[Action]:
-        """Everything that is due: deadlines, queue timeouts, waits that are over."""
+        """Does everything that is due: deadlines, queue timeouts, waits that are over."""
         actions: list[Action] = []
         if self._waiting:
             self._expire(now, actions)
@@ -253,9 +261,10 @@ class Batcher:
         return at if at < _INF else None
 
     def lane_freed(self, lane: int, *, now: float, timed: bool = True) -> list[Action]:
-        """The batch on `lane` is done, whatever came of it; what waited for a lane leaves.
+        """The batch on `lane` has ended, with or without success; items that waited for a lane
+        leave.
 
-        `timed` is False where the lane was not computing all the while (its worker was replaced).
+        `timed` is False where the lane did not compute all the time (its worker was replaced).
         """
         started = self._started[lane]
         assert started is not None, f"nothing runs on lane {lane}"
@@ -282,7 +291,7 @@ class Batcher:
         return actions
 
     def cancel(self, id: int, *, now: float) -> bool:
-        """True: it was queued and is gone. False: it runs, or is unknown."""
+        """True: the item was queued and is removed. False: it runs, or is unknown."""
         item = self._waiting.get(id)
         if item is None:
             return False
@@ -290,7 +299,7 @@ class Batcher:
         return True
 
     def drain(self, *, now: float) -> list[Action]:
-        """Refuses new items from now on and runs what waits without further delay."""
+        """From now on refuses new items, and runs the waiting ones without further delay."""
         self._draining = True
         actions: list[Action] = []
         self._expire(now, actions)
@@ -300,8 +309,9 @@ class Batcher:
     def give_back(self, *, now: float) -> tuple[int, ...]:
         """Empties the queue; returns all queued ids, oldest first.
 
-        Running batches stay running until their lanes are freed, but are no longer timed: what gave
-        back its queue has lost its worker.
+        Running batches stay running until their lanes are freed, but are no longer timed: a batcher
+        that
+        gives back its queue has lost its worker.
         """
         ids = tuple(self._waiting)
         self._started = [None if started is None else _INF for started in self._started]
@@ -322,12 +332,12 @@ class Batcher:
 
     @property
     def queue_rows(self) -> int:
-        """Rows that wait."""
+        """Rows in the queue."""
         return self._queue_rows
 
     @property
     def running(self) -> int:
-        """Batches that run now, one per busy lane."""
+        """Number of batches that run now, one per busy lane."""
         return self._spec.lanes - len(self._lanes_free)
 
     def snapshot(self) -> dict[str, Any]:
@@ -387,7 +397,7 @@ class Batcher:
     # decisions
 
     def _run_full(self, bucket: int, now: float, actions: list[Action]) -> None:
-        """Runs batches of one bucket as long as it is full, or just of a preferred size."""
+        """Runs batches of one bucket while it is full, or exactly of a preferred size."""
         self._expire(now, actions)
         while self._lanes_free or self._lanes_ahead:
             self._drop_doomed(bucket, self._starts_at(now), actions)
@@ -444,24 +454,25 @@ class Batcher:
         return ""
 
     def _due(self, bucket: int) -> float:
-        """When the wait of a bucket that is not empty is over."""
+        """When the wait of a non-empty bucket is over."""
         oldest = self._queues[bucket][0][4] if self._priorities == 1 else self._oldest(bucket)
         if self._level is None:
             return oldest + self._wait_s_max
         return self._level.due(bucket, oldest, self._bucket_rows[bucket])
 
     def _oldest(self, bucket: int) -> float:
-        """When the oldest item of a bucket that is not empty arrived."""
+        """When the oldest item of a non-empty bucket arrived."""
         return min(queue[0][4] for queue in self._queues_by_bucket[bucket] if queue)
 
     def _run_s_high(self, bucket: int) -> float:
-        """The 99th percentile of a run of what waits in a bucket that is not empty."""
+        """The 99th percentile of the run time of all waiting rows of a non-empty bucket."""
         rows = self._bucket_rows[bucket]
         runs = self._runs
         return runs.high_s[runs.at(rows if rows < self._rows_max else self._rows_max, bucket)]
 
     def _starts_at(self, now: float) -> float:
-        """When a batch that leaves now is expected to begin: behind another where it goes ahead."""
+        """When a batch that leaves now is expected to begin; one that goes ahead begins after a
+        run."""
         if self._lanes_free:
             return now
         lane = self._lanes_ahead[0]
@@ -471,11 +482,11 @@ class Batcher:
         return max(now, started + self._runs.mean_s[self._runs.at(*self._ran[lane])])
 
     def _goes_ahead(self, now: float) -> bool:
-        """Whether a batch may leave for a busy lane that is about to be free."""
+        """Whether a batch may leave for a busy lane that will soon be free."""
         return bool(self._lanes_ahead) and now >= self._ahead_at()
 
     def _ahead_at(self) -> float:
-        """From when on a batch that is not full goes to the lane that began its run first."""
+        """When a batch that is not full may go to the lane that began its run first."""
         lane = self._lanes_ahead[0]
         started = self._started[lane]
         run_s = self._runs.mean_s[self._runs.at(*self._ran[lane])]
@@ -484,11 +495,11 @@ class Batcher:
         return started + max(run_s - _AHEAD_S, run_s / 4)
 
     def _first_due(self) -> float:
-        """When the first wait is over, of a queue that is not empty."""
+        """When the first wait of a non-empty queue is over."""
         return min(self._due(bucket) for bucket, rows in enumerate(self._bucket_rows) if rows)
 
     def _drop_doomed(self, bucket: int, now: float, actions: list[Action]) -> None:
-        """Gives up those of a bucket that would be late if what waits in it left now."""
+        """Gives up the items of a bucket that would be late if all its waiting items left now."""
         heap, runs, rows_max = self._deadlines[bucket], self._runs, self._rows_max
         while heap and self._bucket_rows[bucket]:
             rows = self._bucket_rows[bucket]
@@ -505,14 +516,14 @@ class Batcher:
                 actions.append(Expire(item[2], "deadline-cannot-be-met"))
 
     def _give_up(self, bucket: int) -> bool:
-        """Whether one more item of a bucket may be given up on the word of a forecast."""
+        """Whether one more item of a bucket may be given up because of a forecast."""
         if self._doomed[bucket] >= _DOOMED_MAX:
             return False
         self._doomed[bucket] += 1
         return True
 
     def _leave(self, bucket: int, rows: int, now: float) -> int:
-        """Takes a free lane for a batch; where none is, the one that began its run first."""
+        """Takes a free lane for a batch; if none is free, the lane that began its run first."""
         if self._lanes_free:
             lane = self._lanes_free.pop()
             self._started[lane] = now
@@ -530,7 +541,8 @@ class Batcher:
         return min(bisect_left(self._buckets, length), self._widths - 1)
 
     def _lead(self, bucket: int) -> int:
-        """The queue that goes first: the highest priority, or in its turn the oldest head."""
+        """The queue that goes first: the highest priority, or after too many passes the oldest
+        head."""
         queues = self._queues
         indexes = [at for at in range(bucket, len(queues), self._widths) if queues[at]]
         if self._passes < _PASSES_MAX:
@@ -624,7 +636,7 @@ class Batcher:
     def _take_shorter(
         self, bucket: int, rows: int, limit: int, now: float, oldest: float, ids: list[int]
     ) -> tuple[int, float]:
-        """Lets due items of shorter buckets ride along; returns rows taken and oldest arrival."""
+        """Lets due items of shorter buckets join; returns rows taken and oldest arrival."""
         for shorter in range(bucket - 1, -1, -1):
             if 2 * self._buckets[shorter] < self._buckets[bucket]:
                 break
@@ -639,13 +651,13 @@ class Batcher:
         return rows, oldest
 
     def _may_ride(self, bucket: int, item: _Item, now: float) -> bool:
-        """Whether an item of a shorter bucket has waited enough to leave with a longer one."""
+        """Whether an item of a shorter bucket has waited long enough to leave with a longer one."""
         if self._level is None:
             return now >= item[4] + self._wait_s_max
         return now >= self._level.due(bucket, item[4], self._bucket_rows[bucket])
 
     def _expire(self, now: float, actions: list[Action]) -> None:
-        """Drops what must not run any more, bucket by bucket in the order of its deadline."""
+        """Drops items that must not run any more, bucket by bucket in the order of deadlines."""
         for heap in self._deadlines:
             while heap and now >= heap[0][0]:
                 item = heappop(heap)
@@ -659,7 +671,7 @@ class Batcher:
                     self._remove(queue[0])
 
     def _remove(self, item: _Item) -> None:
-        """Takes one item out of the queue without looking for it: its entry becomes stale."""
+        """Removes one item without searching the queue: its entry becomes stale."""
         waiting, queue = self._waiting, self._queues[item[5]]
         del waiting[item[2]]
         if self._alone:
@@ -680,7 +692,7 @@ class Batcher:
             self._stale = 0
 
     def _forget_deadlines(self) -> None:
-        """Nothing waits any more."""
+        """Clears the deadlines: no item waits any more."""
         for heap in self._deadlines:
             heap.clear()
         self._passes = 0

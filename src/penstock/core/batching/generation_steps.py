@@ -1,12 +1,12 @@
-"""A copy that generates: continuous batching as a model of time, token by token.
+"""A copy that generates text: continuous batching as a model of time, token by token.
 
     step = (step_s + running * sequence_s + prefilled tokens * prefill_token_s) * noise of mean 1
 
-Before each step waiting requests join while there is room, their prompts are prefilled in that step
-and their first token comes with its end (prefill first, as in Yu et al., 2022, "Orca"). A shared
-prefix that the copy has computed before is not computed again while it is in its cache, which
-forgets the least recently used. `EngineModel` knows no clock: who owns one asks how long a step
-takes and says when it is over. In the twin that is an event, in the live paced engine
+Before each step waiting requests join while there is room. Their prompts are prefilled in that
+step, and their first token comes at its end (prefill first, as in Yu et al., 2022, "Orca"). A
+shared prefix that the copy has computed before is not computed again while it is in the cache,
+which drops the least recently used. `EngineModel` reads no clock: its owner asks how long a step
+takes and reports its end. In the twin that end is an event, in the live paced engine
 (`runtimes/paced/engine.py`) a sleep.
 """
 
@@ -23,35 +23,38 @@ from penstock.core.routing.rebalance import evenly
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationSpec:
-    """One engine. The times of a step grow with the sequences in it, as measured ones do."""
+    """One engine. The times of a step grow with the number of its sequences, as measured ones
+    do."""
 
-    sequences_max: int = 32  #: generated at once; more wait
+    sequences_max: int = 32  #: sequences generated at once; more wait
     step_s: float = 0.011
-    sequence_s: float = 0.0015  #: per sequence and step
+    sequence_s: float = 0.0015  #: s per sequence and step
     prefill_token_s: float = 0.0005
-    prefill_tokens_max: int = 2048  #: joined in one step, but always one request
-    prefixes_cached_max: int = 0  #: shared prefixes that the cache holds; 0 = it shares none
-    sigma: float = 0.0  #: of the logarithm of the noise
+    #: prompt tokens that may join in one step; a single longer request always may
+    prefill_tokens_max: int = 2048
+    #: shared prefixes that the cache holds; 0 = prefixes are not cached
+    prefixes_cached_max: int = 0
+    sigma: float = 0.0  #: standard deviation of the logarithm of the noise; 0 = no noise
 
 
 class StepRequest(Protocol):
-    """What a step's time depends on, of one request."""
+    """What a step's time depends on, for one request."""
 
     @property
     def length(self) -> int:
-        """Tokens of the prompt that it shares with nobody."""
+        """Prompt tokens after the shared prefix."""
 
     @property
     def answer_tokens(self) -> int:
-        """From 1 up."""
+        """Tokens of the answer, at least 1."""
 
     @property
     def prefix(self) -> Hashable:
-        """Which of the shared prefixes the prompt begins with."""
+        """Identifies the shared prefix that the prompt begins with."""
 
     @property
     def prefix_tokens(self) -> int:
-        """Of that prefix; 0 = it shares none."""
+        """Tokens of the shared prefix; 0 = it has none."""
 
 
 class _SteppedSequence:
@@ -61,8 +64,8 @@ class _SteppedSequence:
         self.number = number
         self.asked = asked
         self.tokens_left = asked.answer_tokens
-        self.tokens_read = 0  #: of its prompt, once it has joined; the others were in the cache
-        self.gone = False  #: cancelled; leaves with the step
+        self.tokens_read = 0  #: prompt tokens read when it joined; the others were in the cache
+        self.gone = False  #: cancelled; it leaves with the step
 
 
 class EngineModel:
@@ -88,24 +91,26 @@ class EngineModel:
         self._waiting.append(sequence)
 
     def cancel(self, number: int) -> None:
-        """It leaves with the present step; between two steps with the next, or `drop_cancelled`."""
+        """The request leaves with the present step; between steps with the next or
+        `drop_cancelled`."""
         sequence = self._sequences.pop(number, None)
         if sequence is not None:
             sequence.gone = True
 
     def drop_cancelled(self) -> None:
-        """Between two steps: who was cancelled takes part in no further one."""
+        """Call between two steps: cancelled requests take part in no further step."""
         self._running = [sequence for sequence in self._running if not sequence.gone]
 
     def give_back(self, count: int) -> list[int]:
-        """Of those that wait at most `count`, spread over the queue: they are gone."""
+        """Removes at most `count` waiting requests, spread over the queue, and returns them."""
         chosen = evenly([each.number for each in self._waiting if not each.gone], count)
         for number in chosen:
             self.cancel(number)
         return chosen
 
     def begin_step(self) -> float | None:
-        """Lets requests join; how long the step takes, s. None: there is nothing to do."""
+        """Lets requests join; returns how long the step takes, s, or None where nothing is to
+        do."""
         spec, waiting = self._spec, self._waiting
         room = spec.sequences_max - len(self._running)
         tokens = 0
@@ -135,12 +140,12 @@ class EngineModel:
         return len(self._cached)
 
     def joining(self) -> list[tuple[int, int]]:
-        """Within a step: who joined with it, and how many tokens of its prompt are read; the
-        others are in the cache."""
+        """Within a step: (request, prompt tokens to read) of those that joined with it; the other
+        prompt tokens are in the cache."""
         return [(sequence.number, sequence.tokens_read) for sequence in self._joining]
 
     def end_step(self) -> tuple[list[int], list[int]]:
-        """Whose first token is there, and whose last; some are in both."""
+        """(requests with their first token, requests with their last token); some are in both."""
         joined, self._joining = self._joining, []
         for sequence in joined:
             self._remember(sequence.asked)
@@ -160,7 +165,7 @@ class EngineModel:
         return firsts, done
 
     def die(self) -> tuple[list[int], list[int]]:
-        """Everything is lost: whose answers had begun, and whose had not."""
+        """Everything is lost: (requests whose answers had begun, those whose had not)."""
         begun = [sequence.number for sequence in self._running if not sequence.gone]
         rest = (*self._joining, *self._waiting)
         not_begun = [sequence.number for sequence in rest if not sequence.gone]

@@ -1,25 +1,25 @@
 """Which input shapes of one model deserve a graph compiled for them alone, within a bound.
 
-A graph that takes any shape pays for it: it works out the shapes of all its nodes anew whenever the
-input's change, and its kernels know less. For small models under mixed traffic that is as long as
-the run itself. A graph of one shape costs memory and a compilation, so only shapes that come often
-get one: at the 32nd run, one at a time, and `graphs_max` at most. Once all are taken, a shape
-replaces the rarest of them if it comes four times as often. All counts halve every 4096 runs, so
-that what traffic was does not decide for ever.
+A graph that accepts any shape has a cost: it works out the shapes of all its nodes again whenever
+the input's change, and its kernels are less specialised. For small models under mixed traffic that
+takes as long as the run itself. A graph of one shape costs memory and a compilation, so only shapes
+that come often get one: at the 32nd run, one at a time, and `graphs_max` at most. Once all are
+taken, a shape replaces the rarest of them if it comes four times as often. All counts halve every
+4096 runs, so that old traffic does not decide for ever.
 
-Knows shapes as keys and nothing of graphs; whoever compiles reports back by `built` or `failed`.
+It knows shapes as keys and nothing of graphs; the compiler reports back by `built` or `failed`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-Shape = tuple[tuple[int, ...], ...]  #: of every input, in the model's order
+Shape = tuple[tuple[int, ...], ...]  #: shape of every input, in the model's order
 
 _HOT_RUNS = 32
 _HOTTER = 4
 _HALVE_EVERY_RUNS = 4096
-_KNOWN_MAX = 512  #: shapes counted; tensor models may bring any
+_KNOWN_MAX = 512  #: number of shapes counted, as inputs of tensor models may have any shape
 
 
 class HotShapes:
@@ -38,7 +38,7 @@ class HotShapes:
     def ran(self, shape: Shape) -> Shape | None:
         """A batch of this shape runs. Returns the shape whose graph is to be compiled now, if any.
 
-        Then the caller must call `built` or `failed` some time; nothing else is asked for before.
+        The caller must then call `built` or `failed`; until then no other shape is returned.
         """
         counts = self._counts
         count = counts[shape] = counts.get(shape, 0) + 1
@@ -57,7 +57,7 @@ class HotShapes:
         return shape
 
     def built(self, shape: Shape) -> Shape | None:
-        """The graph of `shape` is ready. Returns the shape whose graph gives way to it, if any."""
+        """The graph of `shape` is ready. Returns the shape whose graph it replaces, if any."""
         assert shape == self._building, f"{shape} was not asked for"
         self._building = None
         replaced = self._rarest() if len(self._built) >= self._graphs_max else None
@@ -67,7 +67,7 @@ class HotShapes:
         return replaced
 
     def failed(self, shape: Shape) -> None:
-        """The graph of `shape` cannot be compiled: it is not asked for again."""
+        """The graph of `shape` cannot be compiled: it is not returned by `ran` again."""
         assert shape == self._building, f"{shape} was not asked for"
         self._building = None
         self._unbuildable.add(shape)

@@ -6,15 +6,16 @@ and its 99th percentile, followed by stochastic approximation (Robbins and Monro
 raises it by a step, any other lowers it by a 99th of the step, which balances where one run in a
 hundred is longer.
 
-A cell that was not seen, or not lately, stands on its neighbours: an affine fit `a + b * rows`
-through the seen cells of its bucket; one seen cell alone says little, so a larger batch is taken to
-cost in proportion and a smaller one as much. A bucket without any is taken from the nearest shorter
-one, longer in proportion to its length, else from the nearest longer one as it is. All of these
-rather overestimate, and the first run corrects them. Cells may be seeded with measurements, for
-example a compile report's. Before anything is known every estimate is 0: nothing is forecast.
+A cell that was not seen, or not lately, takes its estimate from others: an affine fit
+`a + b * rows` through the seen cells of its bucket. A single seen cell says little, so a larger
+batch is assumed to cost in proportion to its rows and a smaller one as much as the seen one. A
+bucket without any seen cell takes the estimates of the nearest shorter bucket, longer in proportion
+to its length, or else of the nearest longer one as they are. All of these rather overestimate, and
+the first run corrects them. Cells may be seeded with measurements, for example a compile report's.
+Before anything is known every estimate is 0: nothing is forecast.
 
 The first runs of a cell may be far too long (compilers warm up with the first shape they meet): if
-one of the next few takes less than half of the mean, the cell starts afresh from it.
+one of the next few takes less than half of the mean, the cell restarts from it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from typing import Any
 from penstock.core.batching.spec import BatchSpec
 
 _MEAN_WEIGHT = 1 / 16
-_FRESH_RUNS = 8  #: of a cell, in which a much shorter run shows that those before were warm-up
-_KNOWN_RUNS = 64  #: of a cell, after which every fourth run is enough: it costs a microsecond
-_STALE_RUNS = 1024  #: of the copy, after which a cell that none of them was in is forgotten
-_FIT_EVERY_RUNS = 32  #: estimates of cells that are not seen need not follow each run
-_FIRST_HIGH = 1.5  #: times the first run: until there are more, as for a spread of a fifth
+#: first runs of a cell, in which a much shorter run shows that the earlier ones were warm-up
+_FRESH_RUNS = 8
+#: runs of a cell after which every fourth is enough: learning from one costs a microsecond
+_KNOWN_RUNS = 64
+_STALE_RUNS = 1024  #: runs of the copy after which a cell without any of them is forgotten
+#: runs between two fits: estimates of cells that are not seen need not follow each run
+_FIT_EVERY_RUNS = 32
+_FIRST_HIGH = 1.5  #: times the first run = the first percentile: as for a spread of a fifth
 _STEP_MIN = 1 / 16  #: of the mean; keeps the percentile moving where all runs take the same time
 
 
@@ -40,7 +44,7 @@ class _Cell:
         self.seen_at = seen_at
 
     def start(self, rows: float, run_s: float) -> None:
-        self.rows = rows  #: moving mean
+        self.rows = rows  #: moving mean of the runs' rows
         self.runs = 1
         self.mean_s = run_s
         self.deviation = run_s / 4
@@ -76,10 +80,11 @@ class RunTimes:
         self._cells: list[_Cell | None] = [None] * count
         self._runs = 0
         self._saved_s = [0.0] * max(1, len(spec.buckets))
-        #: by cell, seen or not; `at` says where. Read directly: the batcher asks per batch.
+        #: by cell, seen or not; `at` gives the index. The batcher reads it directly, for each
+        #: batch.
         self.mean_s: list[float] = [0.0] * count
         self.high_s: list[float] = [0.0] * count
-        #: not below any estimate: a deadline further away than this needs no look at the others
+        #: s; at least the largest estimate: only deadlines nearer than this need the estimates
         self.horizon_s = 0.0
         for rows, length, run_s in spec.runs_measured:
             bucket = next((at for at, to in enumerate(spec.buckets) if to >= length), -1)
@@ -93,7 +98,7 @@ class RunTimes:
         return bucket * self._sizes + (rows - 1).bit_length()
 
     def learn(self, rows: int, bucket: int, run_s: float) -> None:
-        """A batch ran for `run_s`."""
+        """Learns from a batch that ran for `run_s`."""
         at = bucket * self._sizes + (rows - 1).bit_length()
         cell = self._cells[at]
         self._runs += 1
@@ -111,13 +116,13 @@ class RunTimes:
                 self._estimate()
 
     def saved_s(self, bucket: int) -> float:
-        """Lane time that two batches cost more than one of all their rows; 0 = not known."""
+        """Lane time that one batch of all rows saves against two batches; 0 = not known."""
         return self._saved_s[bucket]
 
     def rows_within(self, limit_s: float, bucket: int, rows_max: int) -> int:
         """The most rows, up to `rows_max`, whose mean run time is within `limit_s`; 0 if none.
 
-        Between the sizes of two cells in proportion.
+        Sizes between two cells are interpolated.
         """
         mean_s, at = self.mean_s, bucket * self._sizes
         if mean_s[at] > limit_s:
@@ -133,7 +138,7 @@ class RunTimes:
         return rows_max
 
     def mean_between_s(self, rows: int, bucket: int) -> float:
-        """The mean run time of `rows` rows, in proportion between the sizes of two cells."""
+        """The mean run time of `rows` rows, interpolated between the sizes of two cells."""
         at = self.at(rows, bucket)
         size = (rows - 1).bit_length()
         edge, edge_s = min(1 << size, self._rows_max), self.mean_s[at]
@@ -162,7 +167,7 @@ class RunTimes:
             assert 0 <= mean_s <= high_s * (1 + 1e-9), "a percentile below its mean"
             assert high_s <= self.horizon_s, "an estimate beyond the horizon"
 
-    # estimates of what was not seen
+    # estimates for cells that were not seen
 
     def _estimate(self) -> None:
         """Fills in the cells that were not seen, and forgets those not seen for long."""
@@ -212,7 +217,7 @@ class RunTimes:
 
 
 def _affine(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """Least squares `a + b * x`, neither below 0; of a single point all is `a`."""
+    """Least squares `a + b * x`, with both at least 0; a single point gives only `a`."""
     count = len(points)
     x_mean = sum(x for x, _ in points) / count
     y_mean = sum(y for _, y in points) / count

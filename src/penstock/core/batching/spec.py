@@ -1,6 +1,6 @@
-"""What the batcher is told (`BatchSpec`) and what it tells its driver to do (actions with reasons).
+"""The batcher's settings (`BatchSpec`), and its actions with their reasons.
 
-Plain values; the decisions and their theory are in `batching.py`.
+Plain values; the decisions and their theory are in `batcher.py`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from penstock.errors import CallerError
 
 @dataclass(frozen=True, slots=True)
 class BatchSpec:
-    """How one copy's requests may be joined. Sizes in rows; wrong values raise `CallerError`."""
+    """How one copy's requests may be batched. Sizes in rows; wrong values raise `CallerError`."""
 
     rows_max: int = 1  #: rows of a batch, >= 1
-    wait_s_max: float = 0.0  #: how long the oldest item waits for company while a lane is free
+    wait_s_max: float = 0.0  #: s that the oldest item waits for more items while a lane is free
     lanes: int = 1  #: batches that may run at once
     queue_rows_max: int = (
         2048  #: rows that may wait, >= rows_max; Triton's servers run at such sizes
     )
-    queue_wait_s_max: float | None = None  #: > wait_s_max; None = the deadline alone
-    rows_preferred: tuple[int, ...] = ()  #: each in 1..rows_max
+    #: s; > wait_s_max; None = only an item's deadline limits its wait
+    queue_wait_s_max: float | None = None
+    rows_preferred: tuple[int, ...] = ()  #: preferred batch sizes, each in 1..rows_max
     buckets: tuple[int, ...] = ()  #: padded lengths, ascending; () = one bucket, reported as 0
     batches_ahead: int = 0  #: full batches that a busy lane may hold already, 0 or 1
     priorities: int = 1  #: levels; 0 is served first, a level beyond the last counts as the last
-    latency_s_p99_max: float | None = None  #: service level, > 0: chooses delay and size
+    #: s, > 0; service level that chooses wait and size; None = the knobs above do
+    latency_s_p99_max: float | None = None
     #: (rows, length, run s) known beforehand, as from a compile report; length 0 without buckets
     runs_measured: tuple[tuple[int, int, float], ...] = ()
 
@@ -78,23 +80,23 @@ class BatchSpec:
 
 
 # Not frozen: where rows_max is 1, one `RunBatch` is made per item, and freezing makes that five
-# times as expensive (0.82 against 0.16 microseconds). Nobody changes an action.
+# times as expensive (0.82 against 0.16 microseconds). No code changes an action.
 @dataclass(slots=True)
 class RunBatch:
-    """Run these items on this lane, after what it runs now if it is busy; then `lane_freed`."""
+    """Run these items on this lane, after its present run if it is busy; then call `lane_freed`."""
 
     lane: int
     ids: tuple[int, ...]  #: in the order of their rows
     rows: int
     bucket: int  #: pad to this length; 0 = to the longest item
-    waited_s: float  #: by its oldest item
-    queue_rows: int  #: left behind
+    waited_s: float  #: s that the oldest item has waited
+    queue_rows: int  #: rows that stay in the queue
     reason: str
 
 
 @dataclass(slots=True)
 class RefuseItem:
-    """Answer this item now: it was never queued."""
+    """Answer this item now with an error: it was never queued."""
 
     id: int
     #: queue-full | too-many-rows | deadline-passed | deadline-cannot-be-met | draining
@@ -103,7 +105,7 @@ class RefuseItem:
 
 @dataclass(slots=True)
 class Expire:
-    """Answer this item now: it was queued and never computed."""
+    """Answer this item now with an error: it was queued and never computed."""
 
     id: int
     reason: str  #: deadline-passed | deadline-cannot-be-met | queue-timeout

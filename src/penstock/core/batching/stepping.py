@@ -7,16 +7,17 @@ Serving System for Transformer-Based Generative Models".
 Before each step the driver calls `plan` and carries out what it returns, in this order:
 
 1. `Drop`     a request leaves unanswered: cancelled, or its deadline passed or cannot be met;
-2. `Prefill`  waiting requests are encoded and take rows (prefill first: a row that stands empty
-              costs a whole answer's time, a prefill costs the others one step's);
+2. `Prefill`  waiting requests are encoded and take rows (prefill first: an empty row delays a
+              whole answer, while a prefill delays the others by one step);
 3. `Move`     a row is copied into a hole, so that the rows in use are 0 .. n-1;
 4. `DecodeStep`     one token for each row in use.
 
-Then it reports `finish` for each request that is complete, and `stepped`. The machine is driven by
-completion and not by time: while `busy`, call `plan` again; there is no deadline to sleep on.
+Then it reports `finish` for each request that is complete, and `stepped`. The end of a step drives
+the machine, not time: while `busy`, call `plan` again; there is no deadline to sleep on.
 
 Requests join in order of arrival. A request that needs several rows (a beam search) and does not
-fit holds up those behind it: overtaken for ever, it would starve. Knows neither tokens nor models.
+fit blocks those behind it: if others could overtake it for ever, it would starve. The machine knows
+neither tokens nor models.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from penstock.errors import CallerError
 @dataclass(frozen=True, slots=True)
 class SteppingSpec:
     rows_max: int  #: rows of a step
-    prefill_tokens_max: int = 4096  #: padded source tokens encoded between two steps, at least one
+    #: padded source tokens encoded between two steps; a single longer request is still taken
+    prefill_tokens_max: int = 4096
     buckets: tuple[int, ...] = ()  #: source lengths that a prefill is padded to, ascending
 
     def __post_init__(self) -> None:
@@ -95,10 +97,10 @@ class Stepper:
         self._waiting: dict[int, _SequenceEntry] = {}  #: in order of arrival
         self._running: dict[int, _SequenceEntry] = {}
         self._owners: list[_SequenceEntry | None] = [None] * spec.rows_max
-        #: by rows in use: made once, for a plan is made before every step
+        #: by rows in use: made once, as a plan is made before every step
         self._steps = [DecodeStep(rows, "rows-free") for rows in range(spec.rows_max)]
         self._steps.append(DecodeStep(spec.rows_max, "all-rows"))
-        self._step_s = 0.0  #: learned duration of a step
+        self._step_s = 0.0  #: s; learned duration of a step
         self._held_up = ""  #: why the first waiting request did not join at the last plan
 
     # inputs
@@ -124,7 +126,7 @@ class Stepper:
         return []
 
     def cancel(self, id: int) -> bool:
-        """Leaves at the next `plan`. False: it is not here (any more)."""
+        """The request leaves at the next `plan`. False: it is unknown, or has left already."""
         entry = self._waiting.get(id) or self._running.get(id)
         if entry is None:
             return False
@@ -136,7 +138,7 @@ class Stepper:
         self._release(self._running.pop(id))
 
     def stepped(self, seconds: float) -> None:
-        """A step took this long."""
+        """Learns the duration of a step."""
         for entry in self._running.values():
             entry.steps_left_min = max(0, entry.steps_left_min - 1)
         if self._step_s:
@@ -237,7 +239,7 @@ class Stepper:
         for row in entry.rows:
             self._owners[row] = None
 
-    # what is seen
+    # views
 
     def snapshot(self) -> dict[str, Any]:
         return {

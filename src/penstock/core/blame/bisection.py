@@ -1,11 +1,11 @@
 """Which items of a batch that failed are to blame: found by halving, in O(log n) runs for each.
 
-A batch fails as a whole: the model raises, or its worker dies, and nobody says of which item. So it
-is halved and the halves are run. Where one half passed, the other one holds what is to blame and is
-halved at once: what is known to fail is not run again, for a failing run may cost a worker. An item
-is refused only after it has failed by itself, so that the reason is its own.
+A batch fails as a whole: the model raises, or its worker dies, and nothing says which item did it.
+So the batch is halved and the halves are run. Where one half passed, the other must hold the cause
+and is halved at once: a part that is known to fail is not run again, for a failing run may cost a
+worker. An item is refused only after it has failed by itself, so that the reason is its own.
 
-One machine per failed batch; parts of one are run one after the other.
+One machine per failed batch; its parts run one after the other.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ T = TypeVar("T")
 
 
 def cut(items: Sequence[T], parts_max: int) -> tuple[tuple[T, ...], ...]:
-    """Suspects in groups of like size, in their order: as many groups as there may be."""
+    """Splits suspects, in their order, into at most `parts_max` groups of about the same size."""
     size = max(1, -(-len(items) // parts_max))
     return tuple(tuple(items[at : at + size]) for at in range(0, len(items), size))
 
 
 class RunPart(NamedTuple):
-    """Run these, and say `passed` or `failed`."""
+    """Run these items, then call `passed` or `failed`."""
 
     items: tuple[int, ...]
     reason: str  #: half-of-failed | rest-of-failed | alone
 
 
 class Refuse(NamedTuple):
-    """It has failed by itself, with the error of the run that has just ended."""
+    """The item has failed by itself, with the error of the run that has just ended."""
 
     item: int
     reason: str  #: failed-alone
@@ -41,16 +41,17 @@ Action = RunPart | Refuse
 
 class _Part(NamedTuple):
     items: tuple[int, ...]
-    suspect: bool  #: one of them fails, if runs can be repeated
+    suspect: bool  #: at least one of its items fails, if runs can be repeated
 
 
 class Bisection:
-    """Of a batch that has failed once as a whole. `begin` first; over when no `RunPart` comes."""
+    """The search in a batch that failed as a whole. Call `begin` first; no `RunPart` = it is
+    over."""
 
     def __init__(self, items: Sequence[int]) -> None:
-        self._left = [_Part(tuple(items), True)]  #: to be run, the next one last
+        self._left = [_Part(tuple(items), True)]  #: parts to be run, the next one last
         self._running: tuple[int, ...] = ()
-        self._sibling: tuple[int, ...] = ()  #: the other half of what runs
+        self._sibling: tuple[int, ...] = ()  #: the other half of the part that runs
 
     def begin(self) -> list[Action]:
         items = self._left[-1].items
@@ -59,13 +60,13 @@ class Bisection:
         return self._next()
 
     def passed(self) -> list[Action]:
-        """The part that was run last is answered."""
+        """The part that ran last is answered."""
         if self._sibling:
             self._left.append(_Part(self._sibling, True))
         return self._next()
 
     def failed(self) -> list[Action]:
-        """The part that was run last has failed, too."""
+        """The part that ran last has failed, too."""
         if self._sibling:
             self._left.append(_Part(self._sibling, False))
         if len(self._running) > 1:

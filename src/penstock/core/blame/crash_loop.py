@@ -1,8 +1,8 @@
-"""When a process that dies again and again is started again, and when it is given up.
+"""When a process that dies again and again is restarted, and when it is given up.
 
-Wait 0.1 s before the first start anew, twice as long each time up to 10 s, and begin anew with
-0.1 s once it has answered something. Five deaths without an answer in between are a *crash loop*:
-what is started will not come back by itself. Starting and giving up are the caller's business.
+The first restart waits 0.1 s, each further one twice as long, up to 10 s; after an answer the wait
+is 0.1 s again. Five deaths without an answer in between are a *crash loop*: restarting does not
+help. The caller does the restart and handles giving up.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ _RESTART: Final = Backoff(RESTART_WAIT_S_MIN, RESTART_WAIT_S_MAX)
 
 
 class CrashLoop:
-    """The deaths in a row of one worker, or of one model wherever it is.
+    """The deaths in a row of one worker, or of one model wherever it is loaded.
 
     Args:
-        deaths_max: that are a loop.
-        window_s: within which they must come to be one.
+        deaths_max: number of deaths that make a loop.
+        window_s: seconds within which they must happen to make one.
     """
 
     __slots__ = ("_deaths", "_failures", "_window_s")
 
     def __init__(self, *, deaths_max: int = LOOP_DEATHS_MAX, window_s: float = inf) -> None:
-        self._deaths: deque[float] = deque(maxlen=deaths_max)  #: when, of those in a row
+        #: when the last deaths in a row happened
+        self._deaths: deque[float] = deque(maxlen=deaths_max)
         self._window_s = window_s
-        self._failures = 0  #: deaths since it last served
+        self._failures = 0  #: deaths since it last answered
 
     @property
     def deaths(self) -> int:
-        """In a row, as far as they matter."""
+        """Deaths in a row; counts at most `deaths_max`."""
         return len(self._deaths)
 
     def served(self) -> None:
-        """Something was answered: what lies before no longer counts."""
+        """A request was answered: earlier deaths no longer count."""
         if self._deaths:
             self._deaths.clear()
             self._failures = 0
 
     def died(self, *, now: float = 0.0) -> float | None:
-        """Seconds to wait before the next start; None: give up.
+        """Seconds to wait before the restart; None: give up.
 
-        `now`: monotonic seconds; without a window it makes no difference.
+        `now`: monotonic seconds; it has no effect where there is no window.
         """
         self._deaths.append(now)
         is_loop = len(self._deaths) == self._deaths.maxlen

@@ -1,17 +1,17 @@
-"""Who ended an instance that is gone, by the notes of what was at work there.
+"""What ended an instance that is gone, by notes of what was at work there.
 
-A library that crashes takes its whole instance with it, and leaves no word of whose work did it. So
-it is noted in a file that outlives the instance what is at work, and of a crash it is known who may
-be to blame. Two things accuse a suspect:
+A library that crashes takes its whole instance with it, and leaves no trace of whose work did it.
+So a file that outlives the instance notes what is at work, and after a crash it names the suspects.
+Two things count against a suspect:
 
     alone           nothing else was at work
-    in every crash  it was there each time, so it may be to blame for all of them
+    in every crash  it was there each time, so it may be the cause of all of them
 
-Models of a host can't be run again to find out which of them it was: crashes come as they come, and
-`blamed_models` judges those that there have been. Records of a transform job can, in groups that
-get smaller: `CrashCase` says what is run next.
+Models of a host can't be run again to find the cause: `blamed_models` judges the crashes that have
+happened. Records of a transform job can be run again, in groups that get smaller: `CrashCase` says
+what to run next.
 
-Knows neither instances nor jobs, and no clock: `now` is in the seconds of the crashes.
+This module knows neither instances nor jobs, and no clock: `now` is in the seconds of the crashes.
 """
 
 from __future__ import annotations
@@ -36,30 +36,31 @@ T = TypeVar("T")
 ALONE: Final = "crashed-alone"
 IN_EVERY_CRASH: Final = "in-every-crash"
 
-#: SIGTERM, SIGKILL, SIGINT, SIGHUP: whoever sends them is outside, and says nothing of a model.
+#: SIGTERM, SIGKILL, SIGINT, SIGHUP come from outside the process, and say nothing about a model.
 _SENT: Final = frozenset({1, 2, 9, 15})
-#: Stands for the reading of the span, before any record of it was at work.
+#: Stands for the reading of the span, before any of its records was at work.
 _READING: Final = -1
 _QUARANTINE: Final = Backoff(QUARANTINE_S, CRASHES_REMEMBERED_S)
 
 
 def is_crash(exit_code: int) -> bool:
-    """Whether a process that nobody had asked to end crashed; the code as `subprocess` gives it.
+    """Whether a process crashed that was not asked to end; the code as `subprocess` gives it.
 
     A signal that processes send each other is no crash: an operator, or the kernel when memory runs
-    out, ended it. An exit by another status is one: libraries that give up call `exit` or `abort`.
+    out, ended it. An exit with another status is a crash: libraries give up by `exit` or `abort`.
     """
     return exit_code > 0 or (exit_code < 0 and -exit_code not in _SENT)
 
 
 class CommonSuspects(NamedTuple, Generic[T]):
-    """Crashes in a row that have suspects in common: one of these may be to blame for all."""
+    """Crashes in a row that have suspects in common: one of these may be the cause of all."""
 
     crashes: int = 0
     suspects: frozenset[T] = frozenset()
 
     def after(self, at_work: frozenset[T]) -> CommonSuspects[T]:
-        """With one more. Where nothing was there each time the row begins anew with it."""
+        """Adds a crash. If it has no suspect in common with the others, a new row begins with
+        it."""
         left = self.suspects & at_work
         return CommonSuspects(self.crashes + 1, left) if left else CommonSuspects(1, at_work)
 
@@ -69,7 +70,7 @@ class CommonSuspects(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """One instance that ended by itself."""
+    """An instance that ended by itself."""
 
     at: float  #: s
     working: frozenset[str]  #: models that were loading or computing
@@ -77,21 +78,24 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class BlamedModel:
-    """A model that is to be left alone."""
+    """A model in quarantine."""
 
     model: str
-    until: float  #: s
+    until: float  #: end of the quarantine, s
     reason: str  #: ALONE or IN_EVERY_CRASH
-    crashes: int  #: that accuse it
+    crashes: int  #: crashes that count against it
 
 
 def blamed_models(crashes: Iterable[Crash], *, now: float) -> list[BlamedModel]:
-    """Those that are to be left alone at `now`, in the order of their names.
+    """The models that are in quarantine at `now`, sorted by name.
 
-    A crash at which a model was at work that is blamed for others is explained by it, and accuses
-    nobody else. One at which nothing was at work accuses nobody: it was not a target model. Nothing
-    here is proof: so a model is left alone for a while, twice as long after each further crash, and
-    never for longer than crashes are remembered.
+    If a model is blamed for other crashes, it also explains every crash at which it was at work,
+    and
+    that crash counts against no other model. A crash at which nothing was at work counts against
+    none:
+    a target model did not do it. Nothing here is proof, so the quarantine is limited: it doubles
+    after
+    each further crash, and is never longer than crashes are remembered.
     """
     recent = [one for one in crashes if one.working and now < one.at + CRASHES_REMEMBERED_S]
     recent.sort(key=lambda one: one.at)
@@ -135,36 +139,42 @@ def _blamed(model: str, theirs: Sequence[Crash], reason: str) -> BlamedModel:
 class CrashCase:
     """What is known of one span whose instance ended. Records are numbered within it, from 0.
 
-    A span that was there when an instance ended is run again with notes. What was at work at the
-    next death is suspected and run apart from all others, in parts one after the other, which is
-    bisection with more than two parts: a death names one part.
+    A span whose instance ended is run again with notes. The records at work at the next death
+    become
+    suspects. They are run apart from all others, in parts one after the other. This is bisection
+    with
+    more than two parts: a death names one part.
 
-        a death             -> the whole span again, noted
-        a death, noted      -> what was at work is suspected, and run apart
-        a death, apart      -> the part that was at work is suspected
-        of one record       -> it is run first, by itself; at the third death it is refused
-        nobody died         -> the whole span again, without those that are refused
+
+            a death                -> the whole span again, with notes
+            a death, noted         -> the records at work become suspects, and run apart
+            a death, apart         -> the records of the part become suspects
+            a death of one record  -> it runs first, by itself; at the third death it is refused
+            no death               -> the whole span again, without the refused records
 
     Only a run of the whole span is committed, with the batches that it always has. So outputs do
-    not depend on how the guilty were found, and an instance that is killed by chance costs time
-    alone: who was suspected is run apart, nobody dies, and the whole is run again.
+    not
+    depend on how the records to blame were found. An instance that is killed by chance costs only
+    time:
+    the suspects run apart, no instance dies, and the whole span runs again.
 
-    What no record does alone comes back in whole runs: two that end an instance together, or the
+    Some deaths come back only in whole runs: two records that end an instance together, or the
     reading of the span. Then something was at work at each of these deaths, and they are counted.
-    Chance strikes where it likes: as soon as no record was there every time, nobody can be to blame
-    for all of them, and the count begins anew. What ends a span nevertheless is how many deaths it
-    has had.
+    Chance kills at any moment: as soon as no record was there every time, none can be the cause of
+    all
+    the deaths, and the count begins anew. In the end the number of all its deaths ends the span.
     """
 
-    deaths: int = 0  #: of whole runs, one after the other, that have something in common
-    common: tuple[int, ...] = ()  #: what was at work at each of these, ascending
-    tries: int = 0  #: deaths of any kind, since a record was refused last
-    suspects: tuple[int, ...] = ()  #: to be run apart, in this order; none: the whole span is run
-    first_deaths: int = 0  #: of the first suspect, while nothing else was at work
+    deaths: int = 0  #: whole runs in a row that died with something in common at work
+    common: tuple[int, ...] = ()  #: what was at work at each of these deaths, ascending
+    tries: int = 0  #: deaths of any kind since a record was refused last
+    suspects: tuple[int, ...] = ()  #: run apart, in this order; empty: the whole span is run
+    first_deaths: int = 0  #: deaths of the first suspect while nothing else was at work
     refused: tuple[tuple[int, str], ...] = ()  #: (record, how its last instance ended), ascending
 
     def parts(self) -> tuple[tuple[int, ...], ...]:
-        """The suspects, as they are run: one part after the other, with no other beside it."""
+        """The suspects in the parts in which they run, one part after the other, with no other
+        work."""
         if self.first_deaths:
             return (self.suspects[:1], *cut(self.suspects[1:], SUSPECT_PARTS_MAX))
         return cut(self.suspects, SUSPECT_PARTS_MAX)
@@ -173,8 +183,8 @@ class CrashCase:
         """An instance ended while it had the span.
 
         Args:
-            at_work: records that were; empty: none was yet; None: nothing was noted.
-            story: how it ended.
+            at_work: the records at work; empty: none yet; None: nothing was noted.
+            story: how the instance ended, for people.
         """
         case = replace(self, tries=self.tries + 1)
         if at_work is None:
@@ -206,11 +216,11 @@ class CrashCase:
         )
 
     def passed(self) -> CrashCase:
-        """All suspects were run apart and nobody died."""
+        """All suspects were run apart and no instance died."""
         return replace(self, suspects=(), first_deaths=0)
 
     def _known(self, at_work: tuple[int, ...]) -> tuple[int, ...]:
-        """Those of them that may be to blame, ascending."""
+        """The records among `at_work` that may be the cause, ascending."""
         cleared = {record for record, _ in self.refused}
         found = set(at_work) - cleared
         return tuple(sorted(found & set(self.suspects) if self.suspects else found))

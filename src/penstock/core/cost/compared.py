@@ -1,13 +1,13 @@
-"""The same models served in other ways: what that would cost beside shared instances.
+"""The same models served in other ways: their cost compared with that of shared instances.
 
     one endpoint each     every model has an instance of its own, of the smallest type that holds it
-    memory fractions      every model gets the same fixed part of an instance, chosen for the
-                          largest one: rigid, and sized for the worst
-    shared, all resident  models packed by what they were measured to hold, up to a fill
-    shared, as called     only those that are in use at a time are resident: what was in fact held
+    memory fractions      every model gets the same fixed part of an instance, large enough for the
+                          largest model
+    shared, all resident  models packed by the memory that they were measured to hold, up to a fill
+    shared, as called     only the models in use at a time are resident: the measured case
 
-Each is counted for one replica of everything and for several, which are on instances of their own:
-two replicas of a model on one instance would fail together. Packing is first fit decreasing
+Each is computed for one replica of everything and for several. Replicas are on instances of their
+own: two replicas of a model on one instance would fail together. Packing is first fit decreasing
 (Johnson, 1973): at most 11/9 of the least number of instances, and one.
 """
 
@@ -32,34 +32,35 @@ class TypeOffer:
     """An instance type that could be bought."""
 
     name: str
-    memory_bytes: int  #: that models may use
+    memory_bytes: int  #: memory that models may use
     price_per_hour: float  #: US dollars
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSpec:
-    """What is compared, and how carefully memory is given away."""
+    """What is compared, and how much of the memory is used."""
 
-    shared: TypeOffer  #: of the shared instances, and of the fractions
-    offers: tuple[TypeOffer, ...]  #: for endpoints of their own; the shared type is one more
+    shared: TypeOffer  #: type of the shared instances, and of the fractions
+    offers: tuple[TypeOffer, ...]  #: types for endpoints of their own; the shared type is one more
     replicas: tuple[int, ...] = (1, 3)
-    fill: float = 0.8  #: of an instance's memory, for packed models
-    #: A fraction is this much of the largest model: nobody knows what a model takes before it runs.
+    fill: float = 0.8  #: part of an instance's memory that packed models may use
+    #: A fraction is this much of the largest model: a model's need is not known before it runs.
     margin: float = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """One way to serve, with so many replicas."""
+    """One way to serve, with a number of replicas."""
 
     name: str
     replicas: int
-    instances: float  #: on average over the time, for what was held
+    instances: float  #: average over the time
     dollars_per_hour: float
     models_per_instance: float
-    saves: float  #: of what one endpoint each costs: 0.8 is 80 % cheaper, below 0 is dearer
-    saves_fractions: float  #: likewise, of what memory fractions cost
-    #: Likewise, of one endpoint each without replicas: what safety costs, paid by what was saved.
+    saves: float  #: part of the cost of one endpoint each: 0.8 is 80 % cheaper, below 0 is dearer
+    saves_fractions: float  #: likewise, compared with memory fractions
+    #: Likewise, compared with one endpoint each without replicas: whether the savings pay for
+    #: replicas.
     saves_single: float
 
 
@@ -74,8 +75,9 @@ def compared(
 
     Args:
         bytes_of: model -> bytes that it was measured to hold.
-        shared_per_hour: dollars per hour of the instances that in fact served, if they are to be
-            compared as well; `shared_instances` of them on average.
+        shared_per_hour: dollars per hour of the instances that really served, if they are to be
+        compared
+            as well; there were `shared_instances` of them on average.
 
     Raises CallerError (`model-too-large`) where a model fits no instance that is offered.
     """
@@ -119,9 +121,9 @@ def of_usage(
     *,
     replicas: tuple[int, ...] = (1, 3),
 ) -> list[Alternative]:
-    """The alternatives to the instances of a report, whose longest held one tells its time.
+    """The alternatives to a report's instances; the instance held longest gives the report's time.
 
-    The type that cost the most is the shared one. Raises CallerError (`model-too-large`).
+    The type that cost the most is taken as the shared one. Raises CallerError (`model-too-large`).
     """
     time_s = max((instance.held_s for instance in instances), default=0.0)
     if not time_s:
@@ -148,7 +150,7 @@ def of_usage(
 
 
 def bins(sizes: Iterable[int], room: float) -> int:
-    """How many instances hold all: first fit, the largest first. One above the room is alone."""
+    """Number of instances for all sizes: first fit decreasing. A size above `room` gets its own."""
     free: list[float] = []
     for size in sorted(sizes, reverse=True):
         at = next((at for at, left in enumerate(free) if size <= left), None)
@@ -164,7 +166,7 @@ def _saved(dollars: float, other: float) -> float:
 
 
 def _per_instance(bytes_of: Mapping[str, int], spec: ComparisonSpec) -> int:
-    """How many equal parts an instance has, each for the largest model and its margin."""
+    """How many equal parts an instance has, each for the largest model with its margin."""
     part = max(1.0, max(bytes_of.values()) * spec.margin)
     return max(1, math.floor(spec.shared.memory_bytes / part))
 

@@ -1,23 +1,21 @@
-"""What models of shared instances have cost, and who is to pay: by model, by tenant, by request.
+"""What models of shared instances have cost, and who pays: by model, by tenant, by request.
 
 An instance costs its price for each second that it is held. It is bought for its memory and for its
-cores, so its price is used as far as the scarcer of the two is: the used part is divided between
-memory and cores as they are used, and each model pays for
+cores, so the used part of its price follows the scarcer of the two. The used part is divided
+between memory and cores in proportion to their use, and each model pays for
 
     serving     its core seconds of answers, and its memory while it answered
-    cold start  its core seconds of loading: whoever loads again and again pays again and again
+    cold start  its core seconds of loading: a model that is often loaded often pays
     idle        its memory while it was loaded and did not answer
     headroom    its part, by memory held, of what no model used: it is kept for those that are there
 
-The four of all models add up to what the instance has cost. What nobody can be charged with, of an
-instance on which no model ever was, is reported as unassigned. The idea that the fullest resource
-says how much of a machine is used is that of dominant shares (Ghodsi et al., 2011, "Dominant
-Resource Fairness"). Comparisons with other ways to serve the same models are in `compared.py`.
+The four of all models add up to the cost of the instance. The cost of an instance on which no model
+ever was is reported as unassigned. The idea that the fullest resource says how much of a machine is
+used is that of dominant shares (Ghodsi et al., 2011, "Dominant Resource Fairness"). Comparisons
+with other ways to serve the same models are in `compared.py`.
 
-What models took of the instances that they were on: the records that a cost report is made of.
-
-Whoever measures fills them in; whoever reports reads them, also from JSON. Times are of the time of
-the report and of nothing before it.
+The usage records here are the report's input, also as JSON. Measurements fill them in. Their times
+cover the time of the report and nothing before it.
 """
 
 from __future__ import annotations
@@ -34,16 +32,16 @@ HOUR_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUsage:
-    """What one model took of one instance, as measured, over the time of the report."""
+    """What one model used of one instance, measured over the time of the report."""
 
     model: str
-    resident_s: float  #: seconds that it was loaded, a second for each instance
+    resident_s: float  #: seconds that it was loaded, summed over instances
     resident_byte_s: float  #: its bytes of memory times seconds
     compute_s: float  #: core seconds of answering
-    requests: int  #: answered
+    requests: int  #: answered requests
     loads: int = 0
     load_s: float = 0.0  #: core seconds of loading
-    bytes_peak: int = 0  #: the most that it held
+    bytes_peak: int = 0  #: the most memory that it held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class InstanceUsage:
     price_per_hour: float  #: US dollars
     held_s: float
     cores: float
-    memory_bytes: int  #: that models may use
+    memory_bytes: int  #: memory that models may use
     models: tuple[ModelUsage, ...] = ()
 
     @property
@@ -97,7 +95,7 @@ _KINDS: Final = {"str": str, "int": int, "float": float}
 
 
 def _typed(kind: Any, fields: Mapping[str, Any]) -> Any:
-    """Every field as its type says, so that no text is taken for a number later on."""
+    """Converts every field by its declared type, so that no text is later taken for a number."""
     known = {field.name: field.type for field in dataclasses.fields(kind)}
     values = {}
     for name, value in fields.items():
@@ -109,7 +107,7 @@ def _typed(kind: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def check(instance: InstanceUsage) -> None:
-    """Raises CallerError (`usage-invalid`)."""
+    """Raises CallerError (`usage-invalid`) for figures that can't be."""
     wrong = [
         name
         for name in ("price_per_hour", "held_s")
@@ -134,14 +132,14 @@ def check(instance: InstanceUsage) -> None:
         )
 
 
-#: What ends the tenant's part of a model's name, and endings that are no part of a name.
+#: Characters that end the tenant's part of a model's name, and suffixes that belong to no name.
 TENANT_ENDS: Final = "/-"
 _SUFFIXES: Final = (".tar.gz", ".tgz", ".tar", ".zip", ".onnx", ".pt2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """US dollars, and for what."""
+    """US dollars by purpose."""
 
     serving: float = 0.0
     cold_start: float = 0.0
@@ -166,14 +164,14 @@ class CostLine:
     """One model, or one tenant."""
 
     name: str
-    endpoint: str = ""  #: empty for a tenant, who may call several
+    endpoint: str = ""  #: empty for a tenant, who may call several endpoints
     models: int = 1
     cost: Cost
     requests: int
     loads: int
     resident_byte_s: float
     compute_s: float
-    bytes_peak: int  #: of a model: the most on one instance; of a tenant: their sum
+    bytes_peak: int  #: of a model: the most on one instance; of a tenant: the sum over models
 
     @property
     def dollars_per_request(self) -> float | None:
@@ -183,7 +181,7 @@ class CostLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostReport:
-    """Lines are in the order of their cost, the dearest first."""
+    """The report. Lines are sorted by cost, the dearest first."""
 
     dollars: float  #: of all instances
     unassigned: float  #: of instances without models
@@ -222,7 +220,7 @@ def report(instances: Sequence[InstanceUsage], tenant_of: Callable[[str], str]) 
 
 
 def divided(instance: InstanceUsage) -> list[Cost]:
-    """The cost of each of its models, in their order. Adds up to the instance's, if it has any."""
+    """The cost of each of its models, in their order; the sum is the instance's cost, if any."""
     models = instance.models
     held = sum(usage.resident_byte_s for usage in models)
     busy = sum(usage.compute_s + usage.load_s for usage in models)
@@ -249,8 +247,10 @@ def divided(instance: InstanceUsage) -> list[Cost]:
 
 
 def tenants_by(ends: str = TENANT_ENDS, *, parts: int = 1) -> Callable[[str], str]:
-    """How a model's name tells its tenant: by its first `parts` parts, each of which ends at one
-    of `ends`. A name that has no more parts is its own tenant, without the suffix of an archive.
+    """Makes a function from a model's name to its tenant: the name's first `parts` parts, each of
+    which ends at one of `ends`. A name that has no more parts is its own tenant, without the suffix
+    of
+    an archive.
     """
 
     def tenant_of(model: str) -> str:
@@ -264,7 +264,7 @@ def tenants_by(ends: str = TENANT_ENDS, *, parts: int = 1) -> Callable[[str], st
 
 
 def _part(amount: float, whole: float) -> float:
-    """Between 0 and 1: measured apart, a part may come out larger than its whole."""
+    """A share between 0 and 1: part and whole are measured apart, so the part may be larger."""
     return min(1.0, amount / whole) if whole else 0.0
 
 
@@ -282,7 +282,7 @@ def _line(endpoint: str, usage: ModelUsage, cost: Cost) -> CostLine:
 
 
 def _joined(before: CostLine | None, line: CostLine) -> CostLine:
-    """The same model on one more instance."""
+    """Adds the same model on one more instance."""
     if before is None:
         return line
     return _sum(before, line, before.name, before.endpoint, models=1,
