@@ -1,3 +1,4 @@
-"""The control plane: the record of what was asked for, and what drives instances and copies
-there. The floor holds the plane itself and what it keeps on its machine.
+"""The control plane: the stored record of what users asked for, and the loops that start instances
+and load copies accordingly. This folder's own files are the plane itself and what it keeps on its
+machine.
 """

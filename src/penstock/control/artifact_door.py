@@ -1,8 +1,8 @@
-"""Where instances on other machines fetch what lies on this one: artifacts of file:// and paths.
+"""Serves artifacts of `file://` URIs and local paths to instances on other machines.
 
-Its protocol is told in `artifacts/sources/server_files.py`. Only instances of this deployment are
-let in, by their certificates, and they are given only what some instance was told to load, or what
-lies below that: whoever takes over an instance can read models, not this machine's files.
+The protocol is described in `artifacts/sources/server_files.py`. Only instances of this deployment
+may connect, with their certificates. They may read only what some instance was told to load, and
+what lies below it: a stolen instance can read models, but no other file of this machine.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from penstock.fleet.identity import contexts
 
 _log = logging.getLogger(__name__)
 
-#: One that does not say what it wants, or does not take what it is given.
+#: Limit for a client that sends no request, or that does not read its answer, in s.
 _IDLE_S_MAX: Final = 60.0
-#: Each reads the disk in a thread of the loop's; more wait for their turn.
+#: Reads at once. Each takes a thread of the event loop's pool; more reads wait.
 _READERS_MAX: Final = 16
 _LOOK_S_MAX: Final = 60.0
 
 
 class ArtifactDoor:
-    """`bind` before instances are told of it, `start` on the loop, then `close`."""
+    """`bind` before any instance gets its address, `start` on the event loop, then `close`."""
 
     def __init__(self, settings: ArtifactSettings) -> None:
         self._settings = settings
@@ -51,14 +51,14 @@ class ArtifactDoor:
         self._readers = asyncio.Semaphore(_READERS_MAX)
 
     def bind(self, host: str) -> str:
-        """ "host:port", with a port of the system's choice. Raises OSError."""
+        """Returns "host:port", with a port that the system chooses. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, 0), family=family, backlog=128)
         shown = f"[{host}]" if ":" in host else host
         return f"{shown}:{self._socket.getsockname()[1]}"
 
     async def start(self, context: ssl.SSLContext) -> None:
-        """`context`: of an end that listens and wants to see certificates."""
+        """`context`: a server-side TLS context that demands client certificates."""
         assert self._socket is not None
         self._server = await asyncio.start_server(
             self._serve, sock=self._socket, ssl=context, limit=REQUEST_BYTES_MAX
@@ -71,7 +71,7 @@ class ArtifactDoor:
             self._socket.close()
 
     def offer(self, source: ArtifactSource) -> None:
-        """An instance is about to be told to load it."""
+        """Allows a source; call it before an instance is told to load that source."""
         for uri in (source.uri, code_uri(source.environment)):
             if uri:
                 self._offered.add(uri.rstrip("/"))
@@ -133,7 +133,8 @@ class ArtifactDoor:
         return {"names": list(index.names_in_folder(self._place(uri).path, self._budget(uri)))}
 
     def _read(self, asked: dict[str, Any]) -> Iterator[bytes]:
-        """The size as JSON, the file, and a word that it was the same file to its end."""
+        """The size as JSON, the bytes of the file, then whether the file changed while it was
+        read."""
         uri, name = str(asked.get("read")), str(asked.get("name"))
         place, what = self._place(uri), shown_uri(uri)
         top = place.path
@@ -149,7 +150,7 @@ class ArtifactDoor:
         yield UNCHANGED
 
     def _place(self, uri: str) -> LocalPlace:
-        """Raises CallerError `artifact-access-denied` for what nobody was told to load."""
+        """Raises CallerError `artifact-access-denied` for what no instance was told to load."""
         plain = uri.rstrip("/")
         parts = unquote(plain).split("/")
         below = any(plain.startswith(f"{one}/") for one in self._offered)

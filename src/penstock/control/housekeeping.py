@@ -1,7 +1,7 @@
-"""Keeps what a server leaves on its disk within bounds: artifacts, compiled models, old logs.
+"""Limits what a server leaves on its disk: artifacts, compiled models, old logs.
 
-Blocks (the disk), and is called on a thread now and then. It is told what is in use and never
-removes that; everything else can be fetched or made again, or has told its story long ago.
+It blocks (disk access) and runs on a thread from time to time. The caller passes what is in use,
+and that is never removed. Everything else can be fetched or made again, or is an old log.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from penstock.metrics.item_failures import apart
 
 _log = logging.getLogger(__name__)
 
-_LOOP: Final = "housekeeping"  #: in the count of failures
+_LOOP: Final = "housekeeping"  #: the label of this loop in the count of failures
 
-#: Logs of deleted endpoints and of former generations: somebody may still ask what went wrong.
+#: Age of logs of deleted endpoints and former generations: somebody may still need them.
 LOG_AGE_S_MAX: Final = 7 * 86_400.0
 
-#: ... unless together they are larger, or more, than this; the oldest go first.
+#: If together they are larger or more than this, the oldest go earlier.
 LOG_BYTES_MAX: Final = 2**30
 LOGS_MAX: Final = 5_000
 
-#: A folder that has been empty for as long is not one that an instance is just starting in.
+#: A folder that was empty for this long is not one in which an instance is just starting.
 EMPTY_S_MIN: Final = 3_600.0
 
-#: Records of what models took, some eighty bytes each; one that is gone is an estimate again.
+#: Size of the records of what models took, some 80 bytes each; without one the need is estimated.
 MEMORY_RECORD_BYTES_MAX: Final = 2**20
 
 
@@ -43,11 +43,11 @@ class InUse:
 
     digests: frozenset[str]  #: of loaded artifacts
     logs: frozenset[Path]
-    loading: bool  #: some load is under way: what it has found in the cache is not known yet
+    loading: bool  #: a load is under way, and which artifacts of the cache it uses is not known yet
 
 
 class Housekeeping:
-    """The bounds of one server. `tidy` is called again and again."""
+    """Cleans up for one server. Call `tidy` from time to time."""
 
     def __init__(
         self, *, cache_dir: Path, cache_bytes_max: int, log_dir: Path, clock: Clock
@@ -58,7 +58,7 @@ class Housekeeping:
         self._clock = clock
 
     def tidy(self, in_use: InUse) -> None:
-        """Never raises for a disk that is full or read-only: the next time may go better."""
+        """Never raises for a full or read-only disk: a later call may succeed."""
         if not in_use.loading:
             with apart(_LOOP, "artifacts"):
                 self._trim_cache(in_use.digests)
@@ -75,13 +75,13 @@ class Housekeeping:
         cache = ArtifactCache(artifacts, clock=self._clock)
         for digest in cache.evict(digests, self._cache_bytes_max):
             _log.info("artifact %s removed from the cache: it was the least recently used", digest)
-        # A compiled model that is in use is open there, and stays so without its name.
+        # A compiled model in use is an open file: it stays readable after its name is removed.
         compiled = [path for path in self._cache_dir.glob("compiled/**/*") if path.is_file()]
         _remove_oldest(compiled, bytes_max=self._cache_bytes_max)
         self._trim_compiled_models(digests)
 
     def _trim_compiled_models(self, digests: Collection[str]) -> None:
-        """What weights were compiled to; entries are named after the digest of the weights."""
+        """Removes compiled models. Each entry is named after the digest of its weights."""
         entries = []
         for entry in (self._cache_dir / "compiled-models").glob("[!.]*-*"):
             with suppress(FileNotFoundError):
@@ -93,7 +93,8 @@ class Housekeeping:
                 break
             if entry.name.partition("-")[0] in digests:
                 continue
-            leaving = entry.with_name(f".leaving-{entry.name}")  # nobody finds half of it
+            # so that nobody finds a half-removed entry
+            leaving = entry.with_name(f".leaving-{entry.name}")
             with apart(_LOOP, entry.name):
                 shutil.rmtree(leaving, ignore_errors=True)
                 entry.rename(leaving)
@@ -102,7 +103,7 @@ class Housekeeping:
                 _log.info("compiled model %s removed: it was the least recently used", entry.name)
 
     def _prune_logs(self, logs: Collection[Path]) -> None:
-        """An instance's log of before, put aside as `.1`, goes with it."""
+        """Removes old logs. An instance's previous log, kept as `.1`, is removed with its log."""
         old = [
             path
             for path in self._log_dir.glob("*/*.log*")
@@ -112,7 +113,7 @@ class Housekeeping:
         _remove_oldest(old, bytes_max=LOG_BYTES_MAX, count_max=LOGS_MAX, written_before=before)
         changed_before = self._clock.wall() - EMPTY_S_MIN
         for folder in self._log_dir.glob("*"):
-            with suppress(OSError):  # it is not empty
+            with suppress(OSError):  # the folder is not empty
                 if folder.stat().st_mtime < changed_before:
                     folder.rmdir()
 
@@ -120,8 +121,8 @@ class Housekeeping:
 def _remove_oldest(
     paths: list[Path], *, bytes_max: int, count_max: int = 0, written_before: float = 0.0
 ) -> None:
-    """Removes files, oldest first, until `bytes_max` and `count_max` (0: any) remain; all that are
-    older than the time."""
+    """Removes files, oldest first, until at most `bytes_max` and `count_max` (0: any) remain, and
+    all that are older than `written_before`."""
     facts = []
     for path in paths:
         with suppress(FileNotFoundError):
@@ -132,6 +133,6 @@ def _remove_oldest(
         few = not count_max or left <= count_max
         if written >= written_before and total <= bytes_max and few:
             break
-        with apart(_LOOP, path.name):  # one that can't be removed keeps no other
+        with apart(_LOOP, path.name):  # a file that can't be removed must not stop the others
             path.unlink(missing_ok=True)
             total -= size

@@ -1,1 +1,3 @@
-"""Access keys: made, kept encrypted apart from the database, and ready to check requests."""
+"""Access keys: creating them, storing them encrypted with a key outside the database, and checking
+requests.
+"""

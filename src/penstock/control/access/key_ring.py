@@ -1,4 +1,6 @@
-"""All access keys at one moment, ready to check requests: touches neither database nor disk."""
+"""All access keys at one moment, in memory, so that a request is checked without database or
+disk.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _BEARER: Final = re.compile(r"psk_([A-Z2-7]{16})_([A-Za-z0-9_-]{43})")
 
 
 class Bearer(NamedTuple):
-    """A bearer key as it is stored: the digest of its token, and the salt of that."""
+    """A bearer key as it is stored: the salted digest of its token, and the salt."""
 
     key_id: str
     secret: bytes
@@ -50,7 +52,7 @@ class KeyRing:
             for one in records
             if one.kind == BEARER
         }
-        self._accepted: dict[str, str] = {}  #: tokens that were checked before -> key id
+        self._accepted: dict[str, str] = {}  #: token that was accepted before -> key id
         for one in records:
             if one.kind == SIGV4 and fernet is not None:
                 try:
@@ -79,9 +81,9 @@ class KeyRing:
         return self._grants.get(key_id)
 
     def take(self, other: KeyRing) -> None:
-        """Becomes what `other` is; tokens of keys that are gone are forgotten with them.
+        """Takes over the content of `other`. Accepted tokens of deleted keys are forgotten.
 
-        A secret that `other` could not decrypt stays known if it is still on record, unchanged.
+        A secret that `other` could not decrypt stays known if its stored form has not changed.
         """
         kept = {
             key_id: secret
@@ -93,7 +95,8 @@ class KeyRing:
         self._grants, self.fault = other._grants, other.fault
 
     def to_json(self) -> dict[str, Any]:
-        """For a gateway process of this server; secrets included: only a channel may carry it."""
+        """For a gateway process of this server. It includes secrets: send it only over a
+        channel."""
         return {
             "secrets": self._secrets,
             "bearers": [
@@ -106,7 +109,7 @@ class KeyRing:
         }
 
     def take_json(self, fields: dict[str, Any]) -> None:
-        """Becomes what another process's ring has told by `to_json`."""
+        """Takes over the keys that another process's ring wrote with `to_json`."""
         self._secrets = dict(fields["secrets"])
         self._bearers = {
             key_id: Bearer(key_id, bytes.fromhex(secret), bytes.fromhex(salt))

@@ -6,16 +6,13 @@ the database: a stolen database alone is worth nothing. A bearer key is only com
 HMAC-SHA256 is kept: its secret is 256 random bits, which nobody can guess however fast the hash is;
 a slow hash (scrypt) protects passwords that people choose, and would cost a core per request here.
 
-Secrets are shown once, when a key is made. Gateways ask a `KeyRing` (`key_ring.py`), a snapshot in
-memory: checking a request touches neither database nor disk. The database alone says which keys
-there are: while the key file is away or wrong, new SigV4 keys can't come in, and deleted ones can't
-either.
+Secrets are shown once, when a key is made. Gateways check requests with a `KeyRing`
+(`key_ring.py`), a snapshot in memory. The database alone says which keys exist. While the key file
+is missing or wrong, no SigV4 key can be added, and deleted keys still stop working.
 
-The file that the secrets of access keys are encrypted with, apart from the database.
-
-There is one for ever. Several processes may want it made at once (`penstock keys create` twice, a
-server): a lock lets one of them make it, and it appears whole or not at all, because a half-written
-or a second one would lock everybody out.
+The key file is made once and never replaced. Several processes may try to make it at the same time
+(`penstock keys create` twice, or a server). A lock lets one of them make it, and the file appears
+whole or not at all: a half-written or a second key file would lock everybody out.
 """
 
 from __future__ import annotations
@@ -41,15 +38,16 @@ from penstock.errors import CallerError, NotNowError, PenstockError
 
 
 class KeyFile:
-    """`keys.key` of a state directory, or the one that servers on one database share."""
+    """The file `keys.key` of a state directory, or the one that servers on one database share."""
 
     def __init__(self, path: Path, has_secrets: Callable[[], bool]) -> None:
-        """`has_secrets`: whether something is encrypted already, so that no new file will do."""
+        """`has_secrets`: whether secrets are stored already; then a new key file must not be
+        made."""
         self._path = path
         self._has_secrets = has_secrets
 
     def open(self, *, create: bool) -> Fernet:
-        """What encrypts and decrypts.
+        """The cipher that encrypts and decrypts secrets.
 
         Raises:
             CallerError: `key-file-missing`, `key-file-wrong`.
@@ -59,7 +57,7 @@ class KeyFile:
             found = self._read()
             if found is None and create:
                 with _locked(self._path.with_suffix(".lock")):
-                    found = self._read()  # another process may have made it meanwhile
+                    found = self._read()  # another process may have made the file meanwhile
                     if found is None and not self._has_secrets():
                         found = self._make()
         except OSError as error:
@@ -93,7 +91,7 @@ class KeyFile:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """The kernel frees it when its holder dies."""
+    """Holds a file lock. The kernel releases it when the process ends."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -118,7 +116,7 @@ EVERYTHING: Final = Grant()
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that has just been made: the only time its secret is seen.
+    """A key that was just made. Its secret is shown this once.
 
     `sigv4`: `key_id` is the access key id, `secret` the secret access key. `bearer`: `secret` is
     the whole token for `Authorization: Bearer …`.
@@ -132,10 +130,11 @@ class NewKey:
 
 
 class AccessKeys:
-    """Makes, lists and deletes keys. Synchronous, as the store; call it on the store's thread."""
+    """Makes, lists and deletes keys. Synchronous, like the store; call it on the store's thread."""
 
     def __init__(self, store: Store, state_dir: Path, key_file: Path | None = None) -> None:
-        """`key_file`: what the secrets are encrypted with; None: that of the state directory."""
+        """`key_file`: the file whose key encrypts secrets; None: the state directory's
+        `keys.key`."""
         self._store = store
         self._file = KeyFile(key_file or state_dir / "keys.key", self._has_secrets)
 
@@ -187,7 +186,7 @@ class AccessKeys:
     def ring(self) -> KeyRing:
         """A snapshot for checking requests.
 
-        Where secrets can't be decrypted the ring is without them and tells its `fault`
+        If secrets can't be decrypted, the ring is made without them and `fault` says why
         (`key-file-missing`, `key-file-wrong`, `state-not-writable`). Raises what the store raises.
         """
         records = self._store.list_keys()

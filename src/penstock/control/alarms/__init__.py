@@ -1,4 +1,5 @@
-"""Alarms as they are kept and driven: rows and history, evaluation in time, actions.
+"""Alarms: their rows and history, their evaluation over time, and their actions.
 
-What state follows from which datapoints is `core/alarms`; what an action does is its target's.
+The rules from datapoints to states are in `core/alarms`. The target of an action decides what the
+action does.
 """

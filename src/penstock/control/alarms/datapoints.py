@@ -1,7 +1,7 @@
-"""Reads what an alarm watches from the metric store: one datapoint a period.
+"""Reads the metrics of an alarm from the metric store: one datapoint per period.
 
-Statistics and formulas are parsed once, when the alarm is made known; a look at a metric that never
-came costs a look into a dictionary.
+Statistics and formulas are parsed once, when the alarm is loaded. A read of a metric that has no
+data costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _Found = dict[int, tuple[float, float]]  # period start -> value, samples
 
 
 class Watched:
-    """What one alarm watches."""
+    """The metric or the metric math that one alarm watches, parsed."""
 
     def __init__(self, spec: AlarmSpec) -> None:
-        """Raises CallerError: a statistic or an expression that can't be read or computed."""
+        """Raises CallerError for a statistic or an expression that can't be parsed or computed."""
         self._spec = spec
         self._computed: dict[str, tuple[MetricStat, Compute]] = {}
         self._formulas: dict[str, Formula] = {}
@@ -45,7 +45,7 @@ class Watched:
             self._evaluated(key, empty, (0, spec.period_s))
 
     async def datapoints(self, store: MetricStore, *, now: float) -> list[Datapoint]:
-        """Of each period of the evaluation range, the newest last."""
+        """One datapoint per period of the evaluation range, the newest last."""
         start, end = evaluation_range(self._spec, now=now)
         if self._formulas:
             series = {

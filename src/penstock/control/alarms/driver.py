@@ -1,15 +1,16 @@
-"""Looks at each alarm when its time has come, keeps what follows, and has its actions carried out.
+"""Evaluates each alarm when it is due, stores the result, and runs the alarm's actions.
 
-A change of state and what the history tells of it are one transaction, and it is written before
-anything acts on it: after a kill a state is never entered a second time, and no action of it runs
-again but those of scaling policies, which go on as long as a state lasts.
+A new state and its history item are one transaction, committed before any action runs. So after a
+kill no state is entered twice and no action runs twice. Actions on scaling policies are the
+exception: they repeat for as long as a state lasts.
 
-An alarm that can't be evaluated says so, and costs only itself: the others of that second are
-looked at, and what follows for them is written.
+An alarm that can't be evaluated records why and affects no other: the other alarms of that second
+are evaluated and stored.
 
-Alarms are changed by whoever writes their rows; each second one number tells whether anybody did.
+Anybody may change the rows of alarms. Once per second the driver reads one number, the revision,
+which shows whether any row changed.
 
-How each alarm came to its state, JSON-ready: what the last look saw, and when the next is.
+`explained` gives the state of each alarm as JSON: its last evaluation and the time of the next.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
 _PRUNE_EVERY_S: Final = 3600.0
-_LOOP: Final = "alarms"  #: in the count of failures
+_LOOP: Final = "alarms"  #: the label of this loop in the count of failures
 _INTERNAL: Final = "an internal error occurred."
 
 OnAction = Callable[[AlarmFired], Awaitable[None]]
@@ -48,17 +49,18 @@ OnAction = Callable[[AlarmFired], Awaitable[None]]
 
 @dataclass(slots=True)
 class AlarmObserved:
-    """One alarm under watch."""
+    """One alarm that this driver evaluates."""
 
     record: AlarmRecord
-    watched: Watched | None  #: None: it can't be computed
-    fault: str  #: why
-    look_at: float  #: wall s
-    watched_since: float  #: wall s; 0.0: since it exists
-    acted_at: float  #: the look at which its scaling actions last ran, or it became known
-    decision: AlarmDecision | None = None  #: of the last look
-    datapoints: Sequence[Datapoint] = ()  #: of the last look
-    looked_at: float | None = None  #: wall s
+    watched: Watched | None  #: None: it can't be parsed or computed
+    fault: str  #: why `watched` is None; empty: it is not
+    look_at: float  #: when the next evaluation is due, wall s
+    watched_since: float  #: wall s; 0.0: since the alarm exists
+    #: wall s of the evaluation that last ran its scaling actions, or when the alarm was loaded
+    acted_at: float
+    decision: AlarmDecision | None = None  #: the result of the last evaluation
+    datapoints: Sequence[Datapoint] = ()  #: the input of the last evaluation
+    looked_at: float | None = None  #: when the last evaluation was, wall s
 
 
 class AlarmsDriver:
@@ -71,7 +73,8 @@ class AlarmsDriver:
         clock: Clock,
         on_action: OnAction,
     ) -> None:
-        """`on_action` carries out actions that name a scaling policy; what it raises is history."""
+        """`on_action` runs actions that name a scaling policy; if it raises, the history records
+        it."""
         self._database = database
         self._store = store
         self._clock = clock
@@ -95,11 +98,11 @@ class AlarmsDriver:
         self._task = None
 
     def seen(self) -> list[AlarmObserved]:
-        """All alarms with their last look, in the order of names."""
+        """All alarms with their last evaluation, in the order of names."""
         return [self._alarms[name] for name in sorted(self._alarms)]
 
     async def tick(self) -> None:
-        """Looks at every alarm whose time has come."""
+        """Evaluates every alarm that is due."""
         await self._refresh()
         now = self._clock.wall()
         changes: list[tuple[AlarmObserved, AlarmRecord]] = []
@@ -107,7 +110,8 @@ class AlarmsDriver:
         for alarm in list(self._alarms.values()):
             with apart(_LOOP, alarm.record.name):
                 following = next_look(alarm.record.spec, now=now)
-                if now < alarm.look_at <= following:  # a clock that was set back looks at once
+                # If the clock was set back, the alarm is due at once.
+                if now < alarm.look_at <= following:
                     continue
                 looked_at, alarm.look_at = alarm.look_at, following
                 entered = await self._look(alarm, now)
@@ -128,7 +132,7 @@ class AlarmsDriver:
             await self._database.call(transactions.prune, now)
 
     async def set_state(self, name: str, state: str, reason: str, data: str) -> bool:
-        """As SetAlarmState asks: the state until the next look, with its actions.
+        """Sets the state until the next evaluation, as SetAlarmState does, and runs its actions.
 
         Returns False if there is no such alarm.
         """
@@ -149,14 +153,14 @@ class AlarmsDriver:
         while True:
             try:
                 await self.tick()
-            except PenstockError as error:  # the disk is full: it may have room again
+            except PenstockError as error:  # the disk may be full: a later try may succeed
                 _log.warning("alarms are not evaluated: %s %s", error.message, error.hint)
             except Exception:
                 _log.exception("alarms of this second are not evaluated")
             await asyncio.sleep(TICK_S)
 
     async def _refresh(self) -> None:
-        """Takes over what was written since the last time."""
+        """Loads the alarms that were changed since the last call."""
         async with self._refreshing:
             first = self._seen_revision < 0
             found = await self._database.call(transactions.changes, self._seen_revision)
@@ -164,7 +168,7 @@ class AlarmsDriver:
                 return
             revision, changed, names = found
             others = [record for record in changed if not self._is_known(record)]
-            # Expressions come from outside; reading hundreds of long ones takes its time.
+            # Users write expressions; parsing hundreds of long ones takes time.
             watched = await asyncio.to_thread(_watched, others) if others else {}
             self._seen_revision = revision
             for name in self._alarms.keys() - names:
@@ -182,7 +186,7 @@ class AlarmsDriver:
     def _watch(
         self, record: AlarmRecord, watched: Watched | None, fault: str, *, first: bool
     ) -> None:
-        """`first`: it was there before the server was."""
+        """`first`: the alarm existed before this server started."""
         now = self._clock.wall()
         known = self._alarms.get(record.name)
         self._alarms[record.name] = AlarmObserved(
@@ -195,10 +199,10 @@ class AlarmsDriver:
         )
 
     async def _look(self, alarm: AlarmObserved, now: float) -> AlarmRecord | None:
-        """The alarm in its new state, or with another reason where it can't be evaluated; None if
-        it keeps the old one."""
+        """The alarm with its new state, or with a new reason if it can't be evaluated. None if
+        nothing changes."""
         record = alarm.record
-        if record.unreadable:  # its row says so, as long as it is there
+        if record.unreadable:  # the row keeps the reason until somebody replaces it
             return None
         alarm.decision = decision = await self._decided(alarm, now)
         data = orjson.dumps(decision.data).decode() if decision.data else ""
@@ -211,7 +215,8 @@ class AlarmsDriver:
                 state_updated=now,
             )
         text = decision.text
-        if not text and record.state_reason.startswith(words.NOT_COMPUTABLE):  # it can be again
+        # It can be computed again.
+        if not text and record.state_reason.startswith(words.NOT_COMPUTABLE):
             text = words.insufficient(record.spec)
         if text and text != record.state_reason:
             return replace(record, state_reason=text, state_reason_data=data)
@@ -231,7 +236,7 @@ class AlarmsDriver:
                 now=now,
                 watched_since=alarm.watched_since,
             )
-        except CallerError as error:  # of math that only real values show
+        except CallerError as error:  # an error of metric math that only real values show
             item_failures.note(_LOOP, record.name, error)
             return not_computable(error.message)
         except Exception as error:
@@ -239,11 +244,11 @@ class AlarmsDriver:
             return not_computable(_INTERNAL)
 
     async def _enter(self, changes: list[tuple[AlarmObserved, AlarmRecord]], now: float) -> None:
-        """Writes new states, all in one transaction, then acts on them."""
+        """Writes all new states in one transaction, then runs their actions."""
         written = [(alarm.record, record) for alarm, record in changes]
         results = await self._database.call(transactions.write_states, written, now)
         for (alarm, record), result in zip(changes, results, strict=True):
-            if result is None:  # changed or deleted meanwhile: it is looked at anew
+            if result is None:  # somebody changed or deleted it meanwhile: it is evaluated anew
                 alarm.look_at = now
                 continue
             _log.info("alarm %s: %s, %s", record.name, record.state, record.state_reason)
@@ -253,7 +258,7 @@ class AlarmsDriver:
                     await self._act(alarm, now)
 
     async def _act(self, alarm: AlarmObserved, now: float, *, again: bool = False) -> None:
-        """Carries out the actions of the state; `again`: those that go on while it lasts."""
+        """Runs the actions of the state; `again`: only those that repeat while the state lasts."""
         record = alarm.record
         if not record.actions_enabled:
             return
@@ -268,7 +273,7 @@ class AlarmsDriver:
             await self._database.call(transactions.add_history, items)
 
     async def _fault_of(self, alarm: AlarmObserved, action: str, now: float) -> str:
-        """Carries out one action; what went wrong, or nothing."""
+        """Runs one action. Returns what went wrong; empty if nothing did."""
         if not repeats(action):
             return "This server has no target for such an action."
         record, decision = alarm.record, alarm.decision
@@ -292,7 +297,7 @@ class AlarmsDriver:
 
 
 def _watched(records: list[AlarmRecord]) -> dict[str, tuple[Watched | None, str]]:
-    """By name: what it watches, or why it can't be read or computed."""
+    """Name -> (what the alarm watches, "") or (None, why it can't be parsed or computed)."""
     found: dict[str, tuple[Watched | None, str]] = {}
     for record in records:
         try:
@@ -307,7 +312,7 @@ def _watched(records: list[AlarmRecord]) -> dict[str, tuple[Watched | None, str]
     return found
 
 
-#: Of each alarm; one of a day of periods has thousands.
+#: Datapoints shown per alarm: an alarm over a day of short periods has thousands.
 DATAPOINTS_MAX = 100
 
 

@@ -1,6 +1,6 @@
-"""What happened to alarms, as CloudWatch tells it: configurations, states, actions.
+"""The history of alarms, as CloudWatch reports it: configuration changes, state changes, actions.
 
-Kept for thirty days and within a number per alarm; of alarms that are deleted too.
+Items are kept for thirty days and up to a number per alarm, also of deleted alarms.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from penstock.core.alarms.moments import moment
 from penstock.core.alarms.spec import AlarmSpec, MetricStat
 
 KEPT_S: Final = 30 * 86_400.0  #: as long as CloudWatch keeps it
-#: Of one alarm: with a period of 10 s that flaps all the time, two hours and more.
+#: Items per alarm: at least two hours of an alarm with a period of 10 s that always changes state.
 ITEMS_MAX: Final = 2_000
-#: CloudWatch's own limit; names and actions may be longer.
+#: CloudWatch's limit for a summary; names and actions may be longer.
 SUMMARY_CHARS_MAX: Final = 255
 
 
@@ -47,7 +47,7 @@ def add(db: Connection, items: Iterable[HistoryItem]) -> None:
 
 
 def listed(db: Connection, query: HistoryQuery) -> list[HistoryItem]:
-    """Items that pass all filters, in order of time."""
+    """The items that pass all filters, in order of time."""
     columns = schema.alarm_history.c
     wanted = select(schema.alarm_history).limit(query.limit)
     if query.alarm:
@@ -73,7 +73,7 @@ def listed(db: Connection, query: HistoryQuery) -> list[HistoryItem]:
 
 
 def prune(db: Connection, *, now: float) -> None:
-    """Drops what is too old, and of each alarm what is too much."""
+    """Deletes items that are too old, and the oldest of alarms that have too many."""
     table = schema.alarm_history
     columns = table.c
     db.execute(delete(table).where(columns.at < now - KEPT_S))
@@ -93,7 +93,7 @@ def prune(db: Connection, *, now: float) -> None:
 
 
 def configured(record: AlarmRecord, before: AlarmRecord | None, *, now: float) -> HistoryItem:
-    """It was created, or is another than `before`."""
+    """The item for an alarm that was created, or changed from `before`."""
     what = "created" if before is None else "updated"
     data = {
         "version": "1.0",
@@ -109,14 +109,14 @@ def deleted(record: AlarmRecord, *, now: float) -> HistoryItem:
 
 
 def state_changed(record: AlarmRecord, before: AlarmRecord, *, now: float) -> HistoryItem:
-    """From the state of `before` to that of `record`."""
+    """The item for a change from the state of `before` to that of `record`."""
     data = {"version": "1.0", "oldState": _state(before), "newState": _state(record)}
     summary = f"Alarm updated from {before.state} to {record.state}"
     return _item(record, STATE_UPDATE, summary, data, now)
 
 
 def acted(record: AlarmRecord, action: str, *, fault: str, now: float) -> HistoryItem:
-    """An action was carried out, or, with a `fault`, could not be."""
+    """The item for an action that ran, or that failed because of `fault`."""
     data = {
         "actionState": "Failed" if fault else "Succeeded",
         "stateUpdateTimestamp": int(record.state_updated * 1000),

@@ -17,7 +17,7 @@ CREATED_REASON: Final = "Unchecked: Initial alarm creation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmActions:
-    """What is done on entering a state: ARNs, in the order given."""
+    """The actions on entering each state: ARNs, in the order given."""
 
     ok: tuple[str, ...] = ()
     alarm: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class AlarmActions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRecord:
-    """One alarm. Whoever makes one gives `spec`, `arn` and actions; state and times are the rows'.
+    """One alarm. Its maker sets `spec`, `arn` and the actions; `rows.py` sets state and times.
 
     Times are wall seconds.
     """
@@ -38,8 +38,8 @@ class AlarmRecord:
     arn: str
     actions: AlarmActions = AlarmActions()
     actions_enabled: bool = True
-    owner: str = ""  #: ARN of the policy that made it; empty: a caller of PutMetricAlarm
-    #: members that the caller left to their defaults, which are not shown either
+    owner: str = ""  #: ARN of the policy that made it; empty: PutMetricAlarm made it
+    #: members that the caller left at their defaults: DescribeAlarms does not show them
     omitted: tuple[str, ...] = ()
     state: str = INSUFFICIENT_DATA
     state_reason: str = CREATED_REASON
@@ -47,7 +47,7 @@ class AlarmRecord:
     state_updated: float = 0.0
     configuration_updated: float = 0.0
     revision: int = 0  #: grows with every change of any alarm
-    unreadable: str = ""  #: why its row could not be read; empty: it could
+    unreadable: str = ""  #: why its row could not be read; empty: it was read
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class AlarmRecord:
 
 
 def unreadable_alarm(name: str, why: str, **known: Any) -> AlarmRecord:
-    """Stands for an alarm whose row can't be read: it watches nothing and does nothing.
+    """A placeholder for an alarm whose row can't be read: it watches nothing and has no actions.
 
     `known`: other members of the record.
     """
@@ -79,36 +79,36 @@ def unreadable_alarm(name: str, why: str, **known: Any) -> AlarmRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryItem:
-    """One thing that happened to an alarm."""
+    """One event in the history of an alarm."""
 
     alarm: str
     at: float  #: wall seconds
     kind: str  #: ConfigurationUpdate | StateUpdate | Action
     summary: str
     data: str  #: JSON
-    id: int = 0  #: in the order of writing
+    id: int = 0  #: counts up in the order of writing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmQuery:
-    """Which alarms a list holds; empty members admit all. In the order of names."""
+    """Filters of a list of alarms; an empty member filters nothing. Sorted by name."""
 
     names: tuple[str, ...] = ()
     prefix: str = ""
     state: str = ""
     action_prefix: str = ""
-    after: str = ""  #: a name: the list begins behind it
+    after: str = ""  #: a name: the list begins after it
     limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuery:
-    """Which history items a list holds; empty members admit all."""
+    """Filters of a list of history items; an empty member filters nothing."""
 
     alarm: str = ""
     kind: str = ""
     since: float | None = None  #: wall seconds, inclusive
-    until: float | None = None  #: inclusive
+    until: float | None = None  #: wall seconds, inclusive
     newest_first: bool = True
-    after: tuple[float, int] | None = None  #: (time, id) of an item: the list begins behind it
+    after: tuple[float, int] | None = None  #: (time, id) of an item: the list begins after it
     limit: int = 100

@@ -1,9 +1,8 @@
-"""Alarms as rows: functions of an open transaction, so that a policy can be written with its own.
+"""Alarms as rows, and `AlarmSpec` as JSON text in a row.
 
-Every change counts up one number, the revision, so that whoever evaluates alarms sees with one read
-that something changed, whoever changed it, and reads only that.
-
-`AlarmSpec` as JSON text, as a row holds it.
+The functions work in an open transaction, so a scaling policy and its alarms are written together.
+Every change increments one number, the revision. Whoever evaluates alarms reads that number to see
+that something changed, and then reads only the changed rows.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ def encode_spec(spec: AlarmSpec) -> str:
 
 
 def decode_spec(text: str) -> AlarmSpec:
-    """The inverse of `encode_spec`. Members that an older version did not write take their
-    defaults. Raises ValueError, TypeError, LookupError or AttributeError for what is no spec."""
+    """The inverse of `encode_spec`. Members that an older version did not write get their defaults.
+    Raises ValueError, TypeError, LookupError or AttributeError for text that is no spec."""
     fields = orjson.loads(text)
     queries = tuple(_query(query) for query in fields.pop("queries"))
     spec = AlarmSpec(queries=queries, **fields)
@@ -56,15 +55,15 @@ def _query(fields: dict[str, Any]) -> MetricQuery:
 
 
 _REVISION: Final = "alarms_revision"
-#: Columns that change with its actions being enabled; the others stay as they are, readable or not.
+#: Columns that enabling or disabling actions writes; other columns stay, readable or not.
 _SWITCHED: Final = ("actions_enabled", "configuration_updated", "revision")
-_NAMES_PER_SELECT: Final = 500  #: bound parameters of one statement are limited
+_NAMES_PER_SELECT: Final = 500  #: a statement may have only so many bound parameters
 
 
 def put(db: Connection, record: AlarmRecord, *, now: float) -> AlarmRecord:
-    """Creates an alarm, or replaces what one of its name watches and does; returns it as kept.
+    """Creates an alarm, or replaces the definition of the one with its name. Returns it as stored.
 
-    A new one has the state of `record`; an old one keeps its own, with reason and time.
+    A new alarm gets the state of `record`; an existing one keeps its state, reason and time.
     """
     before = get(db, record.name)
     kept = replace(
@@ -88,7 +87,7 @@ def put(db: Connection, record: AlarmRecord, *, now: float) -> AlarmRecord:
 
 
 def remove(db: Connection, names: Collection[str], *, now: float) -> list[str]:
-    """Deletes those that exist, with their tags; returns their names. Their history stays."""
+    """Deletes the alarms that exist, with their tags; returns their names. Their history stays."""
     found = find(db, names)
     for record in found:
         db.execute(delete(schema.alarms).where(schema.alarms.c.name == record.name))
@@ -109,7 +108,7 @@ def count(db: Connection) -> int:
 
 
 def find(db: Connection, names: Iterable[str]) -> list[AlarmRecord]:
-    """Those of these names that exist, in the order of names."""
+    """The alarms with these names that exist, in the order of names."""
     found = []
     for some in _in_parts(sorted(set(names))):
         rows_found = db.execute(select(schema.alarms).where(schema.alarms.c.name.in_(some)))
@@ -134,7 +133,7 @@ def listed(db: Connection, query: AlarmQuery) -> list[AlarmRecord]:
         wanted = wanted.where(columns.state == query.state)
     found = []
     for row in db.execute(wanted).mappings():
-        # Not by LIKE, which has no case in SQLite.
+        # LIKE ignores case in SQLite, so it can't be used.
         if not row["name"].startswith(query.prefix):
             continue
         record = _record(row)
@@ -148,7 +147,7 @@ def listed(db: Connection, query: AlarmQuery) -> list[AlarmRecord]:
 
 
 def set_state(db: Connection, record: AlarmRecord, items: Iterable[HistoryItem]) -> AlarmRecord:
-    """Writes the state of `record` over the alarm's; `items` are what its history says of it.
+    """Writes the state of `record`, and `items` to the history.
 
     Raises `AlarmChanged` if the alarm was changed or deleted since `record` was read.
     """
@@ -160,7 +159,8 @@ def set_state(db: Connection, record: AlarmRecord, items: Iterable[HistoryItem])
 
 
 def set_states(db: Connection, records: Sequence[AlarmRecord]) -> list[AlarmRecord | None]:
-    """The same of many, without history: None for each that was changed or deleted meanwhile."""
+    """As `set_state` for many alarms, without history. None for each that was changed or
+    deleted."""
     columns = schema.alarms.c
     current: dict[str, int] = {}
     for some in _in_parts([record.name for record in records]):
@@ -189,7 +189,7 @@ def set_states(db: Connection, records: Sequence[AlarmRecord]) -> list[AlarmReco
 
 
 def enable_actions(db: Connection, names: Iterable[str], *, enabled: bool, now: float) -> None:
-    """Names that no alarm has are passed over, as CloudWatch does."""
+    """Names of no alarm are ignored, as in CloudWatch."""
     for record in find(db, names):
         if record.actions_enabled == enabled:
             continue
@@ -214,7 +214,7 @@ def revision(db: Connection) -> int:
 
 
 def changed_since(db: Connection, seen: int) -> tuple[list[AlarmRecord], set[str]]:
-    """Alarms whose revision is above `seen`, and the names of all that there are."""
+    """The alarms whose revision is above `seen`, and the names of all alarms."""
     columns = schema.alarms.c
     found = db.execute(select(schema.alarms).where(columns.revision > seen).order_by(columns.name))
     names = {name for (name,) in db.execute(select(columns.name))}
@@ -222,7 +222,7 @@ def changed_since(db: Connection, seen: int) -> tuple[list[AlarmRecord], set[str
 
 
 class AlarmChanged(Exception):
-    """An alarm is no longer what it was when it was read: nothing was written."""
+    """The alarm changed since it was read; nothing was written."""
 
 
 def _in_parts(names: list[str]) -> Iterator[list[str]]:
@@ -260,8 +260,8 @@ def _values(record: AlarmRecord) -> dict[str, Any]:
 
 
 def _record(row: RowMapping) -> AlarmRecord:
-    """A row that can't be read is an alarm that watches nothing, and says why: it can be seen,
-    deleted and put again, and costs no other."""
+    """A row that can't be read becomes an alarm that watches nothing and says why. It can be
+    listed, deleted and replaced, and affects no other alarm."""
     common = {
         "arn": row["arn"],
         "actions_enabled": bool(row["actions_enabled"]),

@@ -1,4 +1,4 @@
-"""Tags of alarms. Names of alarms have case and may be long: tags are kept by the ARN's digest."""
+"""Tags of alarms. An alarm's name has case and may be long, so the key is a digest of its ARN."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add(db: Connection, arn: str, tags: Mapping[str, str]) -> None:
 
 
 def remove(db: Connection, arn: str, names: Collection[str] | None = None) -> None:
-    """Those of these names, or all."""
+    """Removes the tags with these names; None: all tags."""
     columns = schema.tags.c
     gone = delete(schema.tags).where(columns.arn_key == _key(arn))
     db.execute(gone if names is None else gone.where(columns.name.in_(list(names))))

@@ -1,4 +1,4 @@
-"""What the driver reads and writes, each one transaction, on the database's thread."""
+"""The driver's reads and writes. Each is one transaction on the database's thread."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from penstock.control.store.store import Store
 
 
 def changes(store: Store, seen: int) -> tuple[int, list[AlarmRecord], set[str]] | None:
-    """What was written since the revision `seen`: the newest one, the alarms changed since, and the
-    names of all; None if nothing was."""
+    """The changes since the revision `seen`: (newest revision, changed alarms, names of all
+    alarms). None if nothing changed."""
     with store.read() as db:
         number = rows.revision(db)
         return None if number == seen else (number, *rows.changed_since(db, seen))
@@ -20,8 +20,8 @@ def changes(store: Store, seen: int) -> tuple[int, list[AlarmRecord], set[str]] 
 def write_states(
     store: Store, changes: list[tuple[AlarmRecord, AlarmRecord]], now: float
 ) -> list[AlarmRecord | None]:
-    """(before, after) of each, with its history where it is another state; None where the alarm was
-    changed or deleted meanwhile."""
+    """Writes states, given as (before, after), with a history item for each state change. None for
+    each alarm that was changed or deleted meanwhile."""
     with store.begin() as db:
         kept = rows.set_states(db, [after for _, after in changes])
         history.add(
@@ -38,7 +38,7 @@ def write_states(
 def set_state(
     store: Store, name: str, state: str, reason: str, data: str, now: float
 ) -> tuple[AlarmRecord, AlarmRecord] | None:
-    """The alarm before and after; None if there is none."""
+    """The alarm before and after the change; None if there is no such alarm."""
     with store.begin() as db:
         before = rows.get(db, name)
         if before is None:

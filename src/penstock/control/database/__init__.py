@@ -1,3 +1,3 @@
-"""The database itself, SQLite or PostgreSQL: its connection, its tables, the step to this
-version's tables, and its errors in words to act on.
+"""The database, SQLite or PostgreSQL: its connection, its tables, their migration to this version,
+and its errors in words that say what to do.
 """

@@ -1,14 +1,13 @@
-"""The connection to SQLite or PostgreSQL: opened, brought to this version's tables, and fenced.
+"""The connection to SQLite or PostgreSQL: opening, migration, fencing, and readable errors.
 
 SQLite runs in WAL mode with `synchronous=FULL`: a commit that was answered survives `kill -9` and a
 power cut. A transaction that writes begins IMMEDIATE, so that it can't fail between a read and a
 write; one that only reads does not, so that it works on a full or read-only disk.
 
-On PostgreSQL, which several servers may share, a transaction that writes holds the epoch of its
-server's term (`control/database/leader_table.py`), and one that reads sees one state from beginning
-to end.
+Several servers may share PostgreSQL. There a transaction that writes holds the epoch of its
+server's term (`control/database/leader_table.py`), and one that reads sees one snapshot.
 
-What goes wrong in a database, in words that a person can act on.
+`worded` turns exceptions of the database into errors of ours that say what to do.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from penstock.control.database.postgres import PostgresDatabase
 from penstock.control.state_dir import make_state_dir
 from penstock.errors import CallerError, InternalError, NotNowError, PenstockError
 
-#: Words of SQLite's and PostgreSQL's messages when nothing can be written.
+#: Parts of SQLite's and PostgreSQL's messages that mean that nothing can be written.
 _NOT_WRITABLE: Final = (
     "disk is full",
     "disk i/o error",
@@ -45,12 +44,12 @@ _NOT_WRITABLE: Final = (
     "during recovery",  # a replica that was not promoted
 )
 _DAMAGED: Final = ("malformed", "not a database")
-#: PostgreSQL's messages when another transaction, or the server itself, is in the way for a while.
+#: Parts of PostgreSQL's messages when another transaction or the server blocks us for a while.
 _BUSY: Final = ("locked", "lock timeout", "statement timeout", "deadlock detected")
-#: Its codes for an end that was not ours: shut down, evicted, starting, too many connections.
+#: PostgreSQL's codes when it ended the connection: shut down, evicted, starting, too many clients.
 _GONE: Final = ("57P01", "57P02", "57P03", "57P05", "25P03", "53300")
 
-#: Codes of errors that are the database's, not those of whoever asks it for something.
+#: Error codes whose cause is the database, not the caller.
 FAULTS: Final = frozenset(
     {"database-unreachable", "database-error", "state-busy", "state-damaged", "state-not-writable"}
 )
@@ -58,9 +57,9 @@ FAULTS: Final = frozenset(
 
 @contextlib.contextmanager
 def worded(state_dir: Path | None) -> Iterator[None]:
-    """Turns the database's exceptions into errors of ours.
+    """Turns exceptions of the database into errors of ours.
 
-    `state_dir`: of a SQLite database; None for one that is reached over a network.
+    `state_dir`: the folder of a SQLite database; None for PostgreSQL.
     """
     try:
         yield
@@ -116,7 +115,7 @@ def not_writable(state_dir: Path | None, why: str) -> NotNowError:
 _BUSY_TIMEOUT_MS: Final = 10_000
 _ONLY_READS: Final = "penstock_only_reads"
 
-#: A call that takes longer hangs; the longest of ours, over a slow network, take a tenth.
+#: A call that takes longer hangs. Our longest calls, over a slow network, take a tenth of this.
 CALL_S_MAX: Final = 10.0
 
 
@@ -127,11 +126,11 @@ class DatabaseConnection:
     """
 
     def __init__(self, state_dir: Path, url: str = "", *, term: Term | None = None) -> None:
-        """Opens (and creates, private to the user) the database and its tables.
+        """Opens the database and its tables; creates them readable only for this user.
 
-        `term`: what a server of a PostgreSQL database writes under. Without one nothing is fenced:
-        that is for SQLite, where `control/state_dir.py` keeps a second server out, and for tools
-        whose writes disturb no server's.
+        `term`: the term under which a server writes to PostgreSQL. Without one, writes are not
+        fenced. That is for SQLite, where `control/state_dir.py` keeps a second server out, and for
+        tools whose writes disturb no server.
 
         Raises:
             CallerError: `database-url-invalid`, `postgres-driver-missing`, `state-too-new`,
@@ -157,7 +156,7 @@ class DatabaseConnection:
 
     @property
     def call_s_max(self) -> float | None:
-        """A call that takes longer is to be aborted; None: none can hang."""
+        """Seconds after which a call is to be aborted; None: calls can't hang (SQLite)."""
         return CALL_S_MAX if self._postgres is not None else None
 
     @contextlib.contextmanager
@@ -183,7 +182,7 @@ class DatabaseConnection:
                 yield connection
 
     def abort(self) -> None:
-        """Ends what is under way on the other thread, if the database is one that can hang."""
+        """Aborts the call that runs on the other thread, if this database can hang."""
         if self._postgres is not None:
             self._postgres.abort()
 
@@ -207,7 +206,7 @@ def _sqlite(state_dir: Path) -> Engine:
 
     @event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, _record: Any) -> None:
-        connection.isolation_level = None  # transactions are begun below, not by the driver
+        connection.isolation_level = None  # `begin` below begins transactions, not the driver
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
 

@@ -1,9 +1,10 @@
-"""The row that says who leads, and what holds writers to it.
+"""The row that says which server leads, and the lock that keeps other servers from writing.
 
-There is one row. Its key is the epoch, for the sake of PostgreSQL's row locks: a transaction that
-writes takes the row FOR KEY SHARE, which many may have at once, and which lets the leader count up
-its beat meanwhile (no key changes), but not a new leader raise the epoch (the key changes). So a
-takeover waits for the transactions that are under way, and none begins with the old epoch after it.
+There is one row. Its key is the epoch, because of PostgreSQL's row locks. A transaction that writes
+locks the row FOR KEY SHARE. Many transactions may hold that lock at once. It lets the leader count
+up its beat (no key changes), but no new leader can raise the epoch (the key changes). So a takeover
+waits for the transactions that are under way, and after it no transaction begins with the old
+epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.control.database.schema import metadata
 from penstock.core.servers.election import LeaderObserved
 from penstock.errors import NotNowError
 
-#: Within this time a new leader is there, as a rule.
+#: A new leader usually takes over within this time.
 _RETRY_S: Final = 2.0
 
 leader = Table(
@@ -34,19 +35,19 @@ leader = Table(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What a server may write under."""
+    """The right of a server to write, for as long as its epoch is the current one."""
 
-    epoch: int  #: 0: it does not lead, and may only read
-    session: str  #: what its connections are called
+    epoch: int  #: 0: the server does not lead, and may only read
+    session: str  #: the application name of its database connections
 
 
-#: For a server that follows.
+#: The term of a server that follows.
 def following(session: str) -> Term:
     return Term(0, session)
 
 
 def seen(db: Connection) -> LeaderObserved:
-    """What the row says; epoch 0 where there is none."""
+    """The content of the row; epoch 0 if there is no row."""
     row = db.execute(select(leader)).mappings().first()
     if row is None:
         return LeaderObserved(epoch=0)
@@ -60,7 +61,7 @@ def seen(db: Connection) -> LeaderObserved:
 
 
 def require(db: Connection, term: Term) -> None:
-    """Holds the epoch until the transaction ends. Raises NotNowError `not-the-leader`."""
+    """Locks the epoch until the transaction ends. Raises NotNowError `not-the-leader`."""
     held = (
         select(leader.c.epoch)
         .where(leader.c.epoch == term.epoch)
@@ -72,7 +73,7 @@ def require(db: Connection, term: Term) -> None:
 
 
 def not_the_leader(now: LeaderObserved) -> NotNowError:
-    """What a server that does not lead answers to a change."""
+    """The error that a server that does not lead gives to a write."""
     known = now.session and now.address
     return NotNowError(
         "not-the-leader",

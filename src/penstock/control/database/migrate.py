@@ -1,8 +1,8 @@
-"""Brings a database to this version's tables when it is opened, and refuses a newer one.
+"""Migrates a database to this version's tables when it is opened, and refuses a newer one.
 
 A new database gets all tables at once. An older one goes through the migrations of every version in
-between (`control/migrations/`, Alembic's, which is imported for that only); tests hold that both
-come to the same tables. All of it is one transaction: a kill leaves the database before or after.
+between (`control/migrations/`; Alembic is imported only for that). Tests check that both ways give
+the same tables. All of it is one transaction: a kill leaves the old state or the new one.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from sqlalchemy import Connection, insert, inspect, select, text, update
 from penstock.control.database import schema
 from penstock.errors import CallerError
 
-#: Alembic's table; under a name of ours, since others may keep theirs in the same database.
+#: Alembic's version table. It has our own name, since others may use Alembic in the same database.
 VERSION_TABLE: Final = "penstock_schema"
 
-#: Two servers that open one PostgreSQL database at once must not both change it ("migr" in ASCII).
+#: Keeps two servers from migrating one PostgreSQL database at once ("migr" in ASCII).
 _LOCK: Final = text("SELECT pg_advisory_xact_lock(1835624306)")
 _CREATE: Final = text(
     f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL,"
@@ -47,7 +47,7 @@ def prepare(connection: Connection) -> None:
             _stamp(connection, version)
         _upgrade(connection)
         tables = set(inspect(connection).get_table_names())
-    # Tables of offline work are known once its code is imported, which tools need not do.
+    # The code of offline work adds tables when it is imported; tools need not import it.
     missing = [one for one in schema.metadata.sorted_tables if one.name not in tables]
     if missing:
         schema.metadata.create_all(connection, tables=missing)
@@ -58,17 +58,17 @@ def prepare(connection: Connection) -> None:
 
 
 def revision(version: int) -> str:
-    """As Alembic calls it."""
+    """The version as Alembic's revision id."""
     return f"{version:04d}"
 
 
 def _version(connection: Connection, tables: set[str]) -> int | None:
-    """None: a new database."""
+    """The version of the tables; None: a new database."""
     if VERSION_TABLE in tables:
         return int(connection.scalar(_READ))
     if schema.settings.name not in tables:
         return None
-    # What wrote it did not know Alembic.
+    # A version without Alembic wrote this database.
     found = connection.scalar(select(schema.settings.c.value).where(_NAME))
     return None if found is None else int(found)
 
@@ -89,7 +89,7 @@ def _upgrade(connection: Connection) -> None:
 
 
 def _tell_older_versions(connection: Connection) -> None:
-    """Those that did not know Alembic look here, and refuse a newer database."""
+    """Versions without Alembic read this setting, and then refuse the newer database."""
     value = str(schema.SCHEMA_VERSION)
     told = connection.execute(update(schema.settings).where(_NAME).values(value=value))
     if not told.rowcount:

@@ -1,8 +1,8 @@
-"""Connections to PostgreSQL that can be given up: a database that hangs must not hang us with it.
+"""Connections to PostgreSQL that can be aborted: a database that hangs must not hang the server.
 
-A call that waits for an answer can't be interrupted from another thread, but its socket can be shut
-down: the call then fails as if the network had. `abort` does that; what the database made of an
-aborted COMMIT is not known.
+Another thread can't interrupt a call that waits for an answer, but it can shut down the socket: the
+call then fails as after a network error. `abort` does that. Whether the database committed an
+aborted COMMIT is unknown.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from penstock.errors import CallerError
 
 _CONNECT_TIMEOUT_S: Final = 5
-#: A host that is gone is noticed within this time though nothing is being sent.
+#: TCP keepalive: an unreachable host is detected within some 11 s, also on an idle connection.
 _KEEP_ALIVE: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 _UNACKNOWLEDGED_MS_MAX: Final = 8000
-#: A transaction of ours waits for nobody longer, and leaves nobody waiting: ours take milliseconds.
+#: The longest wait for a lock, so that we block nobody for long. Our transactions take
+#: milliseconds.
 _LOCK_TIMEOUT_MS: Final = 5000
 _IDLE_IN_TRANSACTION_MS_MAX: Final = 10_000
 
 
 class PostgresDatabase:
-    """An engine, and the sockets of its open connections."""
+    """An SQLAlchemy engine, and the sockets of its open connections."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class PostgresDatabase:
         autocommit: bool = False,
         lock_timeout_ms: int = _LOCK_TIMEOUT_MS,
     ) -> None:
-        """Connects to nothing yet. `session`: what its connections are called in the database.
+        """Opens no connection yet. `session`: the application name of its connections.
 
         Raises CallerError: `database-url-invalid`, `postgres-driver-missing`.
         """
@@ -71,7 +72,7 @@ class PostgresDatabase:
         event.listen(self.engine, "close", self._closed)
 
     def abort(self) -> None:
-        """Ends whatever is under way on another thread; safe from any."""
+        """Aborts the call that runs on another thread. Any thread may call it."""
         with self._changing:
             for one in self._sockets:
                 with contextlib.suppress(OSError):
@@ -82,7 +83,7 @@ class PostgresDatabase:
         self.engine.dispose()
 
     def _connected(self, connection: Any, record: Any) -> None:
-        # A descriptor of our own: the number of the connection's may be given to another file.
+        # A duplicate descriptor: the number of the connection's own may be reused for another file.
         own = socket.socket(fileno=os.dup(connection.fileno()))
         record.info["socket"] = own
         with self._changing:

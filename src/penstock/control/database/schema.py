@@ -1,13 +1,11 @@
 """The tables of the control plane, for SQLite and PostgreSQL alike.
 
-Names are kept as given and compared without case: `key` columns hold the lower-case form. Times
+Names are stored as given and compared without case: `key` columns hold the lower-case form. Times
 are seconds since the epoch. Requests and deployments are JSON text that only this package reads.
 
-The tables of batch transform jobs: what was asked for, what is read, and what is done of it.
-
-A row of `transform_spans` is written once the output of that span is committed, so the rows say at
-any moment what need not be done again. Objects, spans and crashes of a job go when it ends; its
-totals stay.
+Batch transform jobs have tables for the job, its objects and its spans. A row of `transform_spans`
+is written once the output of that span is committed, so the rows always say which work need not be
+repeated. A job's objects, spans and crashes are deleted when it ends; its totals stay.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ from sqlalchemy import (
     Text,
 )
 
-#: Raised by every change of a table, with a file in `control/migrations/versions/` that brings a
-#: database of the version before to it. A newer database is refused.
+#: The version of the tables. Each change of a table increments it and adds a migration from the
+#: version before in `control/migrations/versions/`. A newer database is refused.
 SCHEMA_VERSION: Final = 5
 
 metadata: Final = MetaData()
 
 
 def named(table: str, *more: Column[Any]) -> Table:
-    """A table of what a caller made under a name: found by it, and listed by its time."""
+    """A table of resources that callers name: indexed by name, and by time for lists."""
     return Table(
         table,
         metadata,
@@ -97,11 +95,11 @@ keys = Table(
     Column("salt", LargeBinary, nullable=False),
     Column("created", Double, nullable=False),
     Column("scope", String(16), nullable=False, server_default="admin"),
-    #: names in lower case, a comma between them; none = every endpoint
+    #: names in lower case, separated by commas; empty = every endpoint
     Column("endpoints", Text, nullable=False, server_default=""),
 )
 
-#: Target models of multi-model endpoints that no host is to evict.
+#: Target models of multi-model endpoints that hosts must not evict.
 target_model_pins = Table(
     "target_model_pins",
     metadata,
@@ -109,7 +107,7 @@ target_model_pins = Table(
     Column("model", String(1024), primary_key=True),
 )
 
-#: Instances of multi-model endpoints that crashed, and which target models were at work.
+#: Crashes of instances of multi-model endpoints, with the target models that were at work.
 target_model_crashes = Table(
     "target_model_crashes",
     metadata,
@@ -120,7 +118,7 @@ target_model_crashes = Table(
     Index("target_model_crashes_endpoint", "endpoint_key", "at"),
 )
 
-#: Inference components. `request` is what was last asked for, as the caller said it.
+#: Inference components. `request` is the caller's last request.
 inference_components = named(
     "inference_components",
     Column("endpoint_key", String(128), nullable=False, index=True),
@@ -129,9 +127,9 @@ inference_components = named(
     Column("failure_reason", Text, nullable=False),
     Column("copies", Integer, nullable=False),
     Column("revision_last", Integer, nullable=False),
-    Column("active", Text, nullable=False),  #: the revision that serves
-    Column("target", Text),  #: the one on its way to replace it
-    Column("former_request", Text),  #: `request` of `active`, while there is a target
+    Column("active", Text, nullable=False),  #: the revision that serves, as JSON
+    Column("target", Text),  #: the revision that is to replace it, as JSON; NULL: none
+    Column("former_request", Text),  #: `request` of `active`, while `target` is set
 )
 
 alarms = Table(
@@ -149,7 +147,7 @@ alarms = Table(
     Column("state_reason_data", Text, nullable=False),
     Column("state_updated", Double, nullable=False),
     Column("configuration_updated", Double, nullable=False),
-    #: counts the changes of all alarms: whoever has seen one reads only what is newer
+    #: increments with every change of any alarm, so readers load only newer rows
     Column("revision", Integer, nullable=False),
     Index("alarms_revision", "revision"),
     Index("alarms_owner", "owner"),
@@ -207,7 +205,7 @@ scheduled_actions = Table(
     Column("capacity_min", Integer),
     Column("capacity_max", Integer),
     Column("created", Double, nullable=False),
-    Column("due", Double),  #: none: it has run for the last time
+    Column("due", Double),  #: NULL: it has run for the last time
 )
 
 scaling_activities = Table(
@@ -225,14 +223,14 @@ scaling_activities = Table(
     Column("status", String(32), nullable=False),
     Column("message", Text, nullable=False),
     Column("details", Text, nullable=False),
-    Column("not_scaled", Text, nullable=False),  #: JSON; empty: it did scale
+    Column("not_scaled", Text, nullable=False),  #: JSON: why it did not scale; empty: it did
     Column("change", Text, nullable=False),  #: JSON of the change of capacity; empty: none
     Index("scaling_activities_id", "id"),
     Index("scaling_activities_target", "target_key", "number"),
     Index("scaling_activities_started", "started"),
 )
 
-#: Metrics that the next leader goes on with: one row a time series.
+#: Metrics that the next leader continues with: one row per time series.
 metric_series = Table(
     "metric_series",
     metadata,
@@ -255,7 +253,7 @@ transform_jobs = named(
     Column("totals", Text, nullable=False),  #: JSON of JobTotals
 )
 
-#: The objects as they were when the job began.
+#: The input objects as they were when the job began.
 transform_objects = Table(
     "transform_objects",
     metadata,
@@ -265,8 +263,9 @@ transform_objects = Table(
     Column("uri", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("stamp", Text, nullable=False),
-    Column("assembled", Integer, nullable=False),  #: 1: its output is in its place
-    Column("failure", Text, nullable=False),  #: why it gets none; empty: it may
+    Column("assembled", Integer, nullable=False),  #: 1: the whole output is at its final place
+    #: why the object has no output; empty: it has not failed
+    Column("failure", Text, nullable=False),
 )
 
 #: The spans whose output is committed.
@@ -283,7 +282,7 @@ transform_spans = Table(
     Column("run_s", Double, nullable=False),
 )
 
-#: Spans over which instances ended, and what is known of the records that may have done it.
+#: Spans during which instances ended, and what is known of the records that may be the cause.
 transform_crashes = Table(
     "transform_crashes",
     metadata,

@@ -1,13 +1,14 @@
 """All gateway processes of a server, as one `RoutePublisher`.
 
-Each is told the same, in the same order: on its start all there is, then every change. What must be
-true of all of them is true when all that serve have said so: `connect` returns when every gateway
-has its connection, `drained` when no gateway has a request left on the copies. One that ends or
-hangs is waited for by nobody; it is started again, after a pause that grows while it keeps ending.
+Each process gets the same messages in the same order: the whole state when it starts, then every
+change. A condition on all gateways holds once all that serve have confirmed it: `connect` returns
+when every gateway has its connection, `drained` when no gateway has a request left on the copies.
+Nobody waits for a process that has ended or hangs. It is started again, after a pause that grows
+while it keeps ending.
 
-The control plane's own dispatcher is one of them, without a door: offline work goes through it.
+The control plane's own dispatcher is one of them, without a front door: offline work uses it.
 
-How many requests wait for a copy, over all gateways.
+`WaitingSums` adds up how many requests wait for a copy, over all gateways.
 """
 
 from __future__ import annotations
@@ -29,33 +30,33 @@ from penstock.gateway.channel.messages import Json
 
 log = logging.getLogger(__name__)
 
-#: Its process starts and imports in a second; a busy laptop gets a minute.
+#: Time to start and import, in s. It takes about a second; a busy laptop gets a minute.
 START_S_MAX: Final = 60.0
-#: One that says nothing for so long does not serve either: it tells its metrics each second.
+#: A gateway that sends nothing for so long counts as hanging: it sends its metrics each second.
 SILENT_S_MAX: Final = 10.0
 _LOOK_EVERY_S: Final = 0.5
 _CONNECT_S_MAX: Final = 15.0
 _ANSWER_S_MAX: Final = 2.0
 _RESTART: Final = Backoff(0.1, 10.0)
-#: One that has served as long is started again at once when it ends.
+#: A gateway that served at least this long is restarted without a pause.
 _WELL_S: Final = 30.0
 _LOOP: Final = "gateways"
 _UNANSWERED: Final = ("process-gone", "process-silent")
 
 
 class GroupEvents(Protocol):
-    """What gateways say that is not about routes."""
+    """Messages of gateways that are not about routes."""
 
     def on_told(self, name: str, op: str, fields: Json, data: bytes) -> None: ...
 
     async def on_asked(self, name: str, op: str, fields: Json) -> Json: ...
 
     def on_gone(self, name: str) -> None:
-        """A gateway has ended, and with it all that it had in flight."""
+        """A gateway has ended, and so have its requests in flight."""
 
 
 class GatewayGroup:
-    """`start` it once instances may be told of its processes; `close` it before they end."""
+    """`start` it once instances accept its processes; `close` it before the instances end."""
 
     def __init__(
         self,
@@ -72,10 +73,10 @@ class GatewayGroup:
         """
         Args:
             local: the control plane's own dispatcher.
-            command: that starts a gateway; the number of a descriptor is added.
-            settings: what a gateway is told besides the state of things, by its name.
+            command: starts a gateway; the number of a descriptor is appended.
+            settings: gateway name -> what that gateway gets besides the shared state.
             admit: returns once every instance accepts connections of these processes.
-            apart: (loop, item) -> inside of it a failure is that item's alone.
+            apart: (loop, item) -> a context in which a failure affects only that item.
             inherited: sockets that each gateway has under the same numbers.
         """
         self._local = local
@@ -86,21 +87,22 @@ class GatewayGroup:
         self._admit = admit
         self._apart = apart
         self._inherited = tuple(one.fileno() for one in inherited)
-        self._members: dict[str, GatewayMember] = {}  #: begun and not ended
+        #: processes that have begun and have not ended
+        self._members: dict[str, GatewayMember] = {}
         self._instances: dict[str, str] = {}  #: id -> address
         self._routes: dict[str, EndpointRoutes] = {}
-        self._shared: dict[str, Json] = {}  #: op -> what all are told of it last
+        self._shared: dict[str, Json] = {}  #: op -> the last message of that kind to all gateways
         self._tasks: list[asyncio.Task[None]] = []
-        self._starting: set[int] = set()  #: processes that have not begun
-        self._starts: dict[str, int] = {}  #: by name
+        self._starting: set[int] = set()  #: ids of processes that have started and not begun
+        self._starts: dict[str, int] = {}  #: name -> times that its process was started
         self._closing = False
 
     def pids(self) -> list[int]:
-        """The processes that instances may be reached from."""
+        """Ids of the processes that connect to instances."""
         return sorted({*self._starting, *(one.pid for one in self._members.values())})
 
     def seen(self) -> list[dict[str, Any]]:
-        """Each gateway by its name, for people."""
+        """The state of each gateway, by name, as JSON for people."""
         found = []
         for name in self._names:
             member = self._members.get(name)
@@ -116,7 +118,8 @@ class GatewayGroup:
         return found
 
     async def start(self) -> None:
-        """Returns once all serve. Raises what keeps one of them from it (`port-in-use`, ...)."""
+        """Returns once all serve. Raises the error that keeps one from serving (`port-in-use`,
+        ...)."""
         first = [asyncio.get_running_loop().create_future() for _ in self._names]
         self._tasks = [
             asyncio.create_task(self._keep(name, served), name=name)
@@ -130,7 +133,7 @@ class GatewayGroup:
                 served.cancel()
 
     async def close(self, drain_s: float = 0.0) -> None:
-        """Lets what is in flight end, then the gateways. Idempotent."""
+        """Lets requests in flight finish, then ends the gateways. Idempotent."""
         self._closing = True
         members = list(self._members.values())
         await asyncio.gather(*(one.stop(drain_s) for one in members))
@@ -168,7 +171,7 @@ class GatewayGroup:
         self._tell_all("withdraw", {"endpoint": endpoint})
 
     def outstanding(self, copy: int) -> int:
-        """As the instance has told the control plane's own dispatcher: those of all gateways."""
+        """Counts the requests of all gateways: instances report them to the local dispatcher."""
         return self._local.outstanding(copy)
 
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
@@ -180,21 +183,21 @@ class GatewayGroup:
         )
         return mine and all(answer["drained"] for answer in answers)
 
-    # What else is said
+    # Other messages
 
     def share(self, op: str, fields: Json) -> None:
-        """Tells every gateway, those that start later too."""
+        """Sends a message to every gateway, also to those that start later."""
         self._shared[op] = fields
         self._tell_all(op, fields)
 
     def tell_others(self, name: str, op: str, fields: Json) -> None:
-        """Tells every gateway but one."""
+        """Sends a message to every gateway but one."""
         for one in self._members.values():
             if one.name != name:
                 one.tell(op, fields)
 
     async def ask_each(self, op: str, fields: Json) -> dict[str, Json]:
-        """What each gateway that serves answers, by its name; without those that are silent."""
+        """Gateway name -> its answer. Gateways that do not answer in time are left out."""
         serving = self._serving()
         answers = await asyncio.gather(
             *(one.ask(op, fields, timeout_s=_ANSWER_S_MAX) for one in serving),
@@ -207,11 +210,11 @@ class GatewayGroup:
         }
 
     def names(self) -> list[str]:
-        """Of the gateways that serve now."""
+        """The names of the gateways that serve now."""
         return [one.name for one in self._serving()]
 
     async def ask_one(self, name: str, op: str, fields: Json) -> Json | None:
-        """What one gateway answers; None: it does not serve, or is silent."""
+        """The answer of one gateway; None: it does not serve, or does not answer in time."""
         for one in self._serving():
             if one.name == name:
                 with contextlib.suppress(PenstockError):
@@ -236,9 +239,10 @@ class GatewayGroup:
                 one.tell(op, fields)
 
     async def _ask_all(self, op: str, fields: Json, *, timeout_s: float) -> list[Json]:
-        """The answers of all that serve; those that begin are told, in the same order.
+        """The answers of all gateways that serve. Those that are starting get the message too, in
+        order.
 
-        Raises what one of them answers.
+        Raises the error that one of them answers.
         """
         serving = self._serving()
         for one in self._members.values():
@@ -256,7 +260,7 @@ class GatewayGroup:
         return heard
 
     async def _keep(self, name: str, served: asyncio.Future[None]) -> None:
-        """One gateway, again and again."""
+        """Runs one gateway, and starts it again whenever it ends."""
         failures = 0
         loop = asyncio.get_running_loop()
         while not self._closing:
@@ -278,7 +282,7 @@ class GatewayGroup:
             await asyncio.sleep(_RESTART.pause_s(failures))
 
     async def _run(self, member: GatewayMember, served: asyncio.Future[None]) -> None:
-        """From its start to its end."""
+        """Runs one process from its start to its end."""
         await member.start(self._command, self._inherited)
         self._starts[member.name] = self._starts.get(member.name, 0) + 1
         self._starting.add(member.pid)
@@ -289,7 +293,7 @@ class GatewayGroup:
             raise
         finally:
             self._starting.discard(member.pid)
-        # No await from here on to `begin`: what changes after it is told after it.
+        # No await from here to `begin`: a later change must be sent after it.
         self._members[member.name] = member
         member.begin(
             {
@@ -313,8 +317,8 @@ class GatewayGroup:
             self._events.on_gone(member.name)
 
     async def _watch(self) -> None:
-        """Ends those that hang. Looks are counted and not seconds: where this process could not run
-        itself, nobody's silence says anything."""
+        """Ends processes that hang. It counts checks instead of seconds: while this process itself
+        could not run, the silence of others means nothing."""
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             for one in list(self._members.values()):
@@ -333,11 +337,11 @@ Pool = tuple[str, str, str]  #: endpoint, variant, component
 
 
 class WaitingSums:
-    """Each gateway tells its own number; whoever scales hears the sum."""
+    """Each gateway reports its own number of waiting requests; the autoscaler gets the sum."""
 
     def __init__(self, on_waiting: Callable[[str, str, str, int], None]) -> None:
         self._on_waiting = on_waiting
-        self._told: dict[Pool, dict[str, int]] = {}  #: by gateway; those that wait
+        self._told: dict[Pool, dict[str, int]] = {}  #: pool -> gateway -> its requests that wait
 
     def told(self, source: str, endpoint: str, variant: str, component: str, count: int) -> None:
         pool = endpoint, variant, component
@@ -351,7 +355,7 @@ class WaitingSums:
         self._on_waiting(endpoint, variant, component, sum(by_source.values()))
 
     def of(self, endpoint: str) -> int:
-        """All that wait for copies of an endpoint in processes with a name."""
+        """The requests that wait for copies of an endpoint, in processes with a name."""
         return sum(
             count
             for pool, by_source in self._told.items()
@@ -361,6 +365,6 @@ class WaitingSums:
         )
 
     def gone(self, source: str) -> None:
-        """A gateway has ended, and with it whoever waited there."""
+        """A gateway has ended, and so have the requests that waited there."""
         for pool in [pool for pool, told in self._told.items() if source in told]:
             self.told(source, *pool, 0)

@@ -1,7 +1,7 @@
 """One gateway process, from its start to its end.
 
-It is started with one end of a socket pair and nothing else; all it needs to know is told it over
-that (`begin`). The other end's closing is its end, and ours is the end of the server to it.
+It starts with one end of a socket pair and gets everything else over it (`begin`). When its end
+closes, the process has ended; when ours closes, the server has ended.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from penstock.runtimes.workers.supervised import StoppedWatch
 
 log = logging.getLogger(__name__)
 
-#: From being asked to end to being killed, when its requests have drained already.
+#: From the request to end until it is killed, in s, once its requests have drained.
 END_S_MAX = 5.0
 
 
 class MemberEvents(Protocol):
-    """Whom a member reports to: its group."""
+    """The receiver of a member's messages: its group."""
 
     def on_told(self, member: GatewayMember, op: str, fields: Json, data: bytes) -> None: ...
 
@@ -34,15 +34,15 @@ class MemberEvents(Protocol):
 
 
 class GatewayMember:
-    """Of one group. `start`, `begin`, then `ended` tells of its end, whatever brings it about."""
+    """One process of a group. `start`, `begin`; `ended` is set when it ends, for any reason."""
 
     def __init__(self, name: str, events: MemberEvents) -> None:
         self.name = name
         self.pid = 0
-        self.serving = False  #: it listens
-        self.silent_ticks = 0  #: looks of its watcher since it was last heard
-        self.failure: PenstockError | None = None  #: why it could not begin
-        self.up = asyncio.Event()  #: it serves, or never will
+        self.serving = False  #: it has reported that it listens
+        self.silent_ticks = 0  #: checks of the group's watch since its last message
+        self.failure: PenstockError | None = None  #: why it could not begin; None: it did not fail
+        self.up = asyncio.Event()  #: set once it serves, or once it has failed
         self.ended = asyncio.Event()
         self.closing = False  #: it was asked to end
         self._events = events
@@ -51,7 +51,7 @@ class GatewayMember:
         self._watch: StoppedWatch | None = None
 
     async def start(self, command: Sequence[str], inherited: Sequence[int] = ()) -> None:
-        """`inherited`: descriptors that its process has too. Raises NotNowError
+        """`inherited`: descriptors that the process gets too. Raises NotNowError
         (`gateway-not-started`)."""
         ours = self._spawn(command, inherited)
         try:
@@ -61,7 +61,7 @@ class GatewayMember:
             raise
 
     def _spawn(self, command: Sequence[str], inherited: Sequence[int]) -> socket.socket:
-        """Our end of the pair."""
+        """Starts the process; returns our end of the pair."""
         ours, its = socket.socketpair()
         try:
             self._process = subprocess.Popen(
@@ -69,7 +69,8 @@ class GatewayMember:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(its.fileno(), *inherited),
-                start_new_session=True,  # a terminal's Ctrl-C is for the server, which drains it
+                # A terminal's Ctrl-C goes to the server only, which drains this process.
+                start_new_session=True,
             )
         except OSError as error:
             ours.close()
@@ -85,7 +86,7 @@ class GatewayMember:
         return ours
 
     def begin(self, fields: Json) -> None:
-        """All it needs to serve."""
+        """Sends all that it needs to serve."""
         self.tell("begin", fields)
 
     def tell(self, op: str, fields: Json | None = None) -> None:
@@ -98,7 +99,7 @@ class GatewayMember:
         return await self._channel.ask(op, fields, timeout_s=timeout_s)
 
     def kill(self) -> None:
-        """It hangs, or is not wanted any more."""
+        """Kills it: it hangs, or is not needed any more."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -108,7 +109,7 @@ class GatewayMember:
         self.kill()
 
     async def stop(self, drain_s: float) -> None:
-        """Answers what it has in flight for at most `drain_s`, then ends."""
+        """Lets it finish its requests in flight for at most `drain_s`, then ends it."""
         self.closing = True
         if self.serving:
             with contextlib.suppress(PenstockError):
@@ -139,7 +140,7 @@ class GatewayMember:
         return await self._events.on_asked(self, op, fields)
 
     def closed(self) -> None:
-        """Its end of the pair is closed: it has ended, or is no use to anybody."""
+        """Its end of the pair has closed: it has ended, or can no longer be reached."""
         self.serving = False
         self.kill()
         self._ending = asyncio.get_running_loop().create_task(self._reap())
