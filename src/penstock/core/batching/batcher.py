@@ -471,8 +471,7 @@ class Batcher:
         return runs.high_s[runs.at(rows if rows < self._rows_max else self._rows_max, bucket)]
 
     def _starts_at(self, now: float) -> float:
-        """When a batch that leaves now is expected to begin; one that goes ahead begins after a
-        run."""
+        """When a batch that leaves now is expected to begin; ahead, it follows a run."""
         if self._lanes_free:
             return now
         lane = self._lanes_ahead[0]
@@ -541,8 +540,7 @@ class Batcher:
         return min(bisect_left(self._buckets, length), self._widths - 1)
 
     def _lead(self, bucket: int) -> int:
-        """The queue that goes first: the highest priority, or after too many passes the oldest
-        head."""
+        """The queue that goes first: the highest priority, or in its turn the oldest head."""
         queues = self._queues
         indexes = [at for at in range(bucket, len(queues), self._widths) if queues[at]]
         if self._passes < _PASSES_MAX:

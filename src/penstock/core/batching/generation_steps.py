@@ -23,8 +23,7 @@ from penstock.core.routing.rebalance import evenly
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationSpec:
-    """One engine. The times of a step grow with the number of its sequences, as measured ones
-    do."""
+    """One engine. The more sequences a step has, the longer it takes, as in measurements."""
 
     sequences_max: int = 32  #: sequences generated at once; more wait
     step_s: float = 0.011
@@ -91,8 +90,7 @@ class EngineModel:
         self._waiting.append(sequence)
 
     def cancel(self, number: int) -> None:
-        """The request leaves with the present step; between steps with the next or
-        `drop_cancelled`."""
+        """It leaves with the present step; between steps with the next or `drop_cancelled`."""
         sequence = self._sequences.pop(number, None)
         if sequence is not None:
             sequence.gone = True
@@ -109,8 +107,7 @@ class EngineModel:
         return chosen
 
     def begin_step(self) -> float | None:
-        """Lets requests join; returns how long the step takes, s, or None where nothing is to
-        do."""
+        """Lets requests join; returns the time of the step, s; None: nothing is to do."""
         spec, waiting = self._spec, self._waiting
         room = spec.sequences_max - len(self._running)
         tokens = 0

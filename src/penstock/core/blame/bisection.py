@@ -45,8 +45,7 @@ class _Part(NamedTuple):
 
 
 class Bisection:
-    """The search in a batch that failed as a whole. Call `begin` first; no `RunPart` = it is
-    over."""
+    """The search in a batch that failed whole. Call `begin` first; it is over without `RunPart`."""
 
     def __init__(self, items: Sequence[int]) -> None:
         self._left = [_Part(tuple(items), True)]  #: parts to be run, the next one last

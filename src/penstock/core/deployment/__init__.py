@@ -1,3 +1,3 @@
-"""What an endpoint should be, and the words in which it is told: specs of variants and
-components, what is wished of them, what has been seen, and when a failed slot is tried again.
+"""What an endpoint should be, and what is observed of it: specs of variants and components, the
+state that deciders read, their actions, and when a failed slot is tried again.
 """

@@ -1,7 +1,7 @@
 """What an inference component should be: a model, what a copy of it takes, and how many copies.
 
-A specification has a number, its revision. The copies of a revision bear a name of their own, so
-that two revisions of a component are two things to whoever places, loads and counts copies.
+A specification has a number, its revision. The copies of each revision have a name of their own.
+So for placement, loading and counting, two revisions of a component are two different things.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.wish import SPREAD, ComponentCopiesSpec, CopySpec
 
-_SEPARATOR = "/"  #: no name of SageMaker's has one
+_SEPARATOR = "/"  #: no name of SageMaker's contains it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,25 +24,25 @@ class ComponentRevision:
     strategy: str = SPREAD
     download_timeout_s: float = 3600.0
     startup_timeout_s: float = 600.0
-    batch: int = 0  #: copies of the revision before that this one replaces at once; 0 = all
-    batch_wait_s: float = 0.0  #: from the last copy of a batch to the next batch
-    base: str = ""  #: an adapter's: the component whose copies it is loaded into
+    batch: int = 0  #: copies of the former revision that this one replaces at once; 0 = all
+    batch_wait_s: float = 0.0  #: s from the last copy of a batch to the next batch
+    base: str = ""  #: for an adapter: the component whose copies it is loaded into; "" = no adapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentSpec:
-    """The recorded wish: `active` serves, `target` is on its way to replace it."""
+    """The recorded component: `active` serves, `target` is being rolled out to replace it."""
 
     name: str
     variant: str
-    status: str  #: as an endpoint's
+    status: str  #: the same values as an endpoint's status
     copies: int
     active: ComponentRevision
     target: ComponentRevision | None = None
 
     @property
     def base(self) -> str:
-        """The component whose copies an adapter is loaded into; "" of one that is no adapter."""
+        """The component whose copies the adapter is loaded into; "" where it is no adapter."""
         return self.active.base
 
     def revisions(self) -> tuple[ComponentRevision, ...]:
@@ -50,12 +50,12 @@ class ComponentSpec:
 
 
 def copies_name(component: str, revision: int) -> str:
-    """What the copies of a revision are called."""
+    """The name of a revision's copies."""
     return f"{component}{_SEPARATOR}{revision}"
 
 
 def component_of(name: str) -> str:
-    """The component that copies of that name belong to; "" for a variant's own model."""
+    """The component of the copies with this name; "" for a variant's own model."""
     return name.rpartition(_SEPARATOR)[0]
 
 

@@ -21,30 +21,32 @@ class ModelSource:
     """A model as CreateModel gave it, reduced to what loading needs."""
 
     model_name: str
-    uri: str = ""  #: artifact: file://, s3://, https://; empty for a foreign server by command line
-    compressed: bool | None = None  #: an archive, or files as they are; None: look
+    #: artifact: file://, s3://, https://; empty for a foreign server started by a command line
+    uri: str = ""
+    compressed: bool | None = None  #: True: an archive; False: plain files; None: find out
     image: str = ""
     environment: tuple[tuple[str, str], ...] = ()  #: sorted by key
     multi_model: bool = False  #: `uri` is a prefix of target models, each loaded when it is called
-    keeps_models: bool = True  #: ModelCacheSetting: a target model stays when it is idle
+    keeps_models: bool = True  #: ModelCacheSetting: an idle target model stays loaded
     network_isolated: bool = False  #: EnableNetworkIsolation
 
 
 # SageMaker's names (ProductionVariantManagedInstanceScalingScaleInStrategy).
-IDLE_RELEASE = "IDLE_RELEASE"  #: instances without a copy go
-CONSOLIDATION = "CONSOLIDATION"  #: so do those whose copies have room on the others
+IDLE_RELEASE = "IDLE_RELEASE"  #: instances without a copy are stopped
+CONSOLIDATION = "CONSOLIDATION"  #: ... and also those whose copies have room on the others
 SCALE_IN_STRATEGIES = (IDLE_RELEASE, CONSOLIDATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedScaling:
-    """How many instances a variant may have where they follow its copies."""
+    """Bounds for the instances of a variant whose number follows its copies."""
 
     instances_min: int
     instances_max: int
     strategy: str = IDLE_RELEASE
-    step_max: int = 0  #: instances that go at once; 0 = any number
-    cooldown_s: float = 60.0  #: from the start of an instance, or the last that went, to the next
+    step_max: int = 0  #: instances that may be stopped at once; 0 = any number
+    #: s between two changes: from the start of an instance, or the last stop
+    cooldown_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class PoolSpec:
 
     instance_type: str
     priority: int = 1  #: 1 to 5; the lowest number is filled first
-    model: ModelSource | None = None  #: in place of the variant's; none: the variant's
+    model: ModelSource | None = None  #: replaces the variant's model; None: the variant's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,22 +63,25 @@ class VariantSpec:
     """One production variant."""
 
     name: str
-    model: ModelSource | None  #: none: it takes inference components
-    instance_type: str  #: of all its instances; where it has pools the first one's
-    instance_count: int  #: of managed instances: to begin with
-    managed: ManagedScaling | None = None  #: its instances follow the copies on them
+    model: ModelSource | None  #: None: the variant takes inference components
+    instance_type: str  #: of all its instances; of the first pool where it has pools
+    instance_count: int  #: the initial number, where instances are managed
+    #: bounds, where the number of instances follows their copies; None: it does not
+    managed: ManagedScaling | None = None
     weight: float = 1.0
     strategy: str = LEAST_OUTSTANDING_REQUESTS
-    prefix_length_max: int = 0  #: PREFIX_AWARE: bytes of a prompt that routing looks at
-    concurrency_threshold: int = 0  #: PREFIX_AWARE: a copy with as many outstanding is passed over
+    prefix_length_max: int = 0  #: PREFIX_AWARE: bytes of a prompt that routing compares
+    #: PREFIX_AWARE: a copy with this many outstanding requests is passed over
+    concurrency_threshold: int = 0
     download_timeout_s: float = 3600.0
     startup_timeout_s: float = 600.0
-    guest: bool = False  #: offline work: it takes what others leave, and gives it back
-    cores_max: int = 0  #: of a guest: it runs on no more cores of the machine; 0 = on any
-    pools: tuple[PoolSpec, ...] = ()  #: in the order in which they are filled; none: one type
+    guest: bool = False  #: offline work: it takes capacity that nobody else uses, and gives it back
+    cores_max: int = 0  #: for a guest: cores of the machine that it may use at most; 0 = all
+    #: in the order in which they are filled; empty: all instances have one type
+    pools: tuple[PoolSpec, ...] = ()
 
     def model_on(self, instance_type: str) -> ModelSource | None:
-        """What its copies load on an instance of that type."""
+        """The model that copies load on an instance of that type."""
         own = (one.model for one in self.pools if one.instance_type == instance_type)
         return next(own, None) or self.model
 
@@ -86,11 +91,11 @@ class AsyncSpec:
     """AsyncInferenceConfig: the endpoint answers later, into objects."""
 
     output_uri: str  #: prefix of the objects that hold answers, file:// or s3://
-    failure_uri: str = ""  #: the same for what failed; empty: failures leave no object
+    failure_uri: str = ""  #: the same for failures; empty: a failure writes no object
     concurrency_max: int = 0  #: MaxConcurrentInvocationsPerInstance; 0 = what keeps a copy busy
-    success_topic: str = ""  #: told of each answer; empty: nobody
-    error_topic: str = ""  #: told of each failure
-    answer_in_success: bool = False  #: the notification holds a short answer, too
+    success_topic: str = ""  #: topic that is notified of each answer; empty: none
+    error_topic: str = ""  #: topic that is notified of each failure; empty: none
+    answer_in_success: bool = False  #: a notification of success also contains a short answer
     answer_in_error: bool = False
 
 
@@ -107,7 +112,7 @@ class DeploymentSpec:
     variants: tuple[VariantSpec, ...]
     metrics_publish_s: int = 0  #: MetricPublishFrequencyInSeconds; 0 = not given
     metrics_enhanced: bool = False  #: EnableEnhancedMetrics
-    asynchronous: AsyncSpec | None = None  #: none: it answers at once
+    asynchronous: AsyncSpec | None = None  #: None: it answers at once
 
     @property
     def takes_components(self) -> bool:
@@ -115,7 +120,7 @@ class DeploymentSpec:
 
     @property
     def guest(self) -> bool:
-        """It takes what others leave."""
+        """Whether it does offline work, on capacity that nobody else uses."""
         return any(one.guest for one in self.variants)
 
 
@@ -125,10 +130,10 @@ class CopyRoute:
 
     copy: int  #: unique in the whole deployment, u32; what INVOKE frames name
     instance_id: str
-    outstanding_max: int  #: more than this are refused at the gateway: queue and lanes are full
-    base_copy: int = 0  #: an adapter's: the copy whose queue and engine it shares
-    kind: str = ""  #: of its instance, where those of its variant may be of several
-    cache_tokens: int = 0  #: of prompts that its engine keeps; 0 = none, or it does not say
+    outstanding_max: int  #: further requests are refused at the gateway: queue and lanes are full
+    base_copy: int = 0  #: for an adapter: the copy whose queue and engine it shares; 0 = no adapter
+    kind: str = ""  #: instance type, where instances of the variant may have several; else ""
+    cache_tokens: int = 0  #: prompt tokens that its engine caches; 0 = none, or not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,17 +145,20 @@ class VariantRoutes:
     model: dict[str, object] = field(
         default_factory=dict
     )  #: description for metadata calls (tensors, labels, platform, versions)
-    prefix_length_max: int = 0  #: PREFIX_AWARE: bytes of a prompt that routing looks at
-    concurrency_threshold: int = 0  #: PREFIX_AWARE: a copy with as many outstanding is passed over
-    multi_model: bool = False  #: its copies are hosts of target models: each request names one
-    component: str = ""  #: inference component; none: the variant's own model
-    base: str = ""  #: an adapter's: the component whose copies it is loaded into
-    zero_capacity: str = ""  #: what comes at no copies: hold | refuse; empty: the server's setting
+    prefix_length_max: int = 0  #: PREFIX_AWARE: bytes of a prompt that routing compares
+    #: PREFIX_AWARE: a copy with this many outstanding requests is passed over
+    concurrency_threshold: int = 0
+    #: its copies are hosts of target models: each request names a target model
+    multi_model: bool = False
+    component: str = ""  #: name of the inference component; "" = the variant's own model
+    base: str = ""  #: for an adapter: the component whose copies it is loaded into; "" = no adapter
+    #: for requests while there is no copy: hold | refuse; "" = the server's setting
+    zero_capacity: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointRoutes:
-    """All that a gateway knows of an endpoint. Publishing it again replaces it as a whole."""
+    """Everything that a gateway knows of an endpoint. Publishing it again replaces all of it."""
 
     endpoint: str
     variants: tuple[VariantRoutes, ...]

@@ -1,8 +1,8 @@
-"""The words of reconciliation: what is wished, what is seen, what may be done.
+"""The data of reconciliation: the spec, what is observed, and the possible actions.
 
 Plain values without any rule. The deciders (`capacity`, `placement`, `routes`, and `reconcile`
-above them) know each other only through these; the control plane's driver fills and carries them
-out. `core/deployment/wish.py` has what a variant should have.
+above them) share only these types. The control plane's driver fills them in and carries out the
+actions. `core/deployment/wish.py` says what a variant should have.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ FAILED = "Failed"
 DELETING = "Deleting"
 
 # Phases of an instance, in the order of its life.
-STARTING = "starting"  #: the fleet was asked
+STARTING = "starting"  #: its start was requested from the fleet
 RUNNING = "running"  #: connected: copies can be loaded on it
 GONE = "gone"  #: the connection broke; the fleet has not reported the end yet
 STOPPING = "stopping"
 
 # Phases of a copy, in the order of its life.
-LOADING = "loading"  #: downloads and loads
+LOADING = "loading"  #: is downloaded and loaded
 READY = "ready"  #: answers requests
-LOST = "lost"  #: its worker died; the instance is bringing it back by itself
-DRAINING = "draining"  #: no new requests; those in flight finish
+LOST = "lost"  #: its worker died; the instance restarts it by itself
+DRAINING = "draining"  #: gets no new requests; those in flight finish
 DRAINED = "drained"
-UNLOADING = "unloading"  #: leaves an instance that stays
+UNLOADING = "unloading"  #: is being unloaded from an instance that stays
 
-#: Of an instance or a copy, within one decision: ended by it a moment ago. It holds its slot until
-#: it is recorded why.
+#: Phase within one decision only: this decision has just ended the instance or copy. It holds its
+#: slot until the reason is recorded.
 ENDING = "ending"
 
 
-#: Why managed scaling takes an instance away.
+#: Reason for which managed scaling stops an instance.
 RELEASED_IDLE = "idle-release"
 CONSOLIDATED = "consolidation"
 RELEASES = (RELEASED_IDLE, CONSOLIDATED)
@@ -47,7 +47,7 @@ RELEASES = (RELEASED_IDLE, CONSOLIDATED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSpec:
-    """The recorded wish.
+    """The recorded specification of an endpoint.
 
     `active` is the generation that serves (None until the first one did), `target` the one being
     rolled out, `previous` the active generation before its weights or counts were changed.
@@ -58,29 +58,29 @@ class EndpointSpec:
     active: DeploymentSpec | None = None
     target: DeploymentSpec | None = None
     previous: DeploymentSpec | None = None
-    components: tuple[ComponentSpec, ...] = ()  #: inference components, by name
+    components: tuple[ComponentSpec, ...] = ()  #: inference components, sorted by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceObserved:
-    """One instance: capacity, whatever is loaded on it."""
+    """One instance: its capacity, whatever is loaded on it."""
 
     instance_id: str
     variant: str
     generation: int
     ordinal: int  #: its slot among the variant's instances
     phase: str
-    since: float | None = None  #: when the phase began; None = queued, no limit runs yet
-    resources: ComputeResources = NO_RESOURCES  #: that it was given
-    taken_bytes: int = 0  #: of its memory, as the operating system measures; 0 = not measured yet
-    leaving: bool = False  #: it was decided to take it away while copies on it serve
-    instance_type: str = ""  #: tells the pool of a variant that has several
-    guest: bool = False  #: it runs on what others leave
+    since: float | None = None  #: when the phase began; None = queued, so no limit runs yet
+    resources: ComputeResources = NO_RESOURCES  #: resources that it was given
+    taken_bytes: int = 0  #: memory in use as measured by the operating system; 0 = not measured yet
+    leaving: bool = False  #: it is to be stopped, but copies on it still serve
+    instance_type: str = ""  #: identifies the pool of a variant that has several
+    guest: bool = False  #: it does offline work on capacity that nobody else uses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyObserved:
-    """One copy: a component's model on an instance, loaded or on its way."""
+    """One copy: a component's model on an instance, loaded or being loaded."""
 
     copy: int  #: unique in the whole deployment
     instance_id: str
@@ -89,23 +89,24 @@ class CopyObserved:
     component: str
     ordinal: int  #: its slot among the component's copies
     phase: str
-    since: float | None = None  #: as of an instance
-    need: CopySpec = WHOLE_INSTANCE  #: what is set aside for it on its instance
-    load_s_max: float = 4200.0  #: download and startup timeouts of the component together
+    since: float | None = None  #: when the phase began; None = queued
+    need: CopySpec = WHOLE_INSTANCE  #: resources set aside for it on its instance
+    load_s_max: float = 4200.0  #: s; sum of the component's download and startup timeouts
     outstanding_max: int = 0
     model: dict[str, object] = field(default_factory=dict)  #: description, for the routes
-    routed: bool = False  #: routes that name it were published: requests may be in flight
-    outstanding: int = 0  #: requests in flight on it at this moment, streams included
-    base_copy: int = 0  #: an adapter's: the copy that it is loaded into, and ends with
-    instance_type: str = ""  #: of its instance
+    routed: bool = False  #: published routes have named it: it may have requests in flight
+    outstanding: int = 0  #: requests in flight on it now, streams included
+    #: for an adapter: the copy that it is loaded into and ends with; 0 = no adapter
+    base_copy: int = 0
+    instance_type: str = ""  #: type of its instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFailure:
-    """What went wrong last in one slot, and how often in a row.
+    """The last failure in one slot, and the number of failures in a row.
 
-    Slots of instances have no component. What happens to a copy that has its instance to itself
-    is the instance's failure: the two come and go together.
+    A slot with an empty component is an instance's. What happens to a copy that has its instance to
+    itself is recorded as the instance's failure: the two start and end together.
     """
 
     variant: str
@@ -115,23 +116,23 @@ class SlotFailure:
     at: float
     message: str
     component: str = ""
-    reason: str = ""  #: code of what went wrong, where there is one
-    permanent: bool = False  #: trying again cannot help: the request or the model is wrong
+    reason: str = ""  #: error code, where there is one
+    permanent: bool = False  #: a retry cannot help: the request or the model is wrong
     refused: bool = False  #: nothing was tried: no instance had room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolShortage:
-    """Instances of one type could not be had, of the several that a variant may have."""
+    """A failed attempt to get instances of one type, where a variant may have several types."""
 
     variant: str
     generation: int
     instance_type: str
-    count: int  #: of tries in a row
+    count: int  #: attempts in a row
     at: float
-    reason: str  #: code of what was missing
+    reason: str  #: error code that says what was missing
     message: str
-    waits: bool = False  #: what is missing is being freed
+    waits: bool = False  #: the missing capacity is being freed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +143,12 @@ class EndpointObserved:
     copies: tuple[CopyObserved, ...] = ()
     failures: tuple[SlotFailure, ...] = ()
     published: EndpointRoutes | None = None
-    released: tuple[tuple[str, float], ...] = ()  #: by variant, when managed scaling took one away
+    #: (variant, time) when managed scaling last stopped one
+    released: tuple[tuple[str, float], ...] = ()
     shortages: tuple[PoolShortage, ...] = ()
 
     def copies_by_instance(self) -> dict[str, list[CopyObserved]]:
-        """In their order; instances without a copy have no entry."""
+        """Copies in their order, by instance id; instances without a copy have no entry."""
         found: dict[str, list[CopyObserved]] = {}
         for copy in self.copies:
             found.setdefault(copy.instance_id, []).append(copy)
@@ -159,12 +161,12 @@ class StartInstance:
     generation: int
     ordinal: int
     reason: str  #: new-generation | variant-count | replace-failed | copies-need-more
-    instance_type: str = ""  #: of the pool that was chosen; "" = the variant has but one type
+    instance_type: str = ""  #: type of the chosen pool; "" = the variant has only one type
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseInstance:
-    """No pool of a variant has room for an instance; the driver records it as the failure of the
+    """No pool of a variant has room for an instance; the driver records this as the failure of the
     instance's slot."""
 
     variant: str
@@ -176,11 +178,12 @@ class RefuseInstance:
 
 @dataclass(frozen=True, slots=True)
 class StopInstance:
-    """With every copy on it. `failure` is set when the slot has failed by this; the driver records
-    it as the slot's."""
+    """Stop an instance with every copy on it. `failure` is set when this makes the slot fail; the
+    driver then records it for the slot."""
 
     instance_id: str
-    reason: str  #: as DrainCopy; drained | drain-timeout | start-timeout | startup-timeout | …
+    #: one of DrainCopy's, or drained | drain-timeout | start-timeout | startup-timeout | …
+    reason: str
     failure: str = ""
     permanent: bool = False
 
@@ -192,7 +195,7 @@ class LoadCopy:
     generation: int
     ordinal: int
     reason: str  #: instance-running | copy-count | replace-failed | base-ready
-    base_copy: int = 0  #: an adapter's
+    base_copy: int = 0  #: for an adapter: the base's copy to load it into; 0 = no adapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +209,11 @@ class DrainCopy:
 
 @dataclass(frozen=True, slots=True)
 class UnloadCopy:
-    """Its instance stays. `failure` as of StopInstance, for the copy's slot."""
+    """Unload a copy; its instance stays. `failure`: as StopInstance's, for the copy's slot."""
 
     instance_id: str
     copy: int
-    #: as DrainCopy; drained | drain-timeout | startup-timeout | copy-not-back | base-gone
+    #: one of DrainCopy's, or drained | drain-timeout | startup-timeout | copy-not-back | base-gone
     reason: str
     failure: str = ""
     permanent: bool = False
@@ -241,8 +244,8 @@ class WithdrawRoutes:
 
 @dataclass(frozen=True, slots=True)
 class SetStatus:
-    """Recorded in one transaction. An `active_generation` that is the target's makes it active and
-    ends the rollout; the present one's drops the target."""
+    """A new status, recorded in one transaction. If `active_generation` is the target's, the target
+    becomes active and the rollout ends; if it is the active one's, the target is dropped."""
 
     status: str
     reason: str  #: generation-ready | generation-failed | counts-reached | counts-out-of-reach
@@ -253,12 +256,14 @@ class SetStatus:
 
 @dataclass(frozen=True, slots=True)
 class SetComponent:
-    """The status of an inference component, recorded in one transaction. An `active_revision` that
-    is the target's makes it active and ends the rollout; the present one's drops the target."""
+    """A component's new status, recorded in one transaction. If `active_revision` is the target's,
+    the target becomes active and the rollout ends; if it is the active one's, the target is
+    dropped."""
 
     component: str
     status: str
-    copies: int  #: the count that this was decided for: a newer one has a status of its own
+    #: the count that this decision was made for: a later count gets a status of its own
+    copies: int
     reason: str  #: copies-ready | counts-reached | counts-out-of-reach | component-failed | …
     failure_reason: str = ""
     active_revision: int | None = None

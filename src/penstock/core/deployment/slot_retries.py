@@ -1,7 +1,7 @@
-"""When a slot is tried again: the times and bounds of reconciliation, and what follows from them.
+"""When a slot is tried again: times and bounds of reconciliation, and what follows from them.
 
 A slot is a place for one instance of a variant, or for one copy of a component, known by its
-ordinal. What fails leaves its slot, and the slot remembers how often in a row.
+ordinal. A failed instance or copy leaves its slot; the slot counts its failures in a row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from penstock.errors import PenstockError
 
 _PERMANENT_FAMILIES = ("caller", "model")
 _PERMANENT_CODES = ("startup-timeout", "download-timeout")
-#: A process ended and said nothing of why: it may have been killed, or have run out of memory.
+#: The process ended without an error of its own: it may have been killed, or have run out of
+#: memory.
 _DEATH_CODES = ("worker-died", "process-killed")
 
 
@@ -25,60 +26,63 @@ class ReconcileSpec:
     """The times and bounds of reconciliation."""
 
     backoff: Backoff = Backoff(0.5, 30.0)  #: between the attempts of one slot
-    attempts_max: int = 3  #: failures of one slot after which a creation or an update has failed
-    starting_max: int = 16  #: instances of one variant on their way to a connection at once
-    stable_s: float = 60.0  #: a copy that was ready this long begins its count of failures anew
-    start_s_max: float = 60.0  #: from asking the fleet to an accepted connection
-    margin_s: float = 10.0  #: what the instance may be late with its own timeouts
-    gone_s_max: float = 2.0  #: for the fleet to say why an instance broke its connection
-    # AWS ends a stream after 480 s: what began before the drain is over by then, by itself.
-    drain_s_max: float = 490.0  #: for requests in flight on a copy that is taken away
-    drain_at_end_s_max: float = 30.0  #: the same where its whole endpoint goes; never longer
+    #: failures in a row of one slot after which a creation or an update fails
+    attempts_max: int = 3
+    #: instances of one variant that may be starting (no connection yet) at once
+    starting_max: int = 16
+    stable_s: float = 60.0  #: s; after a copy was ready this long, its failures are counted from 0
+    start_s_max: float = 60.0  #: s from the request to the fleet to an accepted connection
+    margin_s: float = 10.0  #: s that the instance may be late with its own timeouts
+    gone_s_max: float = 2.0  #: s for the fleet to report why an instance broke its connection
+    # AWS ends a stream after 480 s, so requests from before the drain have ended by then.
+    drain_s_max: float = 490.0  #: s for requests in flight on a copy that is to be stopped
+    #: s, the same where the whole endpoint is stopped; never longer than `drain_s_max`
+    drain_at_end_s_max: float = 30.0
 
     @property
     def last_drain_s(self) -> float:
-        """Where nobody is left who could want to wait."""
+        """s for requests in flight when the whole endpoint is stopped."""
         return min(self.drain_s_max, self.drain_at_end_s_max)
 
 
 @dataclass(frozen=True, slots=True)
 class FreeSlot:
-    """A slot that nothing holds."""
+    """A slot without an instance or copy."""
 
     ordinal: int
-    failed: bool  #: something was in it before, and failed
-    due: float | None  #: no attempt before; None = at once
-    refused: bool = False  #: it failed for lack of room: it need not wait where there is some
+    failed: bool  #: its last instance or copy failed
+    due: float | None  #: no attempt before this time; None = at once
+    refused: bool = False  #: it failed for lack of room: it need not wait once there is room
 
 
 def failure_count(
     former: SlotFailure | None, *, ready_s: float, spec: ReconcileSpec, guest: bool = False
 ) -> int:
-    """The count of a slot that has just failed, after its copy was ready for `ready_s`.
+    """The failure count of a slot that has just failed, after its copy was ready for `ready_s`.
 
-    `guest`: what ends an instance of offline work that was ready is its work, which is counted
-    there and given up there; the next one is needed at once to find out what it was.
+    `guest`: if an instance of offline work was ready and then ended, its work ended it. The job
+    counts that and may give up; a new instance is needed at once to find the cause.
     """
     stable = ready_s > 0 if guest else ready_s >= spec.stable_s
     return 1 if former is None or stable else former.count + 1
 
 
 def is_permanent(error: PenstockError) -> bool:
-    """Trying again can't help: the request or the model is wrong, or its time is up."""
+    """A retry can't help: the request or the model is wrong, or its time is up."""
     permanent = error.family in _PERMANENT_FAMILIES or error.code in _PERMANENT_CODES
     return permanent and not is_death(error)
 
 
 def is_death(error: PenstockError) -> bool:
-    """A process that loads, reads or computes for a model died without a word.
+    """A process that loads, reads or computes for a model died without an error of its own.
 
-    That is no verdict on the model: it is tried again, until the third death in a row.
+    That does not prove the model wrong: it is retried, until the third death in a row.
     """
     return error.code in _DEATH_CODES
 
 
 def is_final(failure: SlotFailure, spec: ReconcileSpec) -> bool:
-    """Whether a creation, an update or a new count ends by it."""
+    """Whether this failure ends a creation, an update or a change of count."""
     return failure.permanent or failure.count >= spec.attempts_max
 
 
@@ -92,7 +96,7 @@ def free_slots(
 ) -> Iterator[FreeSlot]:
     """At most `missing` of the slots below `wished` that are not `taken`, the lowest first.
 
-    One by one: a count is a number that somebody wrote, and who asks stops when it has enough.
+    Yields one by one: a user may have set a huge count, and callers stop when they have enough.
     """
     for ordinal in islice((at for at in range(wished) if at not in taken), max(missing, 0)):
         failure = failures.get(ordinal)
@@ -104,5 +108,5 @@ def free_slots(
 
 
 def earliest(*deadlines: float | None) -> float | None:
-    """The nearest of some deadlines, of which any may be missing."""
+    """The nearest of some deadlines, any of which may be None."""
     return min((at for at in deadlines if at is not None), default=None)

@@ -1,10 +1,10 @@
 """What a variant should have: instances, and copies of components on them.
 
 An instance is capacity; a copy is a loaded model on an instance. A component is a model with a
-number of copies, and with what one copy takes of its instance. A variant that CreateEndpointConfig
-was given a model for is the special case, and `wished` is the one place that makes it: one
-component of the variant's name, with as many copies as there are instances, each with an instance
-to itself. A variant without a model has the inference components that were created on it.
+number of copies, and with what one copy takes of its instance. A variant with a model of its own
+(given to CreateEndpointConfig) is a special case that only `wished` makes: one component of the
+variant's name, with as many copies as instances, each alone on its instance. A variant without a
+model has the inference components that were created on it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, Var
 from penstock.core.resources import NO_RESOURCES, ComputeResources
 
 # SageMaker's names (InferenceComponentSchedulingConfig).
-SPREAD = "SPREAD"  #: copies evenly over the instances: one that dies takes few with it
-BINPACK = "BINPACK"  #: onto few instances, so that others stay empty
+#: spread copies evenly over the instances, so that a lost instance takes few copies
+SPREAD = "SPREAD"
+BINPACK = "BINPACK"  #: fill few instances, so that others stay empty
 PLACEMENT_STRATEGIES = (SPREAD, BINPACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySpec:
-    """What one copy takes of its instance; what it asks nothing of it shares."""
+    """What one copy takes of its instance; it shares every resource that it does not ask for."""
 
     resources: ComputeResources = NO_RESOURCES
-    whole_instance: bool = False  #: it has an instance to itself, and comes and goes with it
-    memory_bytes_max: int = 0  #: a model that needs more is not loaded; 0 = its instance's
+    whole_instance: bool = False  #: it is alone on an instance, and starts and ends with it
+    #: a model that needs more is not loaded; 0 = the instance's memory is the limit
+    memory_bytes_max: int = 0
 
 
 WHOLE_INSTANCE = CopySpec(whole_instance=True)
@@ -44,11 +46,12 @@ class ComponentCopiesSpec:
     strategy: str = SPREAD
     download_timeout_s: float = 3600.0
     startup_timeout_s: float = 600.0
-    component: str = ""  #: inference component that requests name; none: the variant's own model
+    #: name of the inference component that requests give; "" = the variant's own model
+    component: str = ""
 
     @property
     def told(self) -> str:
-        """Its name to people."""
+        """Its name in messages to people."""
         return self.component or self.name
 
 
@@ -60,7 +63,8 @@ class VariantCapacitySpec:
     generation: int
     instances: int
     components: tuple[ComponentCopiesSpec, ...]
-    pools: tuple[str, ...] = ()  #: instance types in the order they are filled; none: one type
+    #: instance types in the order in which they are filled; empty: one type
+    pools: tuple[str, ...] = ()
 
     def component(self, name: str) -> ComponentCopiesSpec:
         """Raises `KeyError` where there is none."""
@@ -76,7 +80,7 @@ def wished(
 ) -> tuple[VariantCapacitySpec, ...]:
     """What the variants of a generation should have, in their order.
 
-    `components`: by variant, of those that take inference components.
+    `components`: by variant, for those variants that take inference components.
     """
     found = components or {}
     return tuple(
@@ -90,7 +94,7 @@ def wished(
 def raised(deployment: DeploymentSpec, former: DeploymentSpec | None) -> frozenset[tuple[str, str]]:
     """(variant, component) of every count that is higher than before; "" for instances.
 
-    Inference components have a life of their own: their counts are not a deployment's.
+    Inference components are not included: their counts are not part of a deployment.
     """
     before = dict(_counts(former)) if former is not None else {}
     return frozenset(key for key, count in _counts(deployment) if count > before.get(key, 0))

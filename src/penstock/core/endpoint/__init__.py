@@ -1,4 +1,3 @@
-"""From what an endpoint should be and what is seen of it to the next actions: instances and
-copies to start, to place and to end. `reconcile` is the way in; each other file decides one thing
-of it.
+"""From the spec of an endpoint and what is observed of it to the next actions: instances and
+copies to start, to place and to end. `reconcile` is the way in; every other file decides one part.
 """

@@ -1,16 +1,16 @@
-"""Which copies of a base have which adapters: those to load, to keep, to take away.
+"""Which copies of a base have which adapters: those to load, to keep, to unload.
 
-An adapter (LoRA) has no copies by number and takes nothing of an instance: each copy of its base
-that serves has it, and what is called a copy of the adapter is its presence there. Its slot is the
-base copy's number, so a new copy of the base is a new slot.
+An adapter (LoRA) has no number of copies and takes nothing of an instance: it is loaded into each
+serving copy of its base, and this presence is called a copy of the adapter. The number of the base
+copy is its slot, so a new copy of the base is a new slot. An adapter is
 
-    on a copy of the base that serves, each revision of the adapter that is wished
-    taken away first, before a copy of its base that leaves is unloaded: its streams end as well
-    gone at once with a copy of its base that is gone
-    never tried again on the same copy once it is known not to fit
+    loaded            into each serving copy of the base, in each of its current revisions
+    unloaded first    before a copy of its base that leaves is unloaded: its streams end as well
+    gone at once      with a copy of its base that is gone
+    not tried again   on the same copy once it is known not to fit
 
-A base that is given another specification is replaced only when its adapters are on the new copies
-too: until then a new copy does not count as ready.
+A base with a new specification is replaced only when its adapters are on the new copies too: until
+then a new copy does not count as ready.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SERVES = (READY, LOST)
 class AdapterDecision:
     kept: tuple[CopyObserved, ...]
     loads: tuple[LoadCopy, ...]
-    #: to be begun once routes without these copies are published
+    #: to be carried out after routes without these copies are published
     retires: tuple[DrainCopy | UnloadCopy, ...]
     rollout: RolloutDecision
 
@@ -63,11 +63,11 @@ def decide(
     """One adapter on the copies of its base.
 
     Args:
-        adapter: what is wished.
-        bases: copies of its base, of this generation, that are to stay, in any phase.
-        copies: of the adapter, of this generation, on instances that stay.
-        failures: of slots.
-        generation: that is decided about.
+        adapter: the specification.
+        bases: copies of its base, of this generation, that stay, in any phase.
+        copies: copies of the adapter, of this generation, on instances that stay.
+        failures: failures of slots.
+        generation: the generation to decide about.
         now: seconds.
         spec: times and bounds.
     """
@@ -117,7 +117,8 @@ def _is_everywhere(
     hosts: Mapping[int, CopyObserved],
     there: Mapping[tuple[str, int], CopyObserved],
 ) -> bool:
-    """The newest revision answers wherever its base does; where that has no copy, it would."""
+    """Whether the newest revision answers on every copy of its base that serves (also if none
+    does)."""
     if not names or (bases and not hosts):
         return False
     found = (there.get((names[-1], number)) for number in hosts)
@@ -131,9 +132,9 @@ def _retire(one: CopyObserved, base: CopyObserved | None) -> list[DrainCopy | Un
 def without_base(
     copies: Iterable[CopyObserved], bases: Mapping[int, CopyObserved]
 ) -> tuple[UnloadCopy, ...]:
-    """Copies of adapters whose base's copy is gone, or is being unloaded: nothing of them is left.
+    """Unloads copies of adapters whose base copy is gone or being unloaded: they are lost too.
 
-    `bases`: every copy that is there, by its number.
+    `bases`: all existing base copies, by number.
     """
     gone: list[UnloadCopy] = []
     for one in copies:
@@ -148,7 +149,7 @@ def without_base(
 def held_back(
     retires: Iterable[DrainCopy | UnloadCopy], adapters: Iterable[CopyObserved]
 ) -> list[DrainCopy | UnloadCopy]:
-    """Without the unloading of copies that adapters are still on."""
+    """Leaves out the unloading of base copies that still have adapters."""
     ridden = {one.base_copy for one in adapters}
     return [one for one in retires if not (isinstance(one, UnloadCopy) and one.copy in ridden)]
 
@@ -158,8 +159,8 @@ def as_ready(
     adapters: Iterable[ComponentSpec],
     copies: Iterable[CopyObserved],
 ) -> list[CopyObserved]:
-    """The copies as a rollout of the base is to see them: a new one without its adapters is still
-    being loaded."""
+    """The copies for a rollout of the base: a new one without its adapters counts as still being
+    loaded."""
     seen = list(copies)
     if base.target is None:
         return seen
@@ -193,9 +194,9 @@ def final_failure(
     generation: int,
     spec: ReconcileSpec,
 ) -> SlotFailure | None:
-    """An adapter that does not come onto a new copy of its base ends the base's update.
+    """The failure of an adapter on a new copy of its base, which ends the base's update.
 
-    `copies`: of the base's new revision.
+    `copies`: copies of the base's new revision.
     """
     numbers = {one.copy for one in copies}
     names = {

@@ -1,11 +1,11 @@
-"""Which instances a variant should have: those to keep, those to start, those to take away.
+"""Which instances a variant should have: those to keep, those to start, those to stop.
 
-Of too many the least advanced go first: what serves stays, what is coming up goes; of those as far
-the least wanted pool's, where there are several; of those alike the ones with the least left to do,
-whose drains are over soonest. What drains is never taken back, so the choice holds however the
-counts change. Of too few a slot at a time is filled, after the pause that its last failure asks
-for, from the pool that `instance_pools` chooses. It does not know which copies are wished where; of
-the copies it sees only how far they are, and how many requests they have.
+If there are too many, the least advanced are stopped first: serving ones stay, starting ones go. Of
+equally advanced ones those of the least preferred pool go first, then those with the fewest
+requests, whose drains end soonest. A drain is never taken back, so the choice holds however the
+counts change. If there are too few, one slot at a time is filled, after the pause that its last
+failure requires, from the pool that `instance_pools` chooses. The decider does not know which
+copies should be where. Of the copies it sees only their phases and their numbers of requests.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LEAVING = (DRAINING, DRAINED, UNLOADING, ENDING)
 
 @dataclass(frozen=True, slots=True)
 class CapacityDecision:
-    kept: tuple[InstanceObserved, ...]  #: that count, the most advanced first
+    kept: tuple[InstanceObserved, ...]  #: as many as the spec has, the most advanced first
     starts: tuple[StartInstance, ...]
     next_deadline: float | None  #: when the pause of a slot, or of a pool, is over
     refusals: tuple[RefuseInstance, ...] = ()
@@ -61,11 +61,11 @@ def decide(
     spec: ReconcileSpec,
     start_reason: str,
 ) -> CapacityDecision:
-    """The instances of one variant. `start_reason`: of an instance that replaces none."""
+    """The instances of one variant. `start_reason`: for an instance that replaces none."""
     copies = observed.copies_by_instance()
     seen = _seen(wish, observed)
     kept = alive(wish, observed)[: wish.instances]
-    # An instance that is about to be reported dead still holds its slot: its failure decides when
+    # An instance whose death is about to be reported still holds its slot: its failure decides when
     # the next attempt is due.
     taken = {one.ordinal for one in kept}
     taken |= {one.ordinal for one in seen if one.phase in (GONE, ENDING)}
@@ -84,8 +84,8 @@ def decide(
     for slot in free_slots(
         wish.instances, taken, failures, spec, missing=wish.instances - len(kept)
     ):
-        # What it costs to decide, and the processes that are begun before the machine is known to
-        # be full, don't grow with a count.
+        # Limits the cost of deciding, and the processes that start before the machine is known to
+        # be full: neither may grow with the count.
         if len(starts) >= startable:
             break
         if slot.due is not None and now < slot.due:
@@ -93,7 +93,7 @@ def decide(
             continue
         if pool.refusal:
             refusals.append(_refusal(wish, slot, pool))
-            break  # the slots behind it would fare the same
+            break  # the slots behind it would get the same answer
         if pool.next_deadline is not None:
             deadline = earliest(deadline, pool.next_deadline)
             break
@@ -105,7 +105,7 @@ def decide(
 
 
 def alive(wish: VariantCapacitySpec, observed: EndpointObserved) -> list[InstanceObserved]:
-    """Instances of a variant that may stay, in the order in which they would."""
+    """Instances of a variant that may stay, those to keep first at the front."""
     copies = observed.copies_by_instance()
     found = [one for one in _seen(wish, observed) if _counts(one, copies.get(one.instance_id, ()))]
     return sorted(found, key=lambda one: _advance(wish, one, copies.get(one.instance_id, ())))
@@ -117,8 +117,8 @@ def take_away(
     generations: Collection[int],
     reasons: Mapping[str, str] = _NO_REASONS,
 ) -> tuple[DrainCopy | StopInstance, ...]:
-    """The next step for every instance that is not kept; to be begun once routes without its copies
-    are published. `generations` are those that are wished now; `reasons` are of variants whose
+    """The next step for every instance that is not kept; to be carried out after routes without its
+    copies are published. `generations`: those that the spec has now; `reasons`: by variant, where
     instances are managed."""
     copies = observed.copies_by_instance()
     actions: list[DrainCopy | StopInstance] = []
@@ -139,7 +139,7 @@ def _pool(
     now: float,
     spec: ReconcileSpec,
 ) -> InstancePoolChoice:
-    """Whence the next instances come; a variant of one type has nothing to choose."""
+    """Where the next instances come from; a variant of one type has no choice."""
     if not wish.pools:
         return InstancePoolChoice()
     return instance_pools.choose(wish, observed.shortages, failures, now=now, spec=spec)
@@ -160,7 +160,7 @@ def _seen(wish: VariantCapacitySpec, observed: EndpointObserved) -> list[Instanc
 
 
 def _counts(one: InstanceObserved, copies: Collection[CopyObserved]) -> bool:
-    """A copy that has the instance to itself and leaves takes it along."""
+    """Whether it counts. A leaving copy that has the instance to itself takes it along."""
     return (
         one.phase in _ALIVE
         and not one.leaving
@@ -171,8 +171,8 @@ def _counts(one: InstanceObserved, copies: Collection[CopyObserved]) -> bool:
 def _advance(
     wish: VariantCapacitySpec, one: InstanceObserved, copies: Collection[CopyObserved]
 ) -> tuple[int, int, int, int, int, int, int, str]:
-    """Smaller is further: what serves most, else is nearest to it, then of the pool that is wanted
-    most, then has most left to do, then the oldest slot."""
+    """Sort key, the most advanced first: serving, else nearest to serving; then in the most
+    preferred pool; then with the most requests; then in the lowest slot."""
     phases = [copy.phase for copy in copies]
     return (
         -phases.count(READY),
@@ -191,8 +191,8 @@ def _on_their_way(
     kept: Collection[InstanceObserved],
     copies: dict[str, list[CopyObserved]],
 ) -> int:
-    """Instances that were asked for and have shown nothing yet. Where each is to have a copy of its
-    own, one that has none yet is not there yet."""
+    """Requested instances that are not connected yet. Where each is to have a copy of its own,
+    instances without one count too."""
     each_has_one = any(one.need.whole_instance for one in wish.components)
     return sum(
         one.phase == STARTING or (each_has_one and one.instance_id not in copies) for one in kept

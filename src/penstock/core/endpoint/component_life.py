@@ -1,17 +1,17 @@
-"""The life of an inference component: which status follows from what is seen of its copies.
+"""The life of an inference component: which status follows from its observed copies.
 
-    Creating   as many copies as are wished are ready -> InService; none are wished: at once
-               a failure that trying again cannot help, or `attempts_max` of one slot -> Failed
-    Updating   (specification) the new revision's copies are ready -> InService with it; if one
-               fails, the former revision serves on: InService, with the story as FailureReason
-    Updating   (count) reached -> InService; out of reach -> InService as well: what has room
-               serves, the rest is tried again, and FailureReason says what is missing
+        Creating   as many copies as the spec has are ready -> InService; the spec has none: at once
+                   a failure that a retry cannot help, or `attempts_max` of one slot -> Failed
+        Updating   (specification) the new revision's copies are ready -> InService with it; if one
+                   fails, the former revision serves on: InService, with the error as FailureReason
+        Updating   (count) reached -> InService; out of reach -> InService as well: the copies that
+                   have room serve, the rest is retried, and FailureReason says what is missing
     InService  what dies is replaced; the status stays
-    Failed     its copies are taken away; only DeleteInferenceComponent is left
+        Failed     its copies are stopped; only DeleteInferenceComponent is possible
     Deleting   its copies drain and are unloaded, then it is forgotten
 
-A wish for more copies than have room stays recorded, unlike an endpoint's: room that is given back
-by a neighbour, or by a new instance, is then used without anybody asking again.
+A spec with more copies than have room stays recorded, unlike an endpoint's: room that a neighbour
+frees, or that a new instance brings, is then used without a new request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.core.deployment.slot_retries import ReconcileSpec, is_final
 from penstock.core.endpoint import adapters
 from penstock.core.endpoint.component_rollout import RolloutDecision
 
-#: SageMaker bounds FailureReason.
+#: SageMaker's bound for FailureReason.
 _FAILURE_REASON_CHARS_MAX = 1024
 _THERE = (LOADING, READY, LOST)
 
@@ -52,9 +52,9 @@ def decide(
     spec: ReconcileSpec,
     others: Iterable[ComponentSpec] = (),
 ) -> tuple[SetComponent | ForgetComponent, ...]:
-    """What its record is to say now, if that is not what it says; at most one action.
+    """The change of its record that the observed state requires; at most one action.
 
-    `generation`: the endpoint's that serves. `others`: its components, adapters among them.
+    `generation`: the endpoint's generation that serves. `others`: its components, with adapters.
     """
     name = component.name
     if component.status == DELETING:
@@ -112,7 +112,7 @@ def _final_failure(
     generation: int,
     spec: ReconcileSpec,
 ) -> SlotFailure | None:
-    """The earliest that keeps a copy from coming: its own, else that of an instance for it."""
+    """The earliest failure that prevents a copy: its own, else that of an instance for it."""
     newest = component.target or component.active
     named = copies_name(component.name, newest.number)
     there = {copy.ordinal for copy in copies if copy.phase in _THERE}

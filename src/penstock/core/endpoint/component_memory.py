@@ -1,8 +1,9 @@
-"""MaxMemoryRequiredInMb: what a copy of a component may take, against what is known of its model.
+"""MaxMemoryRequiredInMb: the memory that a component's copy may take, and its model's known need.
 
-Before it is loaded a model that has never run here is only known by its files, and an estimate ends
-nothing: it is refused where less can't hold it in any case, or where it took more when it was
-loaded before. What it took once it is loaded is measured, and counts.
+A model that has never run here is known only by its files, and an estimate alone does not end it.
+It
+is refused before loading only if it certainly needs more, or took more when it was last loaded.
+Once it is loaded, its measured memory decides.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from penstock.core.models.memory_need import MemoryEstimate
 
 
 def before_load(component: ComponentCopiesSpec, need: MemoryEstimate) -> str:
-    """The story of a model that is known to need more; "" where it may be loaded."""
+    """The error for a model that is known to need more; "" where it may be loaded."""
     bytes_max = component.need.memory_bytes_max
     if not bytes_max:
         return ""
@@ -25,7 +26,7 @@ def before_load(component: ComponentCopiesSpec, need: MemoryEstimate) -> str:
 
 
 def after_load(component: ComponentCopiesSpec, taken_bytes: int) -> str:
-    """The story of a model that has taken more; "" where it may stay."""
+    """The error for a model that has taken more; "" where it may stay."""
     bytes_max = component.need.memory_bytes_max
     return _story(component, "has taken", taken_bytes) if 0 < bytes_max < taken_bytes else ""
 

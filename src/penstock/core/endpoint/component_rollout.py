@@ -1,10 +1,10 @@
 """How many copies of each of a component's revisions there should be now.
 
-Without a batch size all copies of the new revision come up beside the old ones, which serve until
-every new one is ready. With one, copies are replaced batch by batch: a batch of new ones comes up,
-as many old ones go, and the next batch begins after a pause. Both need room beside what serves:
-an old copy never goes before a new one is ready. An old one that ends by itself meanwhile is not
-replaced.
+Without a batch size all copies of the new revision start beside the old ones, which serve until
+every new one is ready. With a batch size, copies are replaced batch by batch: a batch of new copies
+starts, the same number of old ones ends, and the next batch begins after a pause. Both need spare
+room: no old copy ends before a new one is ready. An old copy that ends by itself in the meantime is
+not replaced.
 
 The two modes are those of SageMaker's UpdateInferenceComponent without and with
 RollingUpdatePolicy.
@@ -31,15 +31,15 @@ _THERE = (LOADING, READY, LOST)
 
 @dataclass(frozen=True, slots=True)
 class RolloutDecision:
-    wishes: tuple[ComponentCopiesSpec, ...]  #: one for each revision, the old one first
-    complete: bool  #: as many copies of the newest revision as are wished are ready, and settled
+    wishes: tuple[ComponentCopiesSpec, ...]  #: one per revision, the old one first
+    complete: bool  #: all copies of the newest revision that the spec has are ready, and settled
     next_deadline: float | None  #: when a pause between two batches is over
 
 
 def decide(
     component: ComponentSpec, copies: Iterable[CopyObserved], *, now: float
 ) -> RolloutDecision:
-    """`copies` are those of the generation that is decided about."""
+    """`copies`: copies of the generation to decide about."""
     mine = [one for one in copies if one.variant == component.variant]
     newest = component.target or component.active
     named = copies_name(component.name, newest.number)

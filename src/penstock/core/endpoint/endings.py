@@ -1,9 +1,11 @@
-"""How instances and copies end: what takes too long, and what is taken away.
+"""How instances and copies end: those that take too long, and those that are stopped.
 
-A copy that has its instance to itself goes with it: a process that ends gives back everything, and
-what it had loaded can't be in the way of what comes next. Any other copy is unloaded, and its
-instance serves on. A copy that requests were routed to is drained first: for as long as a stream
-may last, so that none is cut, but where the whole endpoint goes for a short time only.
+A copy that is alone on its instance ends with it: the end of a process frees everything, and
+nothing
+that it had loaded can disturb what comes next. Any other copy is unloaded, and its instance serves
+on. A copy that got requests is drained first, for as long as a stream may last, so that none is
+cut;
+for a short time only where the whole endpoint is stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from penstock.core.deployment.slot_retries import ReconcileSpec, earliest
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What was in one phase for too long, and what is seen once it counts as ending."""
+    """What was in one phase for too long, and the observation in which it counts as ending."""
 
     actions: tuple[StopInstance | UnloadCopy, ...]
     observed: EndpointObserved
@@ -44,7 +46,7 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """How long a phase may last, and what is said of one that lasts longer."""
+    """How long a phase may last, and the reason and failure of one that lasts longer."""
 
     duration_s: float
     reason: str
@@ -55,7 +57,7 @@ class _Limit:
 def expire(
     observed: EndpointObserved, *, now: float, spec: ReconcileSpec, ending: bool = False
 ) -> Expired:
-    """Ends what has been in one phase for too long; `ending`: the whole endpoint goes."""
+    """Ends what was in one phase for too long; `ending`: the whole endpoint is stopped."""
     drain_s = spec.last_drain_s if ending else spec.drain_s_max
     actions: list[StopInstance | UnloadCopy] = []
     deadline: float | None = None
@@ -92,7 +94,7 @@ def expire(
 def retire_instance(
     one: InstanceObserved, copies: Collection[CopyObserved], reason: str
 ) -> list[DrainCopy | StopInstance]:
-    """The next step of taking an instance away, with the copies on it; none while it drains."""
+    """The next step to stop an instance and the copies on it; none while it drains."""
     if one.phase in (STOPPING, ENDING):
         return []
     if one.phase == RUNNING:
@@ -107,7 +109,7 @@ def retire_instance(
 
 
 def retire_copy(copy: CopyObserved, reason: str) -> list[DrainCopy | UnloadCopy]:
-    """The next step of taking a copy away from an instance that stays; none while it drains."""
+    """The next step to remove a copy from an instance that stays; none while it drains."""
     if copy.phase in (DRAINING, UNLOADING, ENDING):
         return []
     if _must_drain(copy):
@@ -121,7 +123,7 @@ def _must_drain(copy: CopyObserved) -> bool:
 
 
 def _is_over(limit: _Limit | None, since: float | None, now: float) -> tuple[bool, float | None]:
-    """(over, deadline): nothing runs where the phase may last for ever, or is queued."""
+    """(over, deadline): no limit runs where the phase may last for ever, or is queued."""
     if limit is None or since is None:
         return False, None
     at = since + limit.duration_s
@@ -131,7 +133,7 @@ def _is_over(limit: _Limit | None, since: float | None, now: float) -> tuple[boo
 def _instance_limit(one: InstanceObserved, spec: ReconcileSpec) -> _Limit | None:
     where = f"variant {one.variant}, instance {one.instance_id}"
     if one.phase == STARTING:
-        if one.guest:  # no clock says how long: its fleet sees whether it gets on
+        if one.guest:  # no time limit: its fleet watches whether it makes progress
             return None
         story = f"{where} did not start within {spec.start_s_max:g} s. Look at its log."
         return _Limit(spec.start_s_max, "start-timeout", story)

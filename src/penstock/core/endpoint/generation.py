@@ -1,10 +1,10 @@
-"""What one generation of an endpoint has, of what it should have, and what is to be begun for it.
+"""What one generation of an endpoint has, compared with its spec, and which actions it needs.
 
 Asks the deciders of counts and places in their order, on one observation: how many copies of each
-revision of the components (`components/rollout`), how many instances where they follow the copies
+revision of the components (`component_rollout`), how many instances where they follow the copies
 (`managed_instances`), which instances (`capacity`), which copies on them (`placement`), and which
-adapters on those (`components/adapters`), which take no place. It neither
-publishes routes nor takes anything away: what that needs is in what it returns.
+adapters on those (`adapters`), which take no place. It neither publishes routes nor stops
+anything: it returns what the caller needs for that.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _SETTLED = (IN_SERVICE, UPDATING)
 
 @dataclass(slots=True)
 class GenerationObserved:
-    """What one generation has, of what it should have."""
+    """What one generation has, compared with its spec."""
 
     wishes: tuple[VariantCapacitySpec, ...] = ()
     instances: dict[str, tuple[InstanceObserved, ...]] = field(default_factory=dict)
     copies: dict[str, tuple[CopyObserved, ...]] = field(default_factory=dict)
-    #: copies to be taken from instances that stay
+    #: copies to remove from instances that stay
     retires: list[DrainCopy | UnloadCopy] = field(default_factory=list)
-    #: by variant whose instances are managed, why some of them go
+    #: variant -> why some of its instances are stopped; only where they are managed
     releases: dict[str, str] = field(default_factory=dict)
     rollouts: dict[str, RolloutDecision] = field(default_factory=dict)  #: by component
-    actions: list[Action] = field(default_factory=list)  #: to be begun
+    actions: list[Action] = field(default_factory=list)  #: to be carried out now
     next_deadline: float | None = None
-    adapters_missing: bool = False  #: on copies of their bases, of those that serve or will
+    adapters_missing: bool = False  #: a base copy that serves or will serve still lacks an adapter
 
     def component_counts(self) -> frozenset[tuple[str, str]]:
         return frozenset(
@@ -64,8 +64,9 @@ class GenerationObserved:
         )
 
     def serving(self, component: ComponentSpec) -> ComponentSpec:
-        """As it is to be routed to: a new revision that is complete serves before its record says
-        so, so that whoever reads the record finds it serving."""
+        """The component as routes should see it: a new revision that is complete is routed to
+        before the
+        record names it, so that whoever reads the record finds it serving."""
         rollout = self.rollouts.get(component.name)
         if rollout is None or not rollout.complete or component.target is None:
             return component
@@ -87,7 +88,7 @@ class GenerationObserved:
     def reaches_copies(
         self, wish: VariantCapacitySpec, counts: Collection[tuple[str, str]] | None = None
     ) -> bool:
-        """As `reaches`, of one variant's copies; None: of all."""
+        """As `reaches`, but only for one variant's copies; None: for all counts."""
         ready: dict[str, int] = {}
         for copy in self.copies[wish.name]:
             ready[copy.component] = ready.get(copy.component, 0) + (copy.phase == READY)
@@ -108,15 +109,15 @@ def keep_up(
     start_reason: str,
     first: bool,
 ) -> GenerationObserved:
-    """Loads and starts what is missing.
+    """Starts and loads what is missing.
 
     Args:
         deployment: the generation.
-        components: those that are to be on it.
+        components: those that should be on it.
         observed: the snapshot.
         now: seconds.
         spec: times and bounds.
-        start_reason: of an instance that replaces none.
+        start_reason: for an instance that replaces none.
         first: the generation has not served yet.
     """
     wanted = tuple(components)
@@ -162,7 +163,7 @@ class _GenerationTurn:
     def managed(
         self, variant: VariantSpec, wish: VariantCapacitySpec, *, first: bool
     ) -> VariantCapacitySpec:
-        """With as many instances as the copies need, where they follow them."""
+        """Sets the number of instances that the copies need, where it follows them."""
         if variant.managed is None:
             return wish
         decision = managed_instances.decide(
@@ -179,7 +180,7 @@ class _GenerationTurn:
         return replace(wish, instances=decision.instances)
 
     def keep(self, wish: VariantCapacitySpec, start_reason: str) -> None:
-        """The instances of one variant, and the copies on them."""
+        """Decides the instances of one variant, and the copies on them."""
         instances = capacity.decide(
             wish, self._observed, now=self._now, spec=self._spec, start_reason=start_reason
         )
@@ -198,7 +199,7 @@ class _GenerationTurn:
     def adapt(
         self, adapter: ComponentSpec, riding: Collection[CopyObserved], generation: int
     ) -> None:
-        """One adapter on the copies of its base that stay."""
+        """Decides one adapter on the copies of its base that stay."""
         held = self.held
         staying = held.instance_ids()
         kept = held.copies.get(adapter.variant, ())
@@ -224,7 +225,7 @@ class _GenerationTurn:
         self.wake(decision.rollout.next_deadline)
 
     def settle(self, riding: Collection[CopyObserved]) -> None:
-        """Adapters leave before their base does, or with it."""
+        """Lets adapters leave before their base does, or with it."""
         held = self.held
         gone = adapters.without_base(riding, {one.copy: one for one in self._observed.copies})
         ended = {one.copy for one in gone}
@@ -238,7 +239,7 @@ class _GenerationTurn:
         ]
 
     def _hold_back(self, wish: VariantCapacitySpec) -> None:
-        """What is to be taken away serves until its copies are ready on the others."""
+        """Copies to be removed serve until their replacements on other instances are ready."""
         staying = {one.instance_id for one in self.held.instances[wish.name]}
         going = [
             one for one in capacity.alive(wish, self._observed) if one.instance_id not in staying

@@ -1,13 +1,14 @@
 """From which of its pools a variant's next instance comes.
 
-A variant may be on instances of several types, each with a priority (SageMaker's InstancePools).
-The first pool that may be had is filled: one that was just found short is passed over, for the
-pause that a slot's failure asks for, longer each time in a row. So the rest comes from the next
-pool at once, and whatever is started later is tried where it is wanted most. What runs is not
-moved. Where all pools are short the instance is refused with what each of them lacks, or waited
-for where something is being freed.
+A variant may use instances of several types, each with a priority (SageMaker's InstancePools). The
+first available pool is used. A pool that has just had no capacity is skipped for the same pause as
+after a slot's failure, longer each time in a row. So instances come from the next pool at once, and
+later ones are tried in the preferred pool again. Running instances are not moved. Where all pools
+lack capacity, the instance is refused with what each of them lacks; or it waits, where capacity is
+being freed.
 
-It does not know why a type can't be had: the machine is full, a fleet has none, a limit is reached.
+It does not know why a type is not available: the machine is full, a fleet has none, a limit is
+reached.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from penstock.core.machine.room import CAPACITY_ERROR, NO_ROOM, WAIT, RoomDecisi
 
 ALL_POOLS_SHORT = "all-pools-short"
 
-#: Codes that say that a type can't be had, whatever is wrong with nothing else.
+#: Codes that say only that a type is not available, and nothing else is wrong.
 SHORTAGES = frozenset(
     {
-        "no-node-with-room",  # a fleet's
+        "no-node-with-room",  # from a fleet
         "larger-than-machine",
         "larger-than-type",
         "type-limit",
@@ -35,15 +36,15 @@ SHORTAGES = frozenset(
         "accelerators-taken",
     }
 )
-#: Room that is there within a moment is waited for, though another pool has some.
+#: Room that will be free within a moment is waited for, even if another pool has some.
 _SOON = "guests-give-room"
-#: How soon what is being freed is asked for again, s.
+#: s until capacity that is being freed is requested again.
 _FREED_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class InstancePoolChoice:
-    """Exactly one of the three is given."""
+    """Exactly one of the three is set."""
 
     instance_type: str = ""  #: start one of these
     next_deadline: float | None = None  #: ask again then
@@ -61,11 +62,11 @@ def choose(
     """The pool of a variant's next instance.
 
     Args:
-        wish: of the variant.
-        shortages: of any variants.
-        failures: of the variant's slots: what was refused once is not refused again.
+        wish: the variant's spec.
+        shortages: shortages of any variants.
+        failures: failures of the variant's slots: the same refusal is not repeated.
         now: seconds.
-        spec: its pauses are those of slots.
+        spec: the pauses of slots, which hold for pools too.
     """
     short = {
         one.instance_type: one
@@ -85,26 +86,26 @@ def choose(
     if known or any(one.waits for one in found):
         return InstancePoolChoice(next_deadline=earliest(*pauses))
     stale = [one for one in found if now >= one.at + spec.backoff.pause_s_first]
-    if stale:  # it may have room by now: nobody is refused for an old answer
+    if stale:  # it may have room by now: an old answer is no reason to refuse
         return InstancePoolChoice(instance_type=stale[0].instance_type)
     return InstancePoolChoice(refusal=_refusal(wish, found))
 
 
 def pause_end(shortage: PoolShortage, spec: ReconcileSpec) -> float:
-    """When a pool that was short is tried again."""
+    """When a pool without capacity is tried again."""
     pause_s = spec.backoff.pause_s(shortage.count)
     return shortage.at + (min(pause_s, _FREED_S) if shortage.waits else pause_s)
 
 
 def passes_over(decision: RoomDecision) -> bool:
-    """Whether another pool is asked, of a variant that has several."""
+    """Whether a variant with several pools tries another one."""
     return decision.outcome == NO_ROOM or (decision.outcome == WAIT and decision.reason != _SOON)
 
 
 def shortage_of(
     former: PoolShortage | None, found: PoolShortage, *, spec: ReconcileSpec
 ) -> PoolShortage:
-    """What to remember of a pool that was found short: tries at one time are one try."""
+    """The shortage to remember for a pool; attempts at the same time count as one."""
     if former is None:
         return found
     again = found.at >= pause_end(former, spec)
@@ -112,7 +113,7 @@ def shortage_of(
 
 
 def rank(wish: VariantCapacitySpec, instance: InstanceObserved) -> int:
-    """Smaller is wanted more; of too many the highest goes first."""
+    """Rank of an instance's pool: lower is preferred; of too many the highest is stopped first."""
     pools = wish.pools
     if instance.instance_type in pools:
         return pools.index(instance.instance_type)

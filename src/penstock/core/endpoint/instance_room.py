@@ -1,8 +1,9 @@
 """What one instance has free for copies, and what is missing where a copy fits on none.
 
-Memory is looked at twice: what is set aside for the copies, and what the operating system measures.
-Copies that have outgrown what was set aside leave less; one that is being loaded has not taken yet
-what is set aside for it. Cores and accelerators are set aside as they were asked for.
+Free memory has two limits: what is set aside for the copies, and what the operating system
+measures.
+Copies that have outgrown what was set aside leave less free; a copy that is being loaded has not
+taken yet what is set aside for it. Cores and accelerators are set aside as requested.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec
 from penstock.core.machine.room import CAPACITY_ERROR
 from penstock.core.resources import NO_RESOURCES, ComputeResources
 
-#: Phases of copies that will leave room, or may: who loads may keep less than was set aside.
+#: Phases of copies that will or may free room: a loading copy may keep less than was set aside.
 _UNSETTLED = (LOADING, DRAINING, DRAINED, UNLOADING, ENDING)
 
 
@@ -37,7 +38,7 @@ class InstanceRoom:
     def __init__(self, instance: InstanceObserved, copies: Iterable[CopyObserved]) -> None:
         self.instance = instance
         self.copies = tuple(copies)
-        self.count = len(self.copies)  #: those that a decision adds included
+        self.count = len(self.copies)  #: copies, including those that a decision adds
         self._whole = any(copy.need.whole_instance for copy in self.copies)
         self._components: dict[str, int] = {}
         for copy in self.copies:
@@ -51,7 +52,7 @@ class InstanceRoom:
 
     @property
     def whole(self) -> bool:
-        """A copy has it to itself."""
+        """Whether a copy has the instance to itself."""
         return self._whole
 
     def fits(self, need: CopySpec) -> bool:
@@ -60,7 +61,7 @@ class InstanceRoom:
         return not self._whole and need.resources.fits(self.free())
 
     def may_fit_later(self, need: CopySpec) -> bool:
-        """Once what is on its way, in or out, has come to its end."""
+        """Whether it may fit after all loads and unloads under way have ended."""
         if self._settled_count == self.count:
             return False
         if need.whole_instance:
@@ -68,38 +69,38 @@ class InstanceRoom:
         return need.resources.fits(self.instance.resources - self._settled)
 
     def add(self, component: ComponentCopiesSpec) -> None:
-        """A copy that is about to be loaded here."""
+        """Adds a copy that is about to be loaded here."""
         self.count += 1
         self._whole = self._whole or component.need.whole_instance
         self._components[component.name] = self._components.get(component.name, 0) + 1
         self._held += component.need.resources
 
     def free(self) -> ComputeResources:
-        """Less than nothing where copies have outgrown the instance."""
+        """Free resources; negative where copies have outgrown the instance."""
         return self.instance.resources - self._held
 
     def slot_key(self) -> tuple[int, str]:
         return self.instance.ordinal, self.instance.instance_id
 
     def spread_key(self, component: str) -> tuple[int, int, int, int, float, int, str]:
-        """Smaller is better: far from copies of the same component, then where most is free."""
+        """Sort key, smaller is better: fewest copies of the component, then the most free room."""
         less = (NO_RESOURCES - self.free()).by_scarcity()
         return (self._components.get(component, 0), self.count, *less, *self.slot_key())
 
     def pack_key(self) -> tuple[bool, int, int, float, int, str]:
-        """Smaller is better: an instance that is in use, and has least left."""
+        """Sort key, smaller is better: an instance in use, with the least free room."""
         return (self.count == 0, *self.free().by_scarcity(), *self.slot_key())
 
 
 def empty_room(instance: InstanceObserved, *, own_bytes: int = 0) -> InstanceRoom:
-    """An instance of the same type without any copy; `own_bytes`: what its process takes."""
+    """An instance of the same type without any copy; `own_bytes`: memory of its process."""
     return InstanceRoom(replace(instance, taken_bytes=own_bytes), ())
 
 
 def shortage(
     component: ComponentCopiesSpec, variant: str, rooms: Sequence[InstanceRoom]
 ) -> tuple[str, str]:
-    """(reason, message) for people, of a copy that none of the rooms has a place for."""
+    """(reason, message for people) for a copy that fits into none of the rooms."""
     need = component.need.resources
     where = f"none of the {len(rooms)} running instances of variant {variant} has"
     if component.need.whole_instance:

@@ -1,15 +1,17 @@
 """How many instances a variant should have where they follow the copies on them.
 
-SageMaker's ManagedInstanceScaling. Out: as many at once as the copies need that have no room, up to
-the maximum. In: after a cooldown, and never below the minimum,
+SageMaker's ManagedInstanceScaling. Out: as many at once as the copies without room need, up to the
+maximum. In: after a cooldown, and never below the minimum,
 
-    IDLE_RELEASE   instances without a copy go
-    CONSOLIDATION  and then, one at a time, the one that would go first, if its copies have room on
-                   the others; they are loaded there before it goes
+    IDLE_RELEASE   instances without a copy are stopped
+    CONSOLIDATION  and then, one at a time, the instance that would go first, if its copies have
+    room
+                   on the others; they are loaded there before it is stopped
 
-A copy that SPREAD keeps apart from others of its component is not moved. Instances that are on
-their way count: nothing is asked for twice. What an instance of the type has is known once one of
-them has been seen; until then one is asked for.
+A copy that SPREAD keeps apart from others of its component is not moved. Instances that are
+starting
+count, so nothing is requested twice. What an instance of the type has is known once one has been
+observed; until then only one is requested.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from penstock.core.endpoint.packing import assign, rooms_needed
 from penstock.core.models.memory_need import START_BYTES
 from penstock.core.resources import ComputeResources
 
-#: Reasons, beside those of releases.
+#: Reasons other than those for stopping instances.
 COPIES_NEED_MORE = "copies-need-more"
 AT_MAXIMUM = "at-maximum"
 BELOW_MINIMUM = "below-minimum"
@@ -44,7 +46,7 @@ STEADY = "steady"
 COOLDOWN = "scale-in-cooldown"
 
 _THERE = (LOADING, READY, LOST)
-#: Copies that are looked at in one decision; the others follow in the next.
+#: Missing copies considered in one decision; the others follow in the next.
 _MISSING_MAX = 64
 
 
@@ -64,15 +66,15 @@ def decide(
     now: float,
     instances_min: int = 0,
 ) -> ManagedDecision:
-    """The count that `capacity` is to make true.
+    """The number of instances that `capacity` should reach.
 
     Args:
         managed: the bounds.
-        wish: with the copies that are wished; its count of instances is not looked at.
-        alive: those of the variant that are not leaving, in the order in which they would stay.
+        wish: the spec with its copies; its count of instances is not used.
+        alive: instances of the variant that are not leaving, those to keep first at the front.
         observed: the snapshot.
         now: seconds.
-        instances_min: at least so many in any case, such as a new generation's first ones.
+        instances_min: a lower bound in any case, such as for a new generation's first instances.
     """
     least = min(max(managed.instances_min, instances_min), managed.instances_max)
     variant = _Variant(wish, alive, observed)
@@ -94,7 +96,7 @@ def decide(
 
 
 def _fewer(managed: ManagedScaling, variant: _Variant, most: int) -> tuple[int, str]:
-    """How many instances may go, and why they would."""
+    """How many instances may be stopped, and the reason."""
     idle = min(variant.idle(), most)
     if idle > 0:
         return (min(idle, managed.step_max) if managed.step_max else idle), RELEASED_IDLE
@@ -110,7 +112,7 @@ def _due(
     observed: EndpointObserved,
     now: float,
 ) -> float:
-    """The cooldown begins anew with every instance that comes or goes."""
+    """When the cooldown ends; it begins anew with every instance that starts or stops."""
     changes = [at for name, at in observed.released if name == wish.name]
     changes += [
         one.since if one.phase == RUNNING and one.since is not None else now for one in alive
@@ -119,7 +121,7 @@ def _due(
 
 
 class _Variant:
-    """The rooms of its instances, and the copies that are missing."""
+    """The rooms of a variant's instances, and the missing copies."""
 
     def __init__(
         self,
@@ -134,7 +136,7 @@ class _Variant:
         self._missing = self._missing_on(self._rooms)
 
     def more(self, more_max: int) -> int:
-        """Instances that the missing copies need beyond those that are there."""
+        """Further instances that the missing copies need."""
         if not self._missing or more_max <= 0:
             return 0
         if not self._rooms:
@@ -147,7 +149,7 @@ class _Variant:
         return assign(self._missing, [_free(room) for room in self._rooms]) is None
 
     def idle(self) -> int:
-        """Instances without a copy that the missing ones do not need either."""
+        """Number of instances without a copy that the missing copies do not need either."""
         busy = [room for room in self._rooms if room.count]
         empty = len(self._rooms) - len(busy)
         if not self._missing or not empty:
@@ -157,7 +159,7 @@ class _Variant:
         return empty - rooms_needed(self._missing, rooms, first.free(), more_max=empty)
 
     def last_can_move(self) -> bool:
-        """Whether what the last instance has fits on the others, all of which run."""
+        """Whether the last instance's copies fit on the others, all of which run."""
         if len(self._rooms) < 2 or any(one.phase != RUNNING for one in self._alive):
             return False
         *others, last = self._rooms

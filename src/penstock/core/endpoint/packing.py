@@ -1,12 +1,14 @@
-"""Places for several copies at once, where taking them one by one leaves some without.
+"""Places for several copies at once, where placing them one by one leaves some without.
 
-Vector bin packing with bins of different sizes: the largest copy first, each where it leaves least
-(best fit decreasing). Where that fails and there are few, every arrangement is tried, by
-backtracking; copies that need the same and rooms that have the same are tried in one order only. It
-is NP-hard, so a search ends after a number of steps: with more copies than `ITEMS_MAX`, or when it
-takes too long, an arrangement may be missed, never one invented.
+This is vector bin packing with bins of different sizes: the largest copy first, each where it
+leaves
+least free (best fit decreasing). Where that fails and there are few copies, backtracking tries
+every
+arrangement; copies with the same need and rooms with the same free amount are tried in one order
+only. The problem is NP-hard, so the search has a bound on copies (`ITEMS_MAX`) and steps: it may
+miss an arrangement, but never returns a wrong one.
 
-It knows needs and free room; neither instances nor why a copy is wished.
+It knows needs and free room; neither instances nor why a copy is needed.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from operator import truediv
 
 from penstock.core.resources import NO_RESOURCES, ComputeResources
 
-#: As many are searched for exhaustively. A step takes some ten microseconds, so that a search that
-#: finds nothing ends within a tenth of a second.
+#: Copies that are searched for exhaustively. A step takes some ten microseconds, so a search
+#: without a result ends within a tenth of a second.
 ITEMS_MAX = 12
 _STEPS_MAX = 5_000
 
@@ -28,8 +30,8 @@ def assign(
     """The room of each copy, or None where no arrangement was found.
 
     Args:
-        needs: of copies that share their instance.
-        rooms: what each has free, less than nothing included; None takes no copy.
+        needs: needs of copies that share their instance.
+        rooms: free resources of each room, may be negative; None takes no copy.
     """
     in_all = sum((room.at_least(NO_RESOURCES) for room in rooms if room is not None), NO_RESOURCES)
     order = _largest_first(needs, in_all)
@@ -46,8 +48,8 @@ def rooms_needed(
     *,
     more_max: int,
 ) -> int:
-    """How many rooms as large as `empty` are to be added, so that as many copies have a place as
-    can with `more_max`. What fits in no empty room does not count."""
+    """How many rooms as large as `empty` must be added, so that as many copies have a place as is
+    possible with `more_max`. A copy that fits into no empty room does not count."""
     placeable = [one for one in needs if one.fits(empty)]
     beside = list(rooms)
     extra = 0
@@ -81,7 +83,7 @@ def _best_fit(
 
 
 class _Search:
-    """Depth first over the copies, the largest first."""
+    """Depth-first search over the copies, the largest first."""
 
     def __init__(
         self,
@@ -124,7 +126,7 @@ class _Search:
 
 
 def _largest_first(needs: Sequence[ComputeResources], in_all: ComputeResources) -> list[int]:
-    """By the largest share of what is free in all."""
+    """Sorted by the largest share of what is free in all rooms."""
     sums = [max(each, 1e-9) for each in in_all.by_scarcity()]
     sizes = [need.by_scarcity() for need in needs]
     shares = [max(map(truediv, size, sums)) for size in sizes]

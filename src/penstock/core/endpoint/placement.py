@@ -1,24 +1,27 @@
-"""Which copies go onto which instance: those to keep, to load, to take away, and those refused.
+"""Which copies are on which instance: those to keep, to load, to remove, and those refused.
 
-A copy needs memory, cores and accelerators of one instance, or a whole instance. What an instance
-has free is what it was given, less what is set aside for its copies; and where the operating system
-measures more than its copies were to take, less that. Among the instances that have room:
+A copy needs memory, cores and accelerators of one instance, or a whole instance. The free room of
+an
+instance is what it was given, less what is set aside for its copies. If the operating system
+measures more memory than was set aside, the difference is subtracted too. Among the instances that
+have room:
 
     SPREAD   fewest copies of the component, then fewest copies of any, then most room
-    BINPACK  least room left: what is begun is filled before an empty instance is touched
+    BINPACK  least room left: a used instance is filled before an empty one is used
 
-and of two that are alike the lower slot, then the identifier. Where copies find no room one by one
-so, a search looks for places for all of them at once (`core/endpoint/packing.py`). Of too many
-copies the least advanced go first, then those on the instance that the strategy would fill last
-(SPREAD: the one with most copies of the component, BINPACK: the one with fewest of any), then those
-with the least left to do, then the highest slot.
+Ties go to the lower slot, then to the identifier. Where this leaves copies without room one by one,
+a search looks for places for all of them at once (`core/endpoint/packing.py`). If a component has
+too many copies, the least advanced are removed first, then those on the instance that the strategy
+would fill last (SPREAD: the one with most copies of the component, BINPACK: the one with fewest of
+any), then those with the fewest requests, then those in the highest slot.
 
-Where none has room a copy waits as long as instances are still to come, or what leaves or loads may
-leave enough; else the lowest free slot is refused, with what is missing. Slots behind it would fare
-the same, so they wait for it. Copies are never moved: whoever wants fewer instances takes one away.
+Where no instance has room, a copy waits while instances are still starting, or while copies that
+leave or load may free enough. Otherwise the lowest free slot is refused, with what is missing.
+Slots behind it would get the same answer, so they wait for it. Copies are never moved: to have
+fewer instances, the caller stops one.
 
-It knows what is on the instances that it is given, and neither why these are kept nor who is routed
-to what. The strategies are those of SageMaker's InferenceComponentSchedulingConfig.
+It knows what is on the given instances, and neither why these are kept nor what routes say.
+The strategies are those of SageMaker's InferenceComponentSchedulingConfig.
 """
 
 from __future__ import annotations
@@ -48,18 +51,18 @@ from penstock.core.endpoint.endings import retire_copy
 from penstock.core.endpoint.instance_room import InstanceRoom, empty_room, shortage
 from penstock.core.endpoint.packing import ITEMS_MAX, assign
 
-#: Which of too many copies are kept: the most advanced.
+#: Of too many copies, the most advanced (lowest number) are kept.
 _PROGRESS = {READY: 0, LOST: 1, LOADING: 2}
-#: Of the copies of a component that found no room, those that a search is made for.
+#: Per component: copies without room that a search is made for.
 _SEARCHED_MAX = ITEMS_MAX + 1
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementDecision:
-    kept: tuple[CopyObserved, ...]  #: that count, in any phase
+    kept: tuple[CopyObserved, ...]  #: as many as the spec has, in any phase
     loads: tuple[LoadCopy, ...]
     refusals: tuple[RefuseCopy, ...]
-    #: to be begun once routes without these copies are published
+    #: to be carried out after routes without these copies are published
     retires: tuple[DrainCopy | UnloadCopy, ...]
     next_deadline: float | None  #: when a slot's pause is over
 
@@ -72,7 +75,7 @@ def decide(
     now: float,
     spec: ReconcileSpec,
 ) -> PlacementDecision:
-    """The copies of one variant, on those of its instances that are kept."""
+    """Decides the copies of one variant, on those of its instances that are kept."""
     turn = _PlacementTurn(wish, instances, observed, now, spec)
     for component in wish.components:
         turn.place(component)
@@ -82,7 +85,7 @@ def decide(
 
 @dataclass(slots=True)
 class _ToLoad:
-    """A copy to be loaded; without an instance while none has room."""
+    """A copy to be loaded; `instance` is None while none has room."""
 
     component: ComponentCopiesSpec
     slot: FreeSlot
@@ -100,7 +103,7 @@ class _ToLoad:
 
 
 class _PlacementTurn:
-    """One call of `decide`: the rooms of the instances as they fill."""
+    """One call of `decide`: the free room of the instances as they fill."""
 
     def __init__(
         self,
@@ -128,12 +131,13 @@ class _PlacementTurn:
                 self._failures.setdefault(failure.component, {})[failure.ordinal] = failure
         self._kept: list[CopyObserved] = []
         self._loads: list[_ToLoad] = []
-        self._left: list[_ToLoad] = []  #: what is due and found no room, of each component some
+        #: copies that are due and found no room, a bounded number per component
+        self._left: list[_ToLoad] = []
         self._refusals: list[RefuseCopy] = []
         self._deadline: float | None = None
 
     def place(self, component: ComponentCopiesSpec) -> None:
-        """Keeps what may stay of a component, and loads what is missing."""
+        """Keeps the copies of a component that may stay, and loads missing ones."""
         mine = self._by_component.get(component.name, [])
         kept = self._keep(component, [copy for copy in mine if copy.phase in _PROGRESS])
         self._kept += kept
@@ -166,7 +170,7 @@ class _PlacementTurn:
                 return
 
     def rearrange(self) -> None:
-        """Where copies found no room one by one, looks for an order in which all of them do."""
+        """Where copies found no room one by one, searches for places for all of them."""
         fitting = [one for one in self._left if self._fits_somewhere(one.component)]
         wanted = [*self._loads, *fitting]
         if not fitting or any(one.component.need.whole_instance for one in wanted):
@@ -211,7 +215,7 @@ class _PlacementTurn:
     def _keep(
         self, component: ComponentCopiesSpec, alive: Collection[CopyObserved]
     ) -> list[CopyObserved]:
-        """At most as many as are wished, the most advanced first."""
+        """At most as many as the spec has, the most advanced first."""
         kept = sorted(alive, key=lambda one: (_PROGRESS[one.phase], one.ordinal, one.copy))
         while len(kept) > max(component.copies, 0):
             beside = Counter(copy.instance_id for copy in kept)
@@ -221,7 +225,8 @@ class _PlacementTurn:
     def _surplus_key(
         self, component: ComponentCopiesSpec, copy: CopyObserved, beside: Mapping[str, int]
     ) -> tuple[int, int, int, int, int]:
-        """Larger goes first. `beside`: copies of the component that still count, by instance."""
+        """Sort key: the largest is removed first. `beside`: the component's remaining copies, by
+        instance."""
         if component.strategy == BINPACK:
             crowd = -self._room[copy.instance_id].count
         else:
@@ -237,7 +242,7 @@ class _PlacementTurn:
         return min(fitting, key=lambda room: room.spread_key(component.name), default=None)
 
     def _refuse(self, component: ComponentCopiesSpec, slot: FreeSlot) -> None:
-        """Says what is missing, if waiting would not help."""
+        """Refuses a slot with what is missing, if waiting would not help."""
         if not self._rooms or len(self._rooms) < self._wish.instances:
             return
         if any(room.may_fit_later(component.need) for room in self._rooms):

@@ -1,16 +1,16 @@
 """How long copies took to become ready, and how long the next one will take.
 
-Whoever holds a request for a copy that is coming, or asks for capacity ahead of a queue, needs one
-figure: seconds from a decision to a copy that answers. It is measured at every copy that comes up,
-part by part, and forecast from the last of them: the time within which nine in ten were ready
-(nearest rank), which the slowest of ten or more, a disk that was busy once, does not decide.
+To hold a request for a copy that is starting, or to scale out ahead of a queue, one figure is
+needed:
+seconds from the decision to a copy that answers. Each start is measured part by part. The forecast
+is the time within which nine in ten of the last starts were ready (nearest rank), so with ten or
+more samples one slow start, for example by a busy disk, does not decide it. Time that a copy waited
+for its turn, or for room, is kept apart and not forecast: it depends on what else was started then,
+not on this model.
 
-What a copy waited for its turn, or for room, is kept apart and is not forecast: it says what else
-was started then, not what this model takes.
-
-Times are known by endpoint and component; of a model behind a variant the component has the
-variant's name. The class knows no clock and no file: `rows` and `restore` are for whoever keeps it
-over a restart.
+Times are kept by endpoint and component; for the model of a variant the component has the variant's
+name. The class knows no clock and no file: `rows` and `restore` let the owner keep it over a
+restart.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-#: Enough that one slow start in ten is not the forecast, few enough that a new version of a model
-#: is known after a handful of starts.
+#: Samples per component: one slow start in ten is not the forecast, and a new version of a model is
+#: learned after a few starts.
 SAMPLES_MAX: Final = 16
-#: Of all endpoints; those not seen for longest are forgotten first.
+#: Components of all endpoints; those not observed for longest are forgotten first.
 COMPONENTS_MAX: Final = 4096
 _HIGH: Final = 0.9
-#: Nothing takes longer: a download may last an hour, a start ten minutes. More is no measurement.
+#: Longest credible part, s: a download may last an hour, a start ten minutes.
 _PART_S_MAX: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeToReady:
-    """What one copy took, in s. A part that it did not need is 0."""
+    """Times of one start, in s. A part that was not needed is 0."""
 
-    start_s: float = 0.0  #: its instance, from being asked for to accepting connections
-    connect_s: float = 0.0  #: control plane and gateway to the instance
-    fetch_s: float = 0.0  #: the artifact: bring, unpack, understand
-    load_s: float = 0.0  #: the model, its runtime's own warm-up included
+    start_s: float = 0.0  #: instance start, from the request to accepting connections
+    connect_s: float = 0.0  #: connections from control plane and gateway to the instance
+    fetch_s: float = 0.0  #: artifact: download, unpack, inspect
+    load_s: float = 0.0  #: model load, including the runtime's own warm-up
     warm_up_s: float = 0.0  #: the artifact's warm-up requests
-    waited_s: float = 0.0  #: between the parts: for a turn to start or load, and for room
+    waited_s: float = 0.0  #: waits between the parts: for a turn to start or load, and for room
 
     @property
     def total_s(self) -> float:
-        """Of the parts, without what it waited."""
+        """Sum of the parts, without waits."""
         return self.start_s + self.connect_s + self.fetch_s + self.load_s + self.warm_up_s
 
 
@@ -54,22 +54,23 @@ PARTS: Final = tuple(one.name.removesuffix("_s") for one in fields(TimeToReady))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyObserved:
-    """What is known of one component."""
+    """What is known about one component's starts."""
 
     last: TimeToReady
-    forecast_s: float  #: of the next copy
-    count: int  #: starts that the forecast is made of
+    forecast_s: float  #: expected time of the next start
+    count: int  #: starts that the forecast is based on
 
 
 class ReadyTimes:
-    """Of all components of one server."""
+    """Start times of all components of one server."""
 
     def __init__(self) -> None:
-        self._samples: dict[tuple[str, str], deque[TimeToReady]] = {}  #: last seen last
-        self.changes = 0  #: raised by whatever `rows` would show
+        #: the one observed last is at the end
+        self._samples: dict[tuple[str, str], deque[TimeToReady]] = {}
+        self.changes = 0  #: increases whenever `rows` would change
 
     def observe(self, endpoint: str, component: str, took: TimeToReady) -> None:
-        """A copy of the component is ready."""
+        """Records that a copy of the component is ready."""
         key = _key(endpoint, component)
         samples = self._samples.pop(key, None) or deque(maxlen=SAMPLES_MAX)
         samples.append(took)
@@ -79,17 +80,17 @@ class ReadyTimes:
             del self._samples[next(iter(self._samples))]
 
     def forecast_s(self, endpoint: str, component: str) -> float | None:
-        """Seconds until a copy that is asked for now is ready; None where none ever was."""
+        """Seconds until a copy requested now is ready; None where none ever was."""
         samples = self._samples.get(_key(endpoint, component))
         return None if samples is None else _high([one.total_s for one in samples])
 
     def fastest_s(self, endpoint: str, component: str) -> float | None:
-        """The shortest of the last starts: whoever refuses by it refuses only what none served."""
+        """The shortest of the last starts: none of them could have met an earlier deadline."""
         samples = self._samples.get(_key(endpoint, component))
         return None if samples is None else min(one.total_s for one in samples)
 
     def seen(self, endpoint: str) -> dict[str, ReadyObserved]:
-        """By component, those of one endpoint."""
+        """By component, for one endpoint."""
         name = endpoint.lower()
         return {
             component: ReadyObserved(
@@ -102,7 +103,7 @@ class ReadyTimes:
         }
 
     def parts_s(self, endpoint: str, component: str) -> dict[str, float]:
-        """The last start by part, and the forecast of the next; {} where none ever was."""
+        """Parts of the last start, and the forecast of the next; {} where there was none."""
         samples = self._samples.get(_key(endpoint, component))
         if samples is None:
             return {}
@@ -110,21 +111,21 @@ class ReadyTimes:
         return {**parts, "forecast": _high([one.total_s for one in samples])}
 
     def forget(self, endpoint: str) -> None:
-        """It is deleted: another of its name has another model."""
+        """Forgets a deleted endpoint: another of the same name has another model."""
         name = endpoint.lower()
         for key in [key for key in self._samples if key[0] == name]:
             del self._samples[key]
             self.changes += 1
 
     def rows(self) -> list[dict[str, Any]]:
-        """Everything, JSON-ready; what `restore` takes."""
+        """All samples, JSON-ready, in the form that `restore` takes."""
         return [
             {"endpoint": owner, "component": component, "took": [asdict(one) for one in samples]}
             for (owner, component), samples in self._samples.items()
         ]
 
     def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Adds what was kept. A row of another form is left out: it is only measured anew."""
+        """Adds saved samples. A row of another form is skipped, as it will be measured anew."""
         for row in rows:
             try:
                 endpoint, component, took = row["endpoint"], row["component"], row["took"]
@@ -137,7 +138,7 @@ class ReadyTimes:
 
 
 def _key(endpoint: str, component: str) -> tuple[str, str]:
-    """Names of endpoints are one whatever their case."""
+    """Endpoint names ignore case."""
     return endpoint.lower(), component
 
 
@@ -146,7 +147,7 @@ def _high(totals_s: list[float]) -> float:
 
 
 def _checked(parts: Mapping[str, Any]) -> TimeToReady:
-    """Raises ValueError or TypeError for what no `TimeToReady` was."""
+    """Raises ValueError or TypeError for rows that do not come from a `TimeToReady`."""
     took = TimeToReady(**{name: float(value) for name, value in parts.items()})
     if not all(0.0 <= value <= _PART_S_MAX for value in asdict(took).values()):
         raise ValueError("a time out of range")

@@ -1,45 +1,47 @@
-"""What to do next so that an endpoint becomes what was asked for.
+"""What to do next so that an endpoint becomes what its spec says.
 
-One pure function, `decide`: recorded wish and one observation in, actions out. It knows the life of
-an endpoint; what follows from it is asked of deciders, in this order and on that observation:
-`components/rollout` (how many copies of each revision of its inference components),
+One pure function, `decide`, turns the recorded spec and one observation into actions. It knows the
+life of an endpoint and asks other deciders, in this order and on the same observation:
+`component_rollout` (how many copies of each revision of its inference components),
 `managed_instances` (how many instances, where they follow the copies), `capacity` (which
-instances), `placement` (which copies on which instance), `components/adapters` (which adapters on
-which copies), `routes` (what gateways are told), `components/life` (the status of each component).
-The driver carries the actions out, and what came of them is part of the next observation: what is
-being started, loaded, drained or stopped is seen in that phase, so nothing is asked for twice.
+instances), `placement` (which copies on which instance), `adapters` (which adapters on which
+copies), `routes` (what gateways get), `component_life` (the status of each component). The driver
+carries the actions out, and their results are part of the next observation: an instance or copy
+that is being started, loaded, drained or stopped is observed in that phase, so nothing is
+requested twice.
 
 The life of an endpoint:
 
-    Creating   every variant at its counts and ready -> routes published -> InService
-               a failure that trying again cannot help, or `attempts_max` failures -> Failed
-    Updating   (new generation) its copies come up beside the old ones, which serve until ALL new
-               ones are ready; then the routes change as a whole, and the old copies drain and stop.
-               If the new generation fails it is stopped and the endpoint is InService as before,
-               with the story of the update as FailureReason
-    Updating   (weights, counts) copies are added, or drained and stopped; out of reach -> the
-               former weights and counts are restored, with a FailureReason
-    InService  what dies is replaced, 0.5 s to 30 s after its last failure; the status stays, even
-               with nothing serving: the caller's wish has not changed
-    Failed     everything is stopped; only DeleteEndpoint is left
-    Deleting   routes are withdrawn, copies drain and stop, the endpoint is gone
+        Creating   every variant at its counts and ready -> routes published -> InService
+                   a failure that a retry cannot help, or `attempts_max` failures -> Failed
+        Updating   (new generation) its copies start beside the old ones, which serve until ALL new
+                   ones are ready; then the routes change as a whole, and the old copies drain and
+                   stop.
+                   If the new generation fails it is stopped and the endpoint is InService as
+                   before,
+                   with the error of the update as FailureReason
+        Updating   (weights, counts) copies are added, or drained and stopped; out of reach -> the
+                   former weights and counts are restored, with a FailureReason
+        InService  what dies is replaced, 0.5 s to 30 s after its last failure; the status stays,
+        even
+                   with nothing serving: the spec has not changed
+        Failed     everything is stopped; only DeleteEndpoint is possible
+        Deleting   routes are withdrawn, copies drain and stop, the endpoint is gone
 
-Inference components begin once the first generation of their endpoint is in service. A new
+Inference components start once the first generation of their endpoint is in service. A new
 generation takes over when their copies are ready on it too.
 
-After the server itself was started again nothing is observed, and the same rules bring everything
-back. An endpoint found Updating goes straight to its target generation: old copies are kept up only
-where they have been seen, so a machine that has room for one generation is enough. Until the switch
+After a restart of the server nothing is observed yet, and the same rules start everything again. An
+endpoint found Updating goes straight to its target generation: old copies are kept up only where
+they have been observed, so a machine that has room for one generation is enough. Until the switch
 its routes name no copy; if the target fails, the old generation is started as for any InService.
 
 Invariants: a copy that requests were routed to is drained before it is stopped (unless it died),
 and only after routes without it were published; the only routed generation is never stopped for
 one that is not published.
 
-Which failure ends a rollout, or a new count: one that trying again can't help, or the last of
-several in one slot.
-
-Once a generation serves, no failure is final: what dies is replaced for ever.
+Two kinds of failure end a rollout or a change of counts: one that a retry can't help, and the last
+of several in one slot. Once a generation serves, no failure is final: what dies is always replaced.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ from penstock.core.endpoint.generation import GenerationObserved
 def of_rollout(
     target: DeploymentSpec, observed: EndpointObserved, spec: ReconcileSpec
 ) -> SlotFailure | None:
-    """The failure that ends the rollout of a generation, the earliest if there are several."""
+    """The failure that ends the rollout of a generation; the earliest if there are several."""
     fatal = [
         failure
         for failure in observed.failures
@@ -91,7 +93,7 @@ def of_count(
 ) -> SlotFailure | None:
     """The failure that keeps a variant from its new, higher counts.
 
-    The ledger starts every count anew with a new wish, so these failures belong to it.
+    Each change of the spec resets the counts of failures, so these failures belong to it.
     """
     serving = _serving_slots(active.generation, observed)
     higher = raised(active, previous)
@@ -120,13 +122,13 @@ def _serving_slots(generation: int, observed: EndpointObserved) -> set[tuple[str
     }
 
 
-#: SageMaker bounds FailureReason.
+#: SageMaker's bound for FailureReason.
 _FAILURE_REASON_CHARS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileDecision:
-    """Actions, to be begun in this order, and when to decide again if nothing else happens."""
+    """Actions, to be carried out in this order, and when to decide again without any news."""
 
     actions: tuple[Action, ...]
     next_deadline: float | None
@@ -161,7 +163,7 @@ def decide(
 
 
 class _ReconcileTurn:
-    """One call of `decide`: gathers actions and the nearest deadline."""
+    """One call of `decide`: collects actions and the nearest deadline."""
 
     __slots__ = ("_now", "_observed", "_spec", "_wish", "actions", "deadline")
 
@@ -176,14 +178,14 @@ class _ReconcileTurn:
         self.deadline: float | None = None
 
     def end(self, reason: str) -> None:
-        """Withdraws, drains and stops everything."""
+        """Withdraws routes, then drains and stops everything."""
         self.actions += routes.withdraw(self._observed.published, reason)
         copies = self._observed.copies_by_instance()
         for one in self._observed.instances:
             self.actions += endings.retire_instance(one, copies.get(one.instance_id, ()), reason)
 
     def roll_out(self, target: DeploymentSpec, active: DeploymentSpec | None) -> None:
-        """A first or a new generation on its way up."""
+        """Decides for a first or a new generation that is being started."""
         failure = of_rollout(target, self._observed, self._spec)
         if failure is not None:
             self.actions.append(
@@ -195,7 +197,7 @@ class _ReconcileTurn:
                 )
             )
             return
-        # Components come once there is something for them to be on.
+        # Components need a generation that serves.
         components = self._wish.components if active is not None else ()
         new = self._keep_up(target, "new-generation", components, first=True)
         counts = raised(target, None) | new.component_counts()
@@ -215,7 +217,7 @@ class _ReconcileTurn:
         self._take_away([new, old], {target.generation, active.generation})
 
     def hold(self, active: DeploymentSpec, previous: DeploymentSpec | None) -> None:
-        """A generation that serves, perhaps on its way to new weights and counts."""
+        """Decides for a generation that serves, perhaps with new weights or counts."""
         changing = self._wish.status == UPDATING
         failure = (
             of_count(active, previous, self._observed, self._spec)
@@ -251,7 +253,7 @@ class _ReconcileTurn:
             )
 
     def end_components(self, reason: str) -> None:
-        """Of an endpoint that will never serve."""
+        """Ends the components of an endpoint that will never serve."""
         for one in self._wish.components:
             if one.status == DELETING:
                 self.actions.append(ForgetComponent(one.name, "nothing-left"))
@@ -267,8 +269,9 @@ class _ReconcileTurn:
         *,
         first: bool = False,
     ) -> GenerationObserved:
-        """Loads and starts what is missing. What is too much is taken away only after routes
-        without it are published, by `_take_away`."""
+        """Starts and loads what is missing. `_take_away` stops what is too much, after routes
+        without it
+        are published."""
         held = generation.keep_up(
             deployment,
             components,
@@ -297,7 +300,7 @@ class _ReconcileTurn:
         self.actions += capacity.take_away(self._observed, kept, generations, reasons)
 
     def _was_seen(self, deployment: DeploymentSpec) -> bool:
-        """Since this server was started."""
+        """Whether any of it was observed since this server was started."""
         seen = {one.generation for one in self._observed.instances}
         seen |= {failure.generation for failure in self._observed.failures}
         return deployment.generation in seen

@@ -1,11 +1,12 @@
-"""What gateways are told: for each variant the copies that requests may be sent to.
+"""What gateways get: for each variant the copies that requests may be sent to.
 
-A copy is routed to while it is ready and wished; one that is not is left out first and drained
-only then, so whoever decides puts these routes before the drains. A variant with a model has one
-entry, whose copies are those of the component that bears its name. One that takes inference
-components has an entry for each of them that is not being deleted and has not failed, with no copy
-while none is ready. While a revision replaces another at once, the one that serves is routed to
-until it is replaced; batch by batch, both are.
+A copy has routes while it is ready and in the spec. Otherwise its routes are removed first, and
+then
+it is drained: so the caller carries out these routes before the drains. A variant with a model has
+one entry, whose copies are those of the component that has its name. A variant that takes inference
+components has an entry for each component that is not being deleted and has not failed, without a
+copy while none is ready. While a revision replaces another at once, only the old one has routes
+until it is replaced; in a batch-by-batch rollout both have.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ def decide(
     reason: str,
     components: Iterable[ComponentSpec] = (),
 ) -> tuple[PublishRoutes, ...]:
-    """Routes to publish; none where gateways know them already.
+    """Routes to publish; empty where gateways have them already.
 
     Args:
         deployment: the generation that serves.
-        copies: by variant, those that placement keeps, in any phase.
-        published: what gateways were told last.
-        reason: of a change.
-        components: of the endpoint.
+        copies: by variant, the copies that placement keeps, in any phase.
+        published: the routes that gateways got last.
+        reason: the reason for a change.
+        components: inference components of the endpoint.
     """
     reachable = [one for one in components if one.status not in (DELETING, FAILED)]
     models = {one.name: one.active.model for one in reachable}
@@ -61,7 +62,7 @@ def decide(
             continue
         entries += [
             replace(
-                # What comes at no copies waits for those of the base, as the base's model says.
+                # Requests at no copies wait for copies of the base, if the base's model says so.
                 _entry(variant, there, _serving(one), models.get(one.base, one.active.model)),
                 component=one.name,
                 base=one.base,
@@ -83,12 +84,12 @@ def decide(
 
 
 def withdraw(published: EndpointRoutes | None, reason: str) -> tuple[WithdrawRoutes, ...]:
-    """Gateways forget an endpoint that they were told of."""
+    """Makes gateways forget an endpoint that they know."""
     return () if published is None else (WithdrawRoutes(reason),)
 
 
 def _serving(component: ComponentSpec) -> set[str]:
-    """What copies are called that may be routed to."""
+    """Names of copies that may be routed to."""
     serving = {copies_name(component.name, component.active.number)}
     if component.target is not None and component.target.batch:
         serving.add(copies_name(component.name, component.target.number))
@@ -129,7 +130,7 @@ def _entry(
 
 
 def _cache_tokens(model: Mapping[str, object]) -> int:
-    """Of a copy that generates, as its engine tells."""
+    """Prompt tokens that the engine of a generating copy caches, by its description."""
     told = model.get("generation")
     tokens = told.get("cache_tokens") if isinstance(told, dict) else None
     return tokens if isinstance(tokens, int) else 0
