@@ -1,9 +1,9 @@
-"""Metrics in the database that several servers share: what the next leader's alarms go on with.
+"""Metrics in the shared database, so that the next leader's alarms continue with them.
 
-One row a time series, as `metrics/series/snapshot.py` writes it. A save writes the series that have
-changed since the last one, some at a time, so that no other call waits for long. What came after
-the last save of a leader that died is lost, as it is with the file of a single server: at most
-`metrics.driver.SAVE_EVERY_S`.
+One row per time series, as `metrics/series/snapshot.py` writes it. A save writes the series that
+changed since the last one, a few at a time, so that no other call waits for long. If a leader dies,
+the points after its last save are lost, at most those of `metrics.driver.SAVE_EVERY_S`. The same
+holds for the file of a single server.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ Line = tuple[str, float, bytes]
 
 
 class MetricHistory:
-    """Of one leader's term."""
+    """The metric history of one leader's term."""
 
     def __init__(self, database: StoreThread) -> None:
         self._database = database
-        self._written: dict[str, float] = {}  #: digest of a series -> when it had changed last
+        #: digest of a series -> the time of its last change that was saved
+        self._written: dict[str, float] = {}
 
     async def load(self, store: MetricStore, *, now: float) -> None:
-        """Puts what was kept into `store`; series that have no points any more are forgotten."""
+        """Puts the saved metrics into `store`. Series without points are deleted."""
         lines = await self._database.call(_read)
         restore((body for _, _, body in lines), store, now=now)
         self._written = {digest: at for digest, at, _ in lines}
 
     async def save(self, snapshot: Snapshot) -> None:
-        """Raises PenstockError: what was not written then is at the next save."""
+        """Raises PenstockError; the next save writes what this one could not."""
         lines = await asyncio.to_thread(lambda: list(snapshot.lines(self._written)))
         for at in range(0, len(lines), _AT_ONCE):
             some = lines[at : at + _AT_ONCE]

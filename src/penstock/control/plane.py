@@ -48,17 +48,18 @@ from penstock.metrics import item_failures
 
 _log = logging.getLogger(__name__)
 
-#: Keys made or deleted by another process (`penstock keys`) count within this time.
+#: Time within which keys made or deleted by another process (`penstock keys`) take effect, in s.
 _KEYS_REFRESH_S: Final = 2.0
 
-#: Starts, and loads: on many machines each has one of its own, and this process answers for all.
+#: Limit for starts and for loads at once, if instances are on many machines with cores of their
+#: own.
 _AT_ONCE_MAX: Final = 64
-#: A node's process for an instance, and then the instance's own.
+#: Time for a cluster to start a node's process, and then the instance's own, in s.
 _NODE_START_S: Final = 240.0
 
 
 class ControlPlane:
-    """Embedded in the server's process; all methods are called on its event loop."""
+    """Runs in the server's process. Call all methods on its event loop."""
 
     def __init__(
         self,
@@ -76,13 +77,13 @@ class ControlPlane:
         term: Term | None = None,
         database_called: Callable[[float, str], None] = lambda took_s, failure: None,
     ) -> None:
-        """`fleet` may be a function that makes it, called once the state directory is ours.
+        """`fleet` may be a function that makes it; it is called once the state directory is locked.
 
-        `access` waits until the platform listens: instances are told where. `model_counted` hears
-        what hosts of target models count. `elsewhere`: of instances on other machines.
-        `gateway_pids`: processes that instances are reached
-        from, besides this one. `term`: of a server that leads others on one database; it holds the
-        state directory's lock. `database_called`: see `StoreThread`.
+        `access` waits until the platform listens and says how instances reach it. `model_counted`
+        gets the counts of target models from their hosts. `elsewhere`: settings for instances on
+        other machines. `gateway_pids`: processes that connect to instances, besides this one.
+        `term`: the term of a server that leads others on one database; that server holds the state
+        directory's lock. `database_called`: see `StoreThread`.
         """
         self._config = config
         self._fleet = fleet
@@ -97,19 +98,21 @@ class ControlPlane:
         self._lock: StateDirLock | None = None
         self._reconciler: ReconcilerDriver | None = None
         self._keys_task: asyncio.Task[None] | None = None
-        # Nodes of a cluster are given by what was asked for, never by what is taken.
+        # A cluster's instance gets a node for what it requests; what the node has free does not
+        # matter.
         nodes = config.control.fleet != FLEET_LOCAL
         strict = config.control.capacity == CAPACITY_STRICT or nodes
         self.catalogue = InstanceCatalogue(
             machine or this_machine(), strict=strict, many_machines=nodes
         )
-        # A machine that is only told of has what it is told to have.
+        # If the caller passes a machine, that machine is taken as free: nothing is measured.
         self._available_bytes = available_bytes if machine is None else lambda: None
         #: (endpoint, variant, component) -> requests that wait for a copy
         self.wanted: dict[tuple[str, str, str], WaitingObserved] = {}
-        #: requests that wait, by whose copies, then by whom they name: a base and its adapters
+        #: pool of copies -> component that requests name -> requests that wait: a base and its
+        #: adapters share a pool
         self._waiting: dict[tuple[str, str, str], dict[str, int]] = {}
-        self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
+        self.key_ring = KeyRing()  #: always the same object; its content is refreshed
         self._term = term
         self.database = StoreThread(
             lambda: Store(config.state_dir, config.control.database, term=term), database_called
@@ -117,7 +120,8 @@ class ControlPlane:
         self.target_models = TargetModelRecord(self.database, self._clock)
 
     async def start(self) -> None:
-        """Takes the state directory, opens the database, and begins to bring everything back.
+        """Locks the state directory, opens the database, and begins to start all recorded
+        endpoints.
 
         Raises what `StateDirLock`, `DatabaseConnection` and `AccessKeys.ring` raise.
         """
@@ -126,7 +130,7 @@ class ControlPlane:
             self._lock = StateDirLock(state_dir)
         try:
             make_private(self._log_dir)
-            # What instances of a server that was killed noted: they ended with it.
+            # Notes of a killed server's instances: those ended with it.
             shutil.rmtree(state_dir / "work", ignore_errors=True)
             await self.database.open()
             if self._config.listen.auth:
@@ -178,13 +182,13 @@ class ControlPlane:
             raise
 
     async def end_instances(self) -> None:
-        """Ends all of them; what they say last is heard. Idempotent, and part of `close`."""
+        """Ends all instances after reading their last messages. Idempotent; `close` calls it."""
         if self._reconciler is not None:
             await self._reconciler.close()
             self._reconciler = None
 
     async def close(self) -> None:
-        """Ends all instances and gives the state directory back. Idempotent."""
+        """Ends all instances and unlocks the state directory. Idempotent."""
         if self._keys_task is not None:
             self._keys_task.cancel()
             await asyncio.wait([self._keys_task])
@@ -201,39 +205,41 @@ class ControlPlane:
             self._reconciler.notify(endpoint)
 
     def current_counts(self, endpoint: str) -> dict[str, int]:
-        """Instances that serve now, by variant: CurrentInstanceCount; it lags the desired one."""
+        """Variant -> instances that serve now (CurrentInstanceCount). It lags behind the desired
+        count."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.ready_counts() if ledger is not None else {}
 
     def pool_counts(self, endpoint: str) -> dict[str, dict[str, int]]:
-        """As `current_counts`, by instance type of each variant."""
+        """Variant -> instance type -> instances that serve now, as `current_counts`."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.pool_counts() if ledger is not None else {}
 
     def kept_counts(self, endpoint: str) -> dict[str, int]:
-        """Instances that are there or on their way, by variant: what managed scaling wants now."""
+        """Variant -> instances that exist or are starting: the count that managed scaling wants
+        now."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.kept_counts() if ledger is not None else {}
 
     def copy_counts(self, endpoint: str) -> dict[str, int]:
-        """Ready copies by inference component: CurrentCopyCount; it lags the desired one."""
+        """Component -> ready copies (CurrentCopyCount). It lags behind the desired count."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.component_counts() if ledger is not None else {}
 
     def copy_types(self, endpoint: str) -> dict[str, dict[str, int]]:
-        """As `copy_counts`, by the type of their instances."""
+        """Component -> type of the instances -> ready copies, as `copy_counts`."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.component_types() if ledger is not None else {}
 
     def shown(self, endpoint: str) -> DeploymentSpec | None:
-        """The generation that serves, or the first one on its way; None for an unknown endpoint."""
+        """The generation that serves, or else the first one; None for an unknown endpoint."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return (ledger.desired.active or ledger.desired.target) if ledger is not None else None
 
     def waiting_for(
         self, endpoint: str, variant: str, component: str, waiting: int
     ) -> tuple[str, int]:
-        """(component whose copies are wanted, requests that wait for those in all)."""
+        """(component whose copies are needed, number of requests that wait for those copies)."""
         base = self.base_of(endpoint, component)
         lines = self._waiting.setdefault((endpoint, variant, base), {})
         lines[component] = waiting
@@ -243,10 +249,10 @@ class ControlPlane:
         return base, total
 
     def capacity_wanted(self, endpoint: str, variant: str, component: str, waiting: int) -> None:
-        """A gateway says how many requests wait for copies of a variant, or of its component.
+        """A gateway reports how many requests wait for copies of a variant, or of its component.
 
-        0: none waits any more. A request that could not be held is told of in the same way, by a
-        number that counts it and then one that does not.
+        0: none waits any more. A request that could not be held is reported too: first with a
+        number that includes it, then with one that does not.
         """
         key = endpoint, variant, component
         if not waiting:
@@ -257,13 +263,13 @@ class ControlPlane:
         self.wanted[key] = WaitingObserved(waiting=waiting, since=since)
 
     def base_of(self, endpoint: str, component: str) -> str:
-        """The component whose copies serve: an adapter's base, any other itself."""
+        """The component whose copies serve this one: an adapter's base, or the component itself."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         known = ledger.desired.components if ledger is not None and component else ()
         return next((one.base for one in known if one.name == component and one.base), component)
 
     def start_s(self, endpoint: str, variant: str, component: str) -> float | None:
-        """What a copy that is asked for now takes to be ready; None: no start was seen."""
+        """Expected time to start a copy now, in s; None: no start was observed."""
         return self.ready_times.forecast_s(endpoint, component or variant)
 
     def ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
@@ -275,12 +281,12 @@ class ControlPlane:
         return starts.ready_in_s(ledger, variant, component, fastest_s, self._clock.monotonic())
 
     def spares(self) -> Sequence[SpareObserved]:
-        """Instance processes that stand ready for whatever is started next."""
+        """Instance processes that stand ready for the next starts."""
         return self._reconciler.spares() if self._reconciler is not None else ()
 
     @property
     def ready_times(self) -> ReadyTimes:
-        """What copies took to become ready, and what the next will take."""
+        """How long copies took to become ready, and the forecast for the next."""
         return self._reconciler.ready_times if self._reconciler is not None else ReadyTimes()
 
     def activities(self, endpoint: str) -> list[Activity]:
@@ -299,8 +305,8 @@ class ControlPlane:
         ]
 
     def log_paths(self, endpoint: str) -> list[Path]:
-        """The log files of an endpoint, those of ended instances and old generations included."""
-        # Paths are looked up by the name without case, as everything is.
+        """The log files of an endpoint, also of ended instances and old generations."""
+        # Names are compared without case.
         folders = self._log_dir.iterdir() if self._log_dir.is_dir() else ()
         return sorted(
             log
@@ -310,7 +316,7 @@ class ControlPlane:
         )
 
     async def instance_status(self, instance_id: str, *, timeout_s: float = 5.0) -> dict[str, Any]:
-        """An instance's own answer to `status`, and `memory_bytes` of it with its workers.
+        """The answer of an instance to `status`, with `memory_bytes` of it and its workers.
 
         Empty if it is gone or does not answer.
         """
@@ -326,12 +332,12 @@ class ControlPlane:
     async def explain_copy(
         self, instance_id: str, copy: int, *, timeout_s: float = 5.0
     ) -> dict[str, Any]:
-        """The story of a copy's batcher; empty if the instance is gone."""
+        """The state of a copy's batcher; empty if the instance is gone."""
         client = self._reconciler.work.client(instance_id) if self._reconciler else None
         return await client.explain(copy, timeout_s=timeout_s) if client is not None else {}
 
     def multi_model(self, endpoint: str) -> MultiModel | None:
-        """A multi-model endpoint with its hosts; None for one of another kind.
+        """A multi-model endpoint with its hosts; None if it is of another kind.
 
         Raises CallerError (`endpoint-not-found`).
         """
@@ -352,33 +358,33 @@ class ControlPlane:
         changed: Callable[[], None],
         on_event: Callable[[dict[str, Any]], None],
     ) -> None:
-        """Keeps up a deployment that is no endpoint; see `control/reconcile/hosted.py`."""
+        """Runs a deployment that is not an endpoint; see `control/reconcile/hosted.py`."""
         if self._reconciler is not None:
             self._reconciler.hosted.add(deployment, changed, on_event)
             self._reconciler.notify(deployment.endpoint)
 
     def unhost(self, name: str) -> None:
-        """Stops it; `hosted` is None once nothing is left of it."""
+        """Stops such a deployment; `hosted` is None once nothing is left of it."""
         if self._reconciler is not None:
             self._reconciler.hosted.end(name)
             self._reconciler.notify(name)
 
     def hosted(self, name: str) -> HostedObserved | None:
-        """A hosted deployment as it is now; None for one that is not known (yet, or any more)."""
+        """The current state of a hosted deployment; None if it is not known (yet, or any more)."""
         ledger = self._reconciler.ledger(name) if self._reconciler is not None else None
         return seen_of(ledger) if ledger is not None else None
 
     def instance_phase(self, instance_id: str) -> str:
-        """Of its life; empty for one that is gone."""
+        """The phase of an instance; empty if it is gone."""
         return self._reconciler.work.phase(instance_id) if self._reconciler is not None else ""
 
     def answers(self, instance_id: str) -> bool:
-        """Whether it can be called."""
+        """Whether the instance has a control connection."""
         reconciler = self._reconciler
         return reconciler is not None and reconciler.work.client(instance_id) is not None
 
     async def shares_disk(self) -> bool:
-        """Whether instances see the files of this machine, as far as is known."""
+        """Whether instances can read this machine's files, as far as is known."""
         return self._reconciler is None or await self._reconciler.fleet.shares_disk()
 
     async def call_instance(
@@ -391,18 +397,20 @@ class ControlPlane:
         return await client.call(op, timeout_s=timeout_s)
 
     async def admit_gateways(self, pids: Sequence[int]) -> None:
-        """Returns once every instance accepts connections of these processes, and no others'."""
+        """Returns once every instance accepts connections of these processes, and of no others."""
         if self._reconciler is not None:
             await self._reconciler.work.instances.admit_gateways(pids)
 
     async def refresh_keys(self) -> None:
-        """Reads the keys again, into the same `key_ring`, which tells what it could not read."""
+        """Reads the keys again into the same `key_ring`; its `fault` says what could not be
+        read."""
         config = self._config
         fresh = await self.database.call(_read_ring, config.state_dir, config.control.key_file)
         self.key_ring.take(fresh)
 
     async def _refresh_keys(self) -> None:
-        told = ""  #: the code of what was logged: not again every two seconds
+        #: code of the last logged error, so that it is not logged again every two seconds
+        told = ""
         while True:
             await asyncio.sleep(_KEYS_REFRESH_S)
             try:
@@ -419,9 +427,9 @@ class ControlPlane:
 
 
 def _spec_for(config: ServerConfig) -> ReconcileSpec:
-    """A copy that is taken away is given the time of the longest request that it may have. A fleet
-    has its own limit for a start and knows more of what went wrong, so that comes first. An
-    instance of a cluster may first need a node."""
+    """A copy that is removed gets as much time to drain as its longest request may take. The
+    fleet's own limit for a start comes first, since its error says more. An instance of a cluster
+    may first need a node."""
     spec, limits = ReconcileSpec(), config.limits
     start_s_max = START_S_MAX + spec.margin_s
     if config.control.fleet != FLEET_LOCAL:

@@ -1,6 +1,6 @@
-"""What the control plane needs of a gateway, as an interface: the gateway's dispatcher offers it.
+"""What the control plane needs of a gateway, as an interface that the gateway's dispatcher offers.
 
-Both sides meet at composition. Neither imports the other: they are separate processes in principle.
+`api/composition` connects the two. Neither imports the other, since they may be separate processes.
 """
 
 from __future__ import annotations
@@ -11,36 +11,36 @@ from typing import Any, Protocol
 
 from penstock.core.deployment.deployment import EndpointRoutes
 
-#: (endpoint, variant, instance, target model -> its counts): what a host told, once
+#: (endpoint, variant, instance, target model -> its new counts): called with each report of a host
 ModelCounted = Callable[[str, str, str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingObserved:
-    """Requests wait for copies of a variant, or of a component."""
+    """How many requests wait for copies of a variant or of a component, and since when."""
 
-    waiting: int  #: requests
+    waiting: int  #: number of requests
     since: float  #: monotonic s
 
 
 class RoutePublisher(Protocol):
-    """Tells every gateway where copies are, and learns when a copy has nothing in flight."""
+    """Publishes to every gateway where copies are, and knows when a copy has nothing in flight."""
 
     async def connect(self, instance_id: str, address: str) -> None:
         """Opens the data connection; returns once requests can be sent. Raises `PenstockError`."""
 
     async def disconnect(self, instance_id: str) -> None:
-        """Closes it; what the instance had not answered goes elsewhere. Unknown ids are ignored."""
+        """Closes the connection; unanswered requests go elsewhere. Unknown ids are ignored."""
 
     def publish(self, routes: EndpointRoutes) -> None:
-        """Replaces all that is known of an endpoint. Copies it no longer names get no new
-        requests; those in flight go on."""
+        """Replaces the routes of an endpoint. Copies that are no longer in them get no new
+        requests; those in flight continue."""
 
     def withdraw(self, endpoint: str) -> None:
-        """The endpoint is no more. Unknown names are ignored."""
+        """The endpoint was deleted. Unknown names are ignored."""
 
     def outstanding(self, copy: int) -> int:
-        """Requests in flight on a copy that is routed to; 0 for one that is not known."""
+        """Requests in flight on a copy that is in the routes; 0 for any other."""
 
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
-        """Waits until none of the copies has a request in flight; False when time ran out."""
+        """Waits until no copy has a request in flight; False if `timeout_s` passed first."""

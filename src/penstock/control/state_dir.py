@@ -1,9 +1,8 @@
-"""The directory that holds a server's state: private to its user.
+"""A server's state directory: private to its user, and used by one server at a time.
 
-One server per state directory.
-
-An advisory lock on a file in it: the operating system frees it when its holder dies, by whatever
-means, so there is no stale lock to clean up. The holder's pid is in the file, for the message only.
+An advisory lock on a file in it keeps other servers out. The operating system frees the lock when
+its process ends in any way, so there is no stale lock to clean up. The file holds the process id,
+only for the error message.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from typing import Final
 
 from penstock.errors import CallerError, NotNowError
 
-#: What only a state directory of ours holds.
+#: Files that only a state directory of ours has.
 _OURS: Final = ("penstock.db", "lock")
 
 
 def make_private(path: Path) -> None:
-    """Makes a directory of ours below the state directory, mode 0700.
+    """Makes a directory below the state directory, mode 0700.
 
     Raises NotNowError `state-not-writable`.
     """
@@ -37,10 +36,11 @@ def make_private(path: Path) -> None:
 
 
 def make_state_dir(path: Path) -> None:
-    """Makes the directory, mode 0700, or makes one of ours private again. Raises OSError.
+    """Makes the directory, mode 0700, or makes a state directory of ours private again. Raises
+    OSError.
 
-    A directory that holds other people's things keeps its mode: `--state-dir /tmp` must not lock
-    everybody else out of it. The files in it are private in any case.
+    A directory with other people's files keeps its mode: `--state-dir /tmp` must not lock everybody
+    else out of it. Our files in it are private in any case.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.stat().st_mode & 0o077:
@@ -50,10 +50,10 @@ def make_state_dir(path: Path) -> None:
 
 
 class StateDirLock:
-    """Held from construction to `release`. The file itself stays.
+    """Locked from construction to `release`. The file itself stays.
 
     Raises:
-        CallerError: `state-dir-in-use`, naming the other server's pid.
+        CallerError: `state-dir-in-use`, with the other server's pid.
         NotNowError: `state-not-writable`.
     """
 
@@ -79,7 +79,7 @@ class StateDirLock:
                 + (f" (pid {holder})" if holder else ""),
                 hint="Stop that server, or choose another directory with --state-dir.",
             ) from None
-        with contextlib.suppress(OSError):  # a full disk: the lock holds without the pid
+        with contextlib.suppress(OSError):  # if the disk is full, the lock works without the pid
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 

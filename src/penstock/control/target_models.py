@@ -1,13 +1,12 @@
-"""The target models of multi-model endpoints: what there is, and what is to be loaded where.
+"""The target models of multi-model endpoints: lists, loading, unloading, pins, and explanations.
 
-What there is lies below the variants' prefixes; what is loaded, its hosts know; pins are on record.
-Nothing is kept here: every answer is put together from these at that moment. Which of the hosts
-loads a model is the gateway's word (`hosts_for`), so that calls go where it was loaded; what is
-loaded, evicted and refused there is each host's own business.
+Nothing is stored here. Every answer is put together at that moment: the variants' prefixes list
+what exists, the hosts know what is loaded, and the database has the pins. The gateway chooses the
+hosts for a load (`hosts_for`), so that calls go where the model was loaded. Each host decides by
+itself what it evicts and refuses.
 
-One line for each target model of an endpoint: what its prefix and its hosts say, put together.
-
-Pure. A model that several hosts have is loaded if any of them has it.
+`rows_of` is pure: it gives one line per model from what its prefix and its hosts report. A model is
+loaded if any host has it loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.core.deployment.deployment import ModelSource
 from penstock.errors import CallerError, NotNowError, PenstockError
 
-#: A model is in the first of these states that any of its hosts tells.
+#: A model's state is the first of these that any of its hosts reports.
 STATES = ("loaded", "loading", "unloading", "failed", "unloaded")
 
 
@@ -33,25 +32,25 @@ STATES = ("loaded", "loading", "unloading", "failed", "unloaded")
 class Row:
     model: str
     state: str  #: one of STATES
-    #: where it lies: its bytes; None: it is loaded, and nothing lies there any more
+    #: size at its prefix; None: it is loaded, and no longer at the prefix
     artifact_bytes: int | None
-    memory_bytes: int  #: that it takes on all hosts, as measured when it was loaded
-    instances: tuple[str, ...]  #: that have it loaded
+    memory_bytes: int  #: memory on all hosts, as measured when it was loaded
+    instances: tuple[str, ...]  #: instances that have it loaded
     pinned: bool
     calls: int  #: since its hosts started
-    last_call_s: float | None  #: ago
-    why: str  #: the last thing that happened to it, and its reason
-    error: Mapping[str, Any] | None  #: of the last attempt to load it
+    last_call_s: float | None  #: seconds since the last call; None: never called
+    why: str  #: its last event, with the reason
+    error: Mapping[str, Any] | None  #: the error of the last attempt to load it
 
 
 def rows_of(
     lists: Iterable[Iterable[ModelEntry]], told: Mapping[str, Iterable[Mapping[str, Any]]]
 ) -> list[Row]:
-    """In the order of names.
+    """One row per model, in the order of names.
 
     Args:
-        lists: of each prefix.
-        told: by instance, what its host knows.
+        lists: the models at each prefix.
+        told: instance -> what its host reports.
     """
     sizes: dict[str, int] = {}
     for entries in lists:
@@ -99,7 +98,7 @@ def _taken(one: Mapping[str, Any]) -> int:
 
 
 def _why(ones: list[Mapping[str, Any]]) -> str:
-    """The latest event that any host remembers."""
+    """The latest event that any host reports."""
     events = [one["last_event"] for one in ones if one.get("last_event")]
     if not events:
         return ""
@@ -110,27 +109,27 @@ def _why(ones: list[Mapping[str, Any]]) -> str:
     return f"{words} (for {made_room_for})" if made_room_for else words
 
 
-#: A load that nobody bounds may take as long as SageMaker lets a container start.
+#: Default limit of a load, in s: SageMaker's limit for the start of a container.
 LOAD_S_MAX: Final = 3600.0
-#: Of one call of a host, which answers requests meanwhile: a few milliseconds.
+#: Rows per call of a host, which answers requests meanwhile: it takes a few milliseconds.
 _HOST_ROWS: Final = 500
-#: Of one page; an index is asked for page by page.
+#: The most rows per page; callers ask for an index page by page.
 PAGE_MAX: Final = 10_000
-#: Over what the host itself waits: its answer has to travel.
+#: Added to the host's own limit, in s: its answer has to travel.
 _TRAVEL_S: Final = 5.0
-#: Prefixes that were looked at last: asking a bucket again is cheaper than opening it again.
+#: Prefixes kept open, the last used: listing an open bucket is cheaper than opening it again.
 _PREFIXES_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetModelPage:
     rows: list[Row]
-    next_after: str  #: give it as `after`; empty: that was all
+    next_after: str  #: pass it as `after`; empty: this was the last page
     prefix_error: PenstockError | None  #: why the prefix could not be listed
 
 
 class Endpoints(Protocol):
-    """What the control plane tells."""
+    """The part of the control plane that this file calls."""
 
     def multi_model(self, endpoint: str) -> MultiModel | None:
         """None for an endpoint without a multi-model variant. Raises NotFound."""
@@ -146,7 +145,7 @@ class TargetModels:
         settings: ArtifactSettings,
         record: TargetModelRecord,
     ) -> None:
-        """`hosts_for`: (endpoint, model) -> the copies that are to load it."""
+        """`hosts_for`: (endpoint, model) -> the copies that should load it."""
         self._endpoints = endpoints
         self._hosts_for = hosts_for
         self._settings = settings
@@ -154,11 +153,11 @@ class TargetModels:
         self._prefixes: dict[ModelSource, ModelPrefix] = {}
 
     async def index(self, endpoint: str, *, after: str = "", limit: int = 100) -> TargetModelPage:
-        """The models in the order of their names: those below the prefix, and those that hosts
-        know of. A prefix that can't be listed hides none that is loaded."""
+        """The models in the order of names: those at the prefix, and those that hosts know. If the
+        prefix can't be listed, loaded models are still shown."""
         found = self._found(endpoint)
         limit = max(1, min(limit, PAGE_MAX))
-        one_more = limit + 1  # tells whether there are any
+        one_more = limit + 1  # shows whether more follow
         entries, hosts = await asyncio.gather(
             asyncio.gather(*(self._listing(one, after, one_more) for one in found.sources)),
             asyncio.gather(*(_known_to(host, after, one_more) for host in found.hosts)),
@@ -179,11 +178,11 @@ class TargetModels:
     async def load(
         self, endpoint: str, model: str, *, wait_s: float = LOAD_S_MAX, if_room: bool = False
     ) -> list[dict[str, Any]]:
-        """Loads it where its calls will go; returns when it is loaded, in each variant.
+        """Loads a model where its calls will go; returns when it is loaded, in each variant.
 
-        `if_room`: only where what is free holds it, by what it took before or the largest of the
-        others took; nobody is evicted for it. One dict for each host: instance, variant, state
-        (`loaded` | `no-room`).
+        `if_room`: only if it fits into free memory, and nothing is evicted for it. Its size is what
+        it took before, or else what the largest other model took. One dict per host: instance,
+        variant, state (`loaded` | `no-room`).
 
         Raises whatever refuses it, and NotNowError (`target-model-not-ready`, `no-hosts`).
         """
@@ -202,11 +201,12 @@ class TargetModels:
         return list(await asyncio.gather(*(_load(host, model, wait_s, if_room) for host in hosts)))
 
     async def unload(self, endpoint: str, model: str, *, wait_s: float = LOAD_S_MAX) -> None:
-        """Unloads it everywhere; returns when it has answered all and is gone."""
+        """Unloads a model everywhere; returns when it has answered its requests and is gone."""
         await self._everywhere(endpoint, model, wait_s, unload=model, wait_s=wait_s)
 
     async def pin(self, endpoint: str, model: str, pinned: bool = True) -> None:
-        """A pinned model is evicted by no host, those that start later included. Loads nothing."""
+        """Pins or unpins: no host evicts a pinned model, also not one that starts later. Loads
+        nothing."""
         found = self._found(endpoint)
         self._checked(found, model)
         async with self._record.telling:
@@ -214,8 +214,8 @@ class TargetModels:
             await self._everywhere(endpoint, model, 0.0, pin=model, pinned=pinned)
 
     async def explain(self, endpoint: str, model: str) -> dict[str, Any]:
-        """Whether it lies below the prefix, and each host's story of it: why it is or is not loaded
-        there, when that came about, what it cost."""
+        """Whether the model exists at the prefix, and for each host why it is loaded there or not,
+        since when, and what the load took."""
         found = self._found(endpoint)
         self._checked(found, model)
         told, *there = await asyncio.gather(
@@ -294,8 +294,8 @@ class TargetModels:
 
 
 async def _known_to(host: TargetModelHost, after: str, limit: int) -> list[Json]:
-    """What a host knows of models, as much at a time as does not hold up its requests; nothing of
-    one that does not answer."""
+    """What a host knows of models, in parts small enough not to delay its requests. Empty if the
+    host does not answer."""
     rows: list[Json] = []
     while len(rows) < limit:
         count = min(_HOST_ROWS, limit - len(rows))
@@ -327,7 +327,8 @@ async def _load(host: TargetModelHost, model: str, wait_s: float, if_room: bool)
 async def _all_of(
     hosts: Iterable[TargetModelHost], **op: Any
 ) -> list[tuple[TargetModelHost, Json]]:
-    """What each host answers; those that do not are left out. Raises the caller's errors."""
+    """The answer of each host; hosts that do not answer are left out. Raises the caller's
+    errors."""
     hosts = list(hosts)
     told = await asyncio.gather(*(host.call(**op) for host in hosts), return_exceptions=True)
     found = []

@@ -1,3 +1,3 @@
-"""Operations on instances and copies: started, loaded, drained, ended; what instances say of
-themselves, and the ledger of all that is seen.
+"""Operations on instances and copies (start, load, drain, stop), what instances report, and the
+ledger that records all of it.
 """

@@ -1,9 +1,7 @@
-"""Operations on copies: load, drain, unload; and what an instance says of the copies on it.
+"""Operations on copies (load, drain, unload), and the events that instances report about them.
 
-None of them decides anything: what came of them is in the ledger, and reconciliation looks again.
-A copy that has its instance to itself takes it along when it fails; any other fails alone.
-
-What an instance is told of a copy that it is to prepare, then to load.
+Nothing is decided here. Results go to the ledger, and reconciliation runs again. If a copy that has
+its instance to itself fails, its instance goes too; any other copy fails alone.
 """
 
 from __future__ import annotations
@@ -44,9 +42,9 @@ from penstock.errors import ModelError, NotNowError, PenstockError
 
 
 def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
-    """A copy that has its instance to itself may use all of it, any other the cores and the
-    accelerators that it asked for. Of memory both are told what the instance has, or the most that
-    a copy of the component may take."""
+    """The part of a prepare or load call that says what the copy may use. A copy alone on its
+    instance may use all of it; any other gets the cores and accelerators that it requested. The
+    memory limit is the instance's memory, or the most that a copy of the component may take."""
     component, need, kind = copy.component, copy.component.need, entry.kind
     asked, given = need.resources, kind.resources
     environment = dict(component.model.environment)
@@ -77,21 +75,21 @@ def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
 
 
 class NoRoom(NotNowError):
-    """A model can't be loaded for lack of memory; the code is the decision's reason."""
+    """There is not enough memory to load a model. The code is the reason of the decision."""
 
     def __init__(self, decision: RoomDecision) -> None:
         super().__init__(decision.reason, decision.message)
 
 
 class TooLarge(ModelError):
-    """A model takes more than a copy of its component may."""
+    """A model takes more memory than a copy of its component may."""
 
     def __init__(self, story: str) -> None:
         super().__init__("larger-than-requirement", story)
 
 
 class GiveUpInstance(Protocol):
-    """`InstanceOperations.give_up`."""
+    """The signature of `InstanceOperations.give_up`."""
 
     def __call__(
         self,
@@ -105,7 +103,7 @@ class GiveUpInstance(Protocol):
 
 
 class CopyOperations:
-    """Of all endpoints of this server."""
+    """The copies of all endpoints of this server."""
 
     def __init__(
         self,
@@ -121,7 +119,7 @@ class CopyOperations:
         ready_times: ReadyTimes,
         imported: Callable[[list[str]], None],
     ) -> None:
-        """`imported`: modules that an instance has imported for a model."""
+        """`imported`: called with the modules that an instance has imported for a model."""
         self._imported = imported
         self.settings = settings
         self._ready_times = ready_times
@@ -133,10 +131,11 @@ class CopyOperations:
         self._record = record
         self._give_up_instance = give_up_instance
         self._loads = asyncio.Semaphore(settings.loads_max)
-        self._guests_loads = asyncio.Semaphore(1)  #: nobody else waits behind them
+        #: guests load one at a time, so that nobody else waits behind them
+        self._guests_loads = asyncio.Semaphore(1)
 
     def load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
-        """A new copy, phase loading."""
+        """Loads a new copy. Its phase is loading."""
         copy.asked_at = self._under_way.clock.monotonic()
         if not entry.held_copies:
             entry.held_copies = True
@@ -150,7 +149,7 @@ class CopyOperations:
         self._begin(copy, self._drain(ledger, copy))
 
     def unload(self, ledger: EndpointLedger, copy: CopyEntry) -> None:
-        """Takes a copy from an instance that stays, in whatever phase it is."""
+        """Takes a copy from an instance that stays. The copy may be in any phase."""
         self._under_way.enter(copy, UNLOADING)
         under_way = self._under_way.take_task((copy.instance_id, copy.copy))
         self._begin(copy, self._unload(ledger, copy, under_way))
@@ -165,7 +164,7 @@ class CopyOperations:
         *,
         permanent: bool,
     ) -> None:
-        """Records the failure, and takes the copy away, or its instance with it."""
+        """Records the failure, and removes the copy, or its instance with it."""
         if copy.component.need.whole_instance:
             self._give_up_instance(ledger, entry, message, reason, permanent=permanent)
             return
@@ -175,7 +174,7 @@ class CopyOperations:
         self.unload(ledger, copy)
 
     def on_event(self, instance_id: str, event: Json) -> None:
-        """copy-lost, copy-ready, copy-failed: the instance's word about its workers."""
+        """Handles copy-lost, copy-ready and copy-failed: an instance reports its workers."""
         found = self._under_way.find(instance_id)
         copy = found[0].copies.get(event.get("copy", 0)) if found is not None else None
         if found is None or copy is None or copy.instance_id != instance_id:
@@ -206,7 +205,7 @@ class CopyOperations:
         self.settings.offer(ArtifactSource.from_dict(request["source"]))
         if _is_asynchronous(ledger, entry):
             request["waits_for_others"] = True
-        # The core's own limit ends a load that hangs; these are only the last resort.
+        # The core's own limit ends a load that hangs; these limits are only a safety net.
         download_s = component.download_timeout_s + 2 * self._spec.margin_s
         client = self._under_way.client
         async with self._turn_to_load(entry):
@@ -228,13 +227,13 @@ class CopyOperations:
             reply = await client(entry.instance_id).call(
                 request, timeout_s=download_s + component.startup_timeout_s
             )
-        if copy.phase == LOADING:  # else it is being unloaded again
+        if copy.phase == LOADING:  # otherwise it is being unloaded already
             self._loaded(ledger, entry, copy, reply)
             if component.model.multi_model:
                 await self._tell_pins(endpoint, copy)
 
     async def _tell_pins(self, endpoint: str, copy: CopyEntry) -> None:
-        """A host that is ready is told of every pin from now on; here, of those before."""
+        """Sends the pins so far to a host that is ready. Later pins are sent as they are set."""
         async with self._record.telling:
             pins = await self._record.pins(endpoint)
             if not pins:
@@ -255,8 +254,8 @@ class CopyOperations:
             raise TooLarge(story)
         copy.ready_since = self._under_way.clock.monotonic()
         if copy.base_copy:
-            copy.need_bytes = 0  # what it keeps is measured as its base's
-        entry.memory_bytes = sum(  # until the first status call
+            copy.need_bytes = 0  # its memory is measured as part of its base
+        entry.memory_bytes = sum(  # an estimate until the first status call
             one.model_memory_bytes for one in ledger.copies_on(entry.instance_id)
         )
         entry.note_memory(reply)
@@ -271,10 +270,10 @@ class CopyOperations:
     async def _find_room(
         self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry, need: MemoryEstimate
     ) -> None:
-        """Sets aside what the model needs, perhaps after a while. Raises `NoRoom`."""
+        """Reserves the memory that the model needs, after a wait if necessary. Raises `NoRoom`."""
 
         def waits(decision: RoomDecision) -> None:
-            # No time runs while it waits for others.
+            # the load time limit does not run while it waits for others
             self._under_way.enter(copy, LOADING, queued=True)
             self._under_way.record(ledger, "wait for room", decision.reason, entry.instance_id)
 
@@ -291,8 +290,8 @@ class CopyOperations:
 
     @asynccontextmanager
     async def _turn_to_load(self, entry: InstanceEntry) -> AsyncIterator[None]:
-        """A place among those that load; given back after a while, so that none is kept waiting
-        by models that never load."""
+        """Waits for one of the places to load. The place is given back after a while, so that
+        models that never finish loading do not block others."""
         loads = self._guests_loads if entry.guest else self._loads
         held = True
 
@@ -319,7 +318,7 @@ class CopyOperations:
         self, ledger: EndpointLedger, copy: CopyEntry, under_way: asyncio.Task[None] | None
     ) -> None:
         if under_way is not None:
-            # An instance that was told to load does so to the end: only then can it unload.
+            # An instance that began to load finishes the load: only then can it unload.
             if not copy.asked or copy.ready_since is not None:
                 under_way.cancel()
             try:
@@ -346,9 +345,10 @@ class CopyOperations:
         error: PenstockError,
     ) -> None:
         if error.code == "instance-gone":
-            self._under_way.enter(entry, GONE)  # the fleet will say how it ended
+            self._under_way.enter(entry, GONE)  # the fleet will report how it ended
         elif copy.phase == UNLOADING:
-            # Nobody knows what it still has: its instance goes, and what else was on it comes back.
+            # Nobody knows what it still holds: its instance goes, and its other copies are started
+            # anew.
             story = f"Variant {copy.variant}: {error.message}"
             self._give_up_instance(ledger, entry, story, error.code, permanent=False)
         elif isinstance(error, NoRoom):
@@ -360,7 +360,8 @@ class CopyOperations:
 
 
 def _took(copy: CopyEntry, *, warm_up_s: float, now: float) -> TimeToReady:
-    """From when it was asked for; an instance that was there already is no part of it."""
+    """Times from the request for the copy on. If the instance existed before, its start is left
+    out."""
     instance = copy.came_with
     parts = TimeToReady(
         start_s=0.0 if instance is None else instance.start_s,
@@ -374,7 +375,7 @@ def _took(copy: CopyEntry, *, warm_up_s: float, now: float) -> TimeToReady:
 
 
 def _story(copy: CopyEntry, error: PenstockError) -> str:
-    """For FailureReason: which model, what happened, what to do."""
+    """Text for FailureReason: which model, what happened, what to do."""
     hint = f" {error.hint}" if error.hint else ""
     return (
         f"Model {copy.component.model.model_name} of {_of(copy)} could not be"
@@ -383,13 +384,13 @@ def _story(copy: CopyEntry, error: PenstockError) -> str:
 
 
 def _of(copy: CopyEntry) -> str:
-    """Whose it is, for people."""
+    """The owner of a copy, for people."""
     component = copy.component.component
     return f"inference component {component}" if component else f"variant {copy.variant}"
 
 
 def _is_asynchronous(ledger: EndpointLedger, entry: InstanceEntry) -> bool:
-    """Whether requests of its generation are asynchronous ones: whoever waits goes before them."""
+    """Whether its generation serves asynchronous requests: callers that wait go before them."""
     generations = (ledger.desired.active, ledger.desired.target)
     return any(
         one is not None and one.generation == entry.generation and one.asynchronous is not None

@@ -1,4 +1,4 @@
-"""What is known of one instance, and of one copy on it, as far as this process has brought them."""
+"""What is known of one instance, and of one copy on it, as it comes up and goes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENDING: Final = (DRAINING, DRAINED)
 
 @dataclass(slots=True, kw_only=True)
 class InstanceEntry:
-    """One instance: capacity that the fleet has given, or is giving."""
+    """One instance: capacity that the fleet has given or is about to give."""
 
     instance_id: str
     variant: str
@@ -36,20 +36,21 @@ class InstanceEntry:
     kind: InstanceType
     phase: str
     since: float | None
-    memory_bytes: int = 0  #: what the instance and its workers take now
-    own_bytes: int = 0  #: as `memory_bytes`, without the files that it shares with others
-    own_bytes_max: int = 0  #: the most of it: since the start, then since its models are loaded
+    memory_bytes: int = 0  #: memory that the instance and its workers take now
+    own_bytes: int = 0  #: as `memory_bytes`, without files that it shares with other processes
+    #: the highest `own_bytes` since the start; once the models are loaded, since then
+    own_bytes_max: int = 0
     ran: bool = False  #: every copy on it has answered requests
     pid: int | None = None
     address: str = ""
     silent_count: int = 0  #: status calls in a row that were not answered
-    hangs: bool = False  #: it counts as gone because of them
+    hangs: bool = False  #: so many calls were not answered that it counts as gone
     asked_at: float = 0.0  #: when its start was asked for, monotonic s
-    start_s: float = 0.0  #: until it accepted connections
-    connect_s: float = 0.0  #: from then on until requests could be sent
+    start_s: float = 0.0  #: from the request to start it until it accepted connections
+    connect_s: float = 0.0  #: from then until requests could be sent
     held_copies: bool = False  #: a copy was placed on it, which is what it was started for
-    leaving: bool = False  #: it was decided to take it away while copies on it serve
-    guest: bool = False  #: it takes what others leave
+    leaving: bool = False  #: it is to be removed, while copies on it still serve
+    guest: bool = False  #: it takes only what other instances leave free
     cores_max: int = 0  #: of a guest; 0 = any number
 
     def observed(self) -> InstanceObserved:
@@ -88,24 +89,24 @@ class CopyEntry:
     phase: str
     since: float | None
     asked_at: float = 0.0  #: when its load was asked for, monotonic s
-    asked: bool = False  #: the instance was told to load it, and will say how that ended
-    waits_for_room: bool = False  #: to load its model
-    need_bytes: int = 0  #: what its model was granted before it was loaded; 0 = not known yet
+    asked: bool = False  #: the instance was told to load it, and will report how that ended
+    waits_for_room: bool = False  #: it waits for memory to load its model
+    need_bytes: int = 0  #: memory granted to its model before the load; 0 = not known yet
     ready_since: float | None = None
     outstanding_max: int = 0
     model: dict[str, Any] = field(default_factory=dict)
     routed: bool = False
-    model_memory_bytes: int = 0  #: what loading it took, as the instance measured
+    model_memory_bytes: int = 0  #: memory that loading took, as the instance measured it
     load_s: float = 0.0
-    came_with: InstanceEntry | None = None  #: its instance, where that was started for it
-    fetch_s: float = 0.0  #: bringing its artifact took
-    took: TimeToReady | None = None  #: until it was ready first
-    base_copy: int = 0  #: an adapter's: the copy that it is loaded into
-    digest: str = ""  #: of its artifact, which the cache must keep
-    model_digests: frozenset[str] = frozenset()  #: the same of the target models that it hosts
+    came_with: InstanceEntry | None = None  #: its instance, if that was started for this copy
+    fetch_s: float = 0.0  #: time to fetch its artifact
+    took: TimeToReady | None = None  #: times until it was first ready; None: it was not
+    base_copy: int = 0  #: for an adapter: the copy that it is loaded into; 0: it is no adapter
+    digest: str = ""  #: digest of its artifact, which the cache must keep
+    model_digests: frozenset[str] = frozenset()  #: digests of the target models that it hosts
 
     def note_models(self, told: Mapping[str, Any]) -> None:
-        """From the instance's status of this copy, where it is a host."""
+        """Takes the target models from the instance's status of this copy, if it is a host."""
         self.model_digests = frozenset(told.get("digests", ()))
 
     def observed(self, outstanding: int = 0, *, instance_type: str = "") -> CopyObserved:
@@ -130,7 +131,7 @@ class CopyEntry:
 
 
 def placed(one: InstanceEntry, copies: Sequence[CopyEntry]) -> PlacedInstance:
-    """What an instance with these copies holds of the machine."""
+    """The resources of the machine that an instance with these copies takes."""
     given = one.kind.resources
     granted = [copy for copy in copies if copy.need_bytes or copy.ready_since is not None]
     expected_bytes = expected_now(

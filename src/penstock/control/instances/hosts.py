@@ -1,4 +1,4 @@
-"""The hosts of target models that an endpoint has now, as the control plane calls them."""
+"""The current hosts of an endpoint's target models, as the control plane calls them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import READY, RUNNING
 from penstock.errors import NotNowError
 
-#: A host says what it knows at once.
+#: Time limit for a host's answer, in s; hosts answer such questions at once.
 ANSWER_S: Final = 5.0
 
 
@@ -36,17 +36,17 @@ class TargetModelHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiModel:
-    """A multi-model endpoint as it is now."""
+    """A multi-model endpoint and its current hosts."""
 
-    endpoint: str  #: as it was created: lookups ignore case
-    sources: tuple[ModelSource, ...]  #: of its multi-model variants
+    endpoint: str  #: the name as it was given at creation; lookups ignore case
+    sources: tuple[ModelSource, ...]  #: the model prefixes of its multi-model variants
     hosts: tuple[TargetModelHost, ...]
 
 
 def multi_model_of(
     ledger: EndpointLedger, client: Callable[[str], InstanceClient | None]
 ) -> MultiModel | None:
-    """None for an endpoint without a multi-model variant."""
+    """None if the endpoint has no multi-model variant."""
     deployment = ledger.desired.active or ledger.desired.target
     variants = deployment.variants if deployment is not None else ()
     models = [one.model for one in variants if one.model is not None]

@@ -1,7 +1,8 @@
 """The control plane's end of a connection to an instance: calls and events, as frames.
 
-Requests never come this way. One connection per instance; many calls may be under way at once, each
-with a time limit of its own. When the connection breaks every call ends with `instance-gone`.
+Inference requests never use this connection. There is one per instance. Many calls may be under way
+at once, each with its own time limit. When the connection breaks, every call ends with
+`instance-gone`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class InstanceClient(asyncio.Protocol):
         on_close: Callable[[], None],
         tls: Tls = no_tls,
     ) -> InstanceClient:
-        """Raises `NotNowError`: `instance-unreachable`, and what `dial` raises."""
+        """Raises `NotNowError` (`instance-unreachable`), and what `dial` raises."""
         client = cls(instance_id, on_event, on_close)
         try:
             async with asyncio.timeout(_CONNECT_S_MAX):
@@ -62,8 +63,8 @@ class InstanceClient(asyncio.Protocol):
     async def call(self, op: Mapping[str, Any], *, timeout_s: float) -> Json:
         """The reply to one CONTROL frame.
 
-        Raises the error that the instance answered; `NotNowError` with `instance-gone` when the
-        connection breaks, `instance-silent` when no answer comes in time.
+        Raises the error that the instance answered; `NotNowError` with `instance-gone` if the
+        connection breaks, or with `instance-silent` if no answer comes in time.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -85,7 +86,8 @@ class InstanceClient(asyncio.Protocol):
         finally:
             self._calls.pop(ident, None)
         error = reply.get("error")
-        if error is not None and not reply.get("ok"):  # an answer may tell of a model's error
+        # A good answer may report a model's error in this field.
+        if error is not None and not reply.get("ok"):
             raise from_dict(error)
         return reply
 
@@ -96,12 +98,12 @@ class InstanceClient(asyncio.Protocol):
         return await self.call({"op": "status"}, timeout_s=timeout_s)
 
     async def explain(self, copy: int, *, timeout_s: float) -> Json:
-        """The story of a copy's batcher."""
+        """The state of a copy's batcher, as JSON for people."""
         return await self.call({"op": "explain", "copy": copy}, timeout_s=timeout_s)
 
     async def wait_ended(self, *, timeout_s: float) -> None:
-        """Returns once the instance has closed its end and all that it said is heard, or time is
-        up."""
+        """Returns once the instance has closed its end and all its messages were handled, or after
+        `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), timeout_s)
 
@@ -110,7 +112,8 @@ class InstanceClient(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        # Uvloop's transport is no subclass of asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -118,7 +121,7 @@ class InstanceClient(asyncio.Protocol):
                 self._take(frame)
         except (PenstockError, orjson.JSONDecodeError):
             assert self._transport is not None
-            self._transport.abort()  # its end no longer speaks our language
+            self._transport.abort()  # the other end sent something that is no frame
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._transport = None

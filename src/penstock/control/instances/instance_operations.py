@@ -1,12 +1,11 @@
-"""Operations on instances: start, stop; and what is done when one ends by itself.
+"""Operations on instances: start, stop, and the reaction when one ends by itself.
 
-None of them decides anything: what came of them is in the ledger, and reconciliation looks again.
-An instance that is to be stopped has what is under way on it and its copies cancelled first.
+Nothing is decided here. Results go to the ledger, and reconciliation runs again. Before an instance
+is stopped, the operations that are under way on it and its copies are cancelled.
 
-The log that an endpoint has beside those of its instances: what they could not say themselves.
-
-An endpoint that had no room, or whose model no instance could load, may have no instance's log at
-all; `penstock logs` is where its FailureReason sends people.
+`tell` writes the endpoint's own log, beside the logs of its instances. It is for what instances
+could not log themselves: an endpoint that had no room, or whose model no instance could load, may
+have no instance log at all. FailureReason tells people to read `penstock logs`, which shows it.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ _NAME: Final = "endpoint.log"
 
 
 def folder_name(endpoint: str) -> str:
-    """Below the folder of logs. What is hosted and no endpoint has a slash in its name."""
+    """The endpoint's folder below the folder of logs. A hosted deployment's name has a slash."""
     return endpoint.replace("/", ".")
 
 
 def tell(log_dir: Path, endpoint: str, words: str, *, wall: float) -> None:
-    """Adds a line. A disk that is full keeps the line from the log, and nothing else.
+    """Adds a line to the endpoint's log. If the disk is full, only the line is lost.
 
     Args:
         wall: s since 1970.
@@ -61,12 +60,12 @@ def tell(log_dir: Path, endpoint: str, words: str, *, wall: float) -> None:
         _log.warning("endpoint %s: its log can't be written: %s", endpoint, error)
 
 
-#: Of an instance that has ended: what it said is in this machine's memory.
+#: Time to read the last messages of an instance that has ended; they are in memory already.
 _LAST_WORDS_S_MAX: Final = 1.0
 
 
 class InstanceOperations:
-    """Of all endpoints of this server."""
+    """The instances of all endpoints of this server."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class InstanceOperations:
         record: TargetModelRecord,
         on_event: Callable[[str, Json], None],
     ) -> None:
-        """`on_event`: an instance's word about a copy on it."""
+        """`on_event`: called with events that an instance reports about a copy on it."""
         self._fleet = fleet
         self._publisher = publisher
         self._settings = settings
@@ -87,11 +86,12 @@ class InstanceOperations:
         self._on_event = on_event
         self._modules: set[str] = set()
         self._starts = asyncio.Semaphore(settings.starts_max)
-        self._guests_starts = asyncio.Semaphore(1)  #: nobody else waits behind them
+        #: guests start one at a time, so that nobody else waits behind them
+        self._guests_starts = asyncio.Semaphore(1)
         fleet.on_exit = self._on_exit
 
     def start(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
-        """A new entry, phase starting."""
+        """Starts an instance for a new entry. Its phase is starting."""
         entry.asked_at = self._under_way.clock.monotonic()
         self._under_way.add(ledger, entry)
         self._under_way.enter(entry, STARTING, queued=True)
@@ -100,7 +100,7 @@ class InstanceOperations:
         )
 
     def keep_warm(self, modules: Iterable[str] = ()) -> None:
-        """Spares stand ready, with what instances of this server were seen to import."""
+        """Keeps spare processes ready that have imported what this server's instances import."""
         if self._settings.warm_instances:
             self._modules.update(modules)
             self._fleet.keep_warm(self._settings.warm_instances, sorted(self._modules))
@@ -119,7 +119,7 @@ class InstanceOperations:
         *,
         permanent: bool,
     ) -> None:
-        """Records the slot's failure and stops the instance."""
+        """Records the failure of the slot and stops the instance."""
         self._under_way.record(ledger, "instance failed", reason, message)
         now = self._under_way.clock.monotonic()
         ledger.fail_instance(entry, message, permanent=permanent, now=now, reason=reason)
@@ -128,8 +128,8 @@ class InstanceOperations:
     async def admit_gateways(self, pids: Sequence[int]) -> None:
         """Returns once every instance accepts connections of these processes.
 
-        One that is starting is told when it is reached; one that does not answer is looked after
-        elsewhere.
+        An instance that is starting gets the list when it is connected. One that does not answer is
+        handled elsewhere.
         """
         clients = list(self._under_way.clients.values())
         await asyncio.gather(*(self._admit(one, pids) for one in clients), return_exceptions=True)
@@ -139,19 +139,19 @@ class InstanceOperations:
         await client.call(op, timeout_s=self._settings.status_s_max)
 
     def log_path(self, ledger: EndpointLedger, entry: InstanceEntry) -> Path:
-        """One file per slot, so that a slot's log goes on over its instances."""
+        """One file per slot: its log continues when the slot gets another instance."""
         name = f"{entry.variant}-{entry.generation}-{entry.ordinal}.log"
         return self._settings.log_dir / folder_name(ledger.desired.endpoint) / name
 
     async def close(self) -> None:
-        """Cancels what is under way and ends every instance. Nothing is recorded any more."""
+        """Cancels all operations and ends every instance. Nothing is recorded any more."""
         self._fleet.on_exit = lambda instance_id, how: None
         await self._under_way.cancel()
         for _, entry in self._under_way.instances():
             await self._publisher.disconnect(entry.instance_id)
         clients = list(self._under_way.clients.values())
         await self._fleet.close()
-        # What their models counted last is said last.
+        # The instances still send their models' last counts.
         await asyncio.gather(*(one.wait_ended(timeout_s=_LAST_WORDS_S_MAX) for one in clients))
         for client in clients:
             client.close()
@@ -198,7 +198,7 @@ class InstanceOperations:
         self, ledger: EndpointLedger, entry: InstanceEntry, error: PenstockError
     ) -> None:
         if error.code == "instance-gone":
-            self._under_way.enter(entry, GONE)  # the fleet will say how it ended
+            self._under_way.enter(entry, GONE)  # the fleet will report how it ended
             return
         hint = f" {error.hint}" if error.hint else ""
         story = f"Variant {entry.variant}: {error.message}.{hint}"
@@ -217,19 +217,21 @@ class InstanceOperations:
         try:
             # The data connection stays until the end: the instance answers what it still holds.
             client = self._under_way.clients.get(entry.instance_id)
-            # What a guest has under way is done again: who waits for its memory has it at once. One
-            # that hangs would not hear that it is to end, and its place is wanted.
+            # The work of a guest is repeated elsewhere, so its memory is freed at once for those
+            # that wait. An instance that hangs would not read the stop call, and its place is
+            # needed.
             at_once = entry.guest or entry.hangs
             grace_s = 0.0 if at_once else self._settings.stop_grace_s
             await self._fleet.stop(entry.instance_id, grace_s=grace_s)
-            if client is not None:  # its last words are what its models were counted last
+            if client is not None:  # its last message holds its models' last counts
                 await client.wait_ended(timeout_s=_LAST_WORDS_S_MAX)
         finally:
-            take_notes(self._settings.work_dir, entry.instance_id)  # nobody is to blame
+            # The instance was stopped, so no model caused its end.
+            take_notes(self._settings.work_dir, entry.instance_id)
             self._remove(ledger, entry)
 
     def _on_exit(self, instance_id: str, how: InstanceExit) -> None:
-        """The fleet: an instance ended by itself."""
+        """Called by the fleet: an instance ended by itself."""
         found = self._under_way.find(instance_id)
         if found is None or found[1].phase == STOPPING:
             return
@@ -247,7 +249,7 @@ class InstanceOperations:
         self._remove(ledger, entry)
 
     def _note_crash(self, ledger: EndpointLedger, entry: InstanceEntry, how: InstanceExit) -> None:
-        """Which target models were at work: the next host is told of those that are to blame."""
+        """Records which target models were at work. The next host is told which ones to avoid."""
         noted = take_notes(self._settings.work_dir, entry.instance_id)
         if not noted or not is_crash(how.code):
             return

@@ -1,7 +1,7 @@
-"""What the control plane sees of one endpoint: instances, copies, failures, routes, history.
+"""What the control plane observes of one endpoint: instances, copies, failures, routes, history.
 
-It records and counts; `core/endpoint/reconcile.py` decides with what it shows. Nothing here
-survives the process: after a start everything is observed anew.
+It records and counts; `core/endpoint/reconcile.py` decides from it. Nothing here survives the
+process: after a start everything is observed anew.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ACTIVITIES_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """One thing that was done, or that happened, and why."""
+    """One thing that was done or that happened, and the reason."""
 
     at: float  #: seconds since the epoch
     what: str
@@ -49,11 +49,11 @@ class Slot:
     variant: str
     generation: int
     ordinal: int
-    component: str = ""  #: none: an instance's
+    component: str = ""  #: empty: the slot of an instance
 
 
 class EndpointLedger:
-    """One endpoint's."""
+    """The ledger of one endpoint."""
 
     def __init__(self, desired: EndpointSpec, spec: ReconcileSpec) -> None:
         self.desired = desired
@@ -61,27 +61,28 @@ class EndpointLedger:
         self.copies: dict[int, CopyEntry] = {}
         self.published: EndpointRoutes | None = None
         self.activities: deque[Activity] = deque(maxlen=_ACTIVITIES_MAX)
-        self.released: dict[str, float] = {}  #: by variant, when one went as no copy needed it
+        #: variant -> when an instance was last removed because no copy needed it
+        self.released: dict[str, float] = {}
         self._failures: dict[Slot, SlotFailure] = {}
         self._shortages: dict[tuple[str, int, str], PoolShortage] = {}
         self._spec = spec
 
     @property
     def guest(self) -> bool:
-        """It takes what others leave."""
+        """Whether the endpoint's instances are guests, which take only what others leave free."""
         deployments = (self.desired.active, self.desired.target)
         return any(one is not None and one.guest for one in deployments)
 
     def record(self, at: float, what: str, reason: str, detail: str = "") -> None:
-        """Adds to the history; the same thing again right away is not a new one."""
+        """Adds to the history. An entry equal to the last one is not added again."""
         last = self.activities[-1] if self.activities else None
         if last is None or (last.what, last.reason, last.detail) != (what, reason, detail):
             self.activities.append(Activity(at=at, what=what, reason=reason, detail=detail))
             _log.info("%s: %s (%s) %s", self.desired.endpoint, what, reason, detail)
 
     def wish(self, desired: EndpointSpec) -> None:
-        """A new wish gives the slots that it concerns fresh attempts, and forgets generations and
-        components that are gone. What is wished of one component does not concern another's."""
+        """Takes a new spec. Slots that it changes may try again, and generations and components
+        that are gone are forgotten. A change of one component does not affect another's."""
         if desired == self.desired:
             return
         former, self.desired = self.desired, desired
@@ -103,14 +104,14 @@ class EndpointLedger:
             self._shortages.clear()
 
     def deployment(self, generation: int) -> DeploymentSpec:
-        """Raises `AssertionError` where it is not wished (any more)."""
+        """Raises `AssertionError` if the generation is not part of the spec (any more)."""
         for one in (self.desired.active, self.desired.target):
             if one is not None and one.generation == generation:
                 return one
         raise AssertionError(f"{self.desired.endpoint} has no generation {generation}")
 
     def variant(self, name: str, generation: int) -> VariantSpec:
-        """As `deployment`."""
+        """As `deployment`, for a variant."""
         variants = self.deployment(generation).variants
         return next(one for one in variants if one.name == name)
 
@@ -118,7 +119,7 @@ class EndpointLedger:
         return [copy for copy in self.copies.values() if copy.instance_id == instance_id]
 
     def remove_instance(self, instance_id: str) -> None:
-        """With the copies on it."""
+        """Removes an instance and the copies on it."""
         self.instances.pop(instance_id, None)
         for copy in self.copies_on(instance_id):
             del self.copies[copy.copy]
@@ -132,8 +133,8 @@ class EndpointLedger:
         now: float,
         reason: str = "",
     ) -> None:
-        """Its slot has failed; what it takes with it is the caller's to clean up. Where its pool
-        has no room, that is the pool's failure: another one may have some."""
+        """Records the failure of an instance's slot; the caller cleans up. A lack of room is a
+        failure of its pool only: another pool may have room."""
         kind = entry.kind.name
         if reason in instance_pools.SHORTAGES and self._has_pools(entry.variant, entry.generation):
             self.short(entry.variant, entry.generation, kind, reason, message, now=now)
@@ -161,7 +162,7 @@ class EndpointLedger:
         now: float,
         waits: bool = False,
     ) -> None:
-        """A pool of a variant that has several can't give an instance now."""
+        """Records that one of several pools of a variant can't give an instance now."""
         key = variant, generation, instance_type
         found = PoolShortage(
             variant=variant,
@@ -177,7 +178,7 @@ class EndpointLedger:
         self._shortages[key] = instance_pools.shortage_of(former, found, spec=self._spec)
 
     def had(self, entry: InstanceEntry) -> None:
-        """An instance runs: its pool was not short when it was asked for."""
+        """An instance runs, so its pool is not short of instances."""
         key = entry.variant, entry.generation, entry.kind.name
         former = self._shortages.get(key)
         if former is not None and former.at < entry.asked_at:
@@ -195,7 +196,7 @@ class EndpointLedger:
     def fail_copy(
         self, copy: CopyEntry, message: str, *, permanent: bool, now: float, reason: str = ""
     ) -> None:
-        """As `fail_instance`, of a copy whose instance goes on without it."""
+        """As `fail_instance`, for a copy whose instance goes on without it."""
         slot = Slot(
             variant=copy.variant,
             generation=copy.generation,
@@ -232,7 +233,8 @@ class EndpointLedger:
         )
 
     def publish(self, routes: EndpointRoutes | None) -> None:
-        """Remembers what gateways were told; copies named once may have requests in flight."""
+        """Remembers the published routes. A copy that was once in them may have requests in
+        flight."""
         self.published = routes
         if routes is None:
             return
@@ -242,7 +244,7 @@ class EndpointLedger:
                     self.copies[route.copy].routed = True
 
     def observed(self, outstanding: Callable[[int], int] = lambda copy: 0) -> EndpointObserved:
-        """`outstanding`: of a copy, at this moment."""
+        """`outstanding`: copy -> its requests in flight now."""
         return EndpointObserved(
             instances=tuple(entry.observed() for entry in self.instances.values()),
             copies=tuple(
@@ -260,18 +262,18 @@ class EndpointLedger:
         return entry.kind.name if entry is not None else ""
 
     def awaits_copy(self) -> bool:
-        """Whether an instance is about to be told what to load. One that takes inference components
-        may stay without any for as long as it likes."""
+        """Whether an instance is about to be told what to load. An instance for inference
+        components may stay empty for any time."""
         generations = (self.desired.active, self.desired.target)
         takes = any(one is not None and one.takes_components for one in generations)
         return not takes and any(entry.phase == RUNNING and not on for entry, on in self.held())
 
     def component_counts(self) -> dict[str, int]:
-        """Ready copies by inference component, of the generation that is shown."""
+        """Component -> its ready copies, in the generation that is shown."""
         return {name: sum(types.values()) for name, types in self.component_types().items()}
 
     def component_types(self) -> dict[str, dict[str, int]]:
-        """As `component_counts`, by instance type."""
+        """Component -> instance type -> ready copies, as `component_counts`."""
         deployment = self.desired.active or self.desired.target
         counts: dict[str, dict[str, int]] = {one.name: {} for one in self.desired.components}
         for copy in self.copies.values():
@@ -287,7 +289,7 @@ class EndpointLedger:
         return counts
 
     def kept_counts(self) -> dict[str, int]:
-        """Instances that are there or on their way and will stay, by variant."""
+        """Variant -> instances that exist or are starting and will stay."""
         deployment = self.desired.active or self.desired.target
         counts: dict[str, int] = {}
         for entry in self.instances.values():
@@ -301,12 +303,12 @@ class EndpointLedger:
         return counts
 
     def ready_counts(self) -> dict[str, int]:
-        """Instances that serve now, by variant of the generation that is shown. One that takes
+        """Variant -> instances that serve now, in the generation that is shown. An instance for
         inference components serves once it runs."""
         return {name: sum(types.values()) for name, types in self.pool_counts().items()}
 
     def pool_counts(self) -> dict[str, dict[str, int]]:
-        """Instances that serve now, by variant and type, as `ready_counts`."""
+        """Variant -> instance type -> instances that serve now, as `ready_counts`."""
         deployment = self.desired.active or self.desired.target
         if deployment is None:
             return {}

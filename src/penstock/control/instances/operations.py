@@ -1,4 +1,4 @@
-"""All operations of one server on its instances and the copies on them, put together."""
+"""All operations of one server on its instances and their copies, put together."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
 from penstock.fleet.base import Fleet
 
-#: How far an instance is with a span of a transform job.
+#: The event that reports how far an instance is with a span of a transform job.
 TRANSFORM_PROGRESS: Final = "transform-progress"
 
 
 class Operations:
-    """Carries out what reconciliation decides. Each operation takes a while; when the ledger has
-    changed by it, `changed(endpoint)` is called and reconciliation looks again."""
+    """Carries out what reconciliation decides. An operation takes a while. When it has changed a
+    ledger, it calls `changed(endpoint)`, and reconciliation runs again."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Operations:
         ready_times: ReadyTimes | None = None,
         told: Callable[[str, Json], None] = lambda endpoint, event: None,
     ) -> None:
-        """`room_changed` is called when an instance has ended, and when a load has; `told` with
-        what an instance says of work that was handed to it."""
+        """`room_changed` is called when an instance has ended and when a load has; `told` with the
+        events of an instance about work that it was given."""
         self._told = told
         self._model_counted = model_counted
         self._under_way = OperationsUnderWay(
@@ -82,7 +82,7 @@ class Operations:
         return found[1].phase if found is not None else ""
 
     async def close(self) -> None:
-        """Cancels what is under way and ends every instance. Nothing is recorded any more."""
+        """Cancels all operations and ends every instance. Nothing is recorded any more."""
         await self.instances.close()
 
     def _on_event(self, instance_id: str, event: Json) -> None:

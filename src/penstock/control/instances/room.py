@@ -1,8 +1,8 @@
-"""Room on the machine: what `core/machine/room.py` decides with, and who waits for it.
+"""Room on the machine: observes it for `core/machine/room.py`, and queues who waits for room.
 
-An instance asks twice: at its start, and when the need of its model is known, before it is loaded.
-Nothing is awaited between what was observed, the decision and its being written to the ledger, so
-no two are given the same room.
+Room is requested twice for an instance: at its start, and before its model is loaded, when the need
+of the model is known. Nothing is awaited between the observation, the decision and the ledger
+entry, so the same room is never given twice.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from penstock.core.models.memory_need import START_BYTES, MemoryEstimate
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType, SpareObserved
 
-#: Other programs end without telling us.
+#: Interval between tries, in s: other programs end without notice.
 _ASK_AGAIN_S: Final = 2.0
 
 
 class Room:
-    """One machine's. `held` are all instances on it with their copies; `available_bytes` asks the
-    machine."""
+    """The room of one machine. `held` gives all instances with their copies; `available_bytes`
+    gives the machine's free memory (None: unknown)."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Room:
         end_guest: Callable[[str, str], None] = lambda instance_id, reason: None,
         type_limits: Mapping[str, int] | None = None,
     ) -> None:
-        """`spares`: processes that stand ready to become instances, the next to be taken first.
-        `end_guest` ends an instance at once; from then on it is seen to be leaving. `type_limits`:
-        instances that there may be of a type."""
+        """`spares`: spare processes, the next to be used first. `end_guest` ends an instance at
+        once, and the ledger shows it as leaving. `type_limits`: instance type -> highest number of
+        its instances."""
         self._type_limits = type_limits or {}
         self._end_guest = end_guest
         self._spares = spares
@@ -54,11 +54,12 @@ class Room:
         self._held = held
         self._available_bytes = available_bytes
         self._waiting: list[asyncio.Future[None]] = []
-        self._starts_wait = False  #: one that is no guest's, since the last change
-        self._loads_wait: set[int] = set()  #: copies that wait for room, and are no guests'
+        self._starts_wait = False  #: a start that is no guest's has waited since the last change
+        #: copies that wait for room to load, without guests' copies
+        self._loads_wait: set[int] = set()
 
     def for_start(self, kind: InstanceType, *, guest: bool = False) -> RoomDecision:
-        """Whether an instance of that type may start. What its model needs is not known yet."""
+        """Whether an instance of this type may start. The need of its model is not known yet."""
         need = InstanceNeed(
             instance_type=kind.name,
             set_aside=ComputeResources(
@@ -73,7 +74,7 @@ class Room:
         others = [placed(*one) for one in self._held()]
         spares = list(self._spares())
         if spares and spares[0].ready and not guest:
-            del spares[0]  # it becomes the very instance that is asked for
+            del spares[0]  # this spare becomes the instance that is started
         decision = decide(
             self._machine,
             others + _spares_placed(spares),
@@ -92,10 +93,10 @@ class Room:
         measure: Callable[[], Awaitable[None]],
         waits: Callable[[RoomDecision], None],
     ) -> RoomDecision:
-        """Sets aside what the model needs, perhaps after a while: `placed`, or `no-room`.
+        """Reserves what the model needs, after a wait if necessary: `placed`, or `no-room`.
 
-        `measure` asks all instances what they take: nobody is refused for an old figure. `waits` is
-        called with the reason whenever there may be room later.
+        `measure` asks all instances for fresh figures, so that no old figure leads to a refusal.
+        `waits` is called with the decision whenever there may be room later.
         """
         wanted = _need_to_load(entry, need)
         measured = False
@@ -122,7 +123,7 @@ class Room:
             self._loads_wait.discard(copy.copy)
 
     def changed(self) -> None:
-        """An instance has ended, or a load: whoever waits asks again."""
+        """An instance or a load has ended: all that wait try again."""
         self._starts_wait = False
         waiting, self._waiting = self._waiting, []
         for future in waiting:
@@ -130,7 +131,7 @@ class Room:
                 future.set_result(None)
 
     def _decide(self, entry: InstanceEntry, copy: CopyEntry, wanted: InstanceNeed) -> RoomDecision:
-        """Beside the other instances, and what else is on this one."""
+        """The decision, given the other instances and what else is on this one."""
         beside = [
             (one, [other for other in copies if other is not copy]) for one, copies in self._held()
         ]
@@ -157,7 +158,7 @@ class Room:
 
 
 def _spares_placed(spares: Iterable[SpareObserved]) -> list[PlacedInstance]:
-    """What they take is set aside and taken, and no more will be."""
+    """Spares as placed instances: they take what is reserved for them, and will not take more."""
     return [
         PlacedInstance(
             instance_id=f"spare-{one.pid}",
@@ -170,8 +171,8 @@ def _spares_placed(spares: Iterable[SpareObserved]) -> list[PlacedInstance]:
 
 
 def _need_to_load(entry: InstanceEntry, need: MemoryEstimate) -> InstanceNeed:
-    """A model takes no more than its type allows, or it is ended. What a type has promised was set
-    aside when the instance was placed."""
+    """What a load adds to its instance. A model can't take more than its type allows: it would be
+    ended. A type's promised memory was reserved when the instance was placed."""
     kind, bytes_max = entry.kind, entry.kind.resources.memory_bytes
     expected_bytes = min(need.memory_bytes, bytes_max)
     return InstanceNeed(

@@ -1,4 +1,4 @@
-"""How soon a copy can be there: what is on its way, and when it was asked for."""
+"""How soon a copy can be ready, from the starts that are under way."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def ready_in_s(
 ) -> float | None:
     """When a copy can be ready at the earliest, in s from now; None: not known.
 
-    One that is being brought back by its instance, or that the gateway can't reach for a moment, is
-    not started anew: how long that takes is not known.
+    It is not known for a copy that its instance is restarting, or that the gateway can't reach for
+    a moment: no new start is under way for it.
 
     Args:
-        fastest_s: what the fastest of the last starts took.
+        fastest_s: duration of the fastest of the last starts.
     """
     copies = [
         one
@@ -36,5 +36,5 @@ def ready_in_s(
 
 
 def _asked_at(copy: CopyEntry) -> float:
-    """Where its instance was started for it, that counts as well."""
+    """When the copy was requested, or its instance if that was started for it."""
     return copy.asked_at if copy.came_with is None else copy.came_with.asked_at

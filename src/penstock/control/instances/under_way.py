@@ -1,7 +1,7 @@
-"""What operations on instances and copies share: whose an instance is, its connection, the tasks
-under way, and how what comes of them is written down. It begins nothing by itself.
+"""The state that operations on instances and copies share: owner and connection of each instance,
+the tasks under way, and how results are recorded. It starts nothing by itself.
 
-Each operation is one asyncio task, on an instance or on a copy; both have at most one.
+Each operation is one asyncio task, on an instance or on a copy. Both have at most one at a time.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from penstock.errors import InternalError, NotNowError, PenstockError
 
 _log = logging.getLogger(__name__)
 
-#: An instance; with a number, the copy on it.
+#: The target of an operation: an instance id, and a copy on it or None.
 _On = tuple[str, int | None]
 
-#: (ledger, instance, error): what an operation ended with, if not well.
+#: (ledger, instance, error): called when an operation has failed.
 Failed = Callable[[EndpointLedger, InstanceEntry, PenstockError], None]
 
 
 class OperationsUnderWay:
-    """Of one server."""
+    """The state of one server's operations."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class OperationsUnderWay:
         changed: Callable[[str], None],
         room_changed: Callable[[], None],
     ) -> None:
-        """`changed` is called with an endpoint whose ledger has changed, `room_changed` when an
+        """`changed` is called with an endpoint whose ledger has changed; `room_changed` when an
         instance has ended, and when a load has."""
         self.clock = clock
         self.changed = changed
@@ -52,7 +52,7 @@ class OperationsUnderWay:
         self._ledgers[entry.instance_id] = ledger
 
     def remove(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
-        """The instance has ended, and the copies on it."""
+        """Forgets an instance that has ended, and the copies on it."""
         ledger.remove_instance(entry.instance_id)
         self._ledgers.pop(entry.instance_id, None)
         client = self.clients.pop(entry.instance_id, None)
@@ -67,7 +67,7 @@ class OperationsUnderWay:
         return (ledger, entry) if ledger is not None and entry is not None else None
 
     def instances(self) -> list[tuple[EndpointLedger, InstanceEntry]]:
-        """All of them, in the order of their start."""
+        """All instances, in the order in which they were started."""
         found = [self.find(instance_id) for instance_id in self._ledgers]
         return [one for one in found if one is not None]
 
@@ -79,7 +79,7 @@ class OperationsUnderWay:
         return client
 
     def enter(self, one: InstanceEntry | CopyEntry, phase: str, *, queued: bool = False) -> None:
-        """A new phase; no time runs in it while it is queued."""
+        """Begins a new phase. Its time limit does not run while it is queued."""
         one.phase = phase
         one.since = None if queued else self.clock.monotonic()
 
@@ -87,27 +87,27 @@ class OperationsUnderWay:
         ledger.record(self.clock.wall(), what, reason, detail)
 
     def begin(self, on: _On, work: Coroutine[Any, Any, None], failed: Failed) -> None:
-        """An operation; `failed` is called when it ends badly, unless its instance is stopped."""
+        """Starts an operation. `failed` is called if it fails, unless its instance is stopped."""
         task = asyncio.create_task(work)
         self._tasks[on] = task
         task.add_done_callback(lambda done: self._done(on, done, failed))
 
     def take_task(self, on: _On) -> asyncio.Task[None] | None:
-        """What is under way on a copy, or an instance; what comes of it is the caller's."""
+        """Removes and returns the task on a copy or an instance; the caller handles its result."""
         return self._tasks.pop(on, None)
 
     def take_tasks(self, instance_id: str) -> list[asyncio.Task[None]]:
-        """All that is under way on an instance and its copies."""
+        """Removes and returns all tasks on an instance and its copies."""
         return [self._tasks.pop(on) for on in list(self._tasks) if on[0] == instance_id]
 
     def aside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work whose end nobody waits for; `cancel` does."""
+        """Starts work that nobody waits for. `cancel` ends it."""
         task = asyncio.create_task(work)
         self._asides.add(task)
         task.add_done_callback(self._aside_done)
 
     async def cancel(self) -> None:
-        """Ends everything."""
+        """Cancels all operations and all other work."""
         tasks = [*self._tasks.values(), *self._asides]
         for task in tasks:
             task.cancel()
@@ -133,7 +133,7 @@ class OperationsUnderWay:
         if error is not None and not taken and entry.phase != STOPPING:
             failed(ledger, entry, _as_ours(entry, error))
         self.changed(ledger.desired.endpoint)
-        self.room_changed()  # a load is over, and what it keeps is known
+        self.room_changed()  # the load is over, and its memory is known
 
 
 def _as_ours(entry: InstanceEntry, error: BaseException) -> PenstockError:

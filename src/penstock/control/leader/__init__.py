@@ -1,1 +1,1 @@
-"""Who leads, where several servers share one PostgreSQL database."""
+"""Leader election among servers that share one PostgreSQL database."""

@@ -1,15 +1,14 @@
 """Whether this server leads: the driver of `core/servers/election.py`.
 
-It waits, looks and counts on a connection and a thread of its own, so that nothing else this server
-asks the database holds up its beat. It runs on the server's event loop on purpose: a server whose
-loop stands still is not to keep the lead.
+It uses a connection and a thread of its own, so that no other database call of this server delays
+its beat. It runs on the server's event loop on purpose: a server whose loop is blocked must not
+keep the lead.
 
-One server's connection to the lock, and to the row that says who leads. Synchronous.
-
-The lock is PostgreSQL's advisory lock of a session: the database frees it when the connection ends,
-and it ends with the process. A process that is only paused keeps it, and its other connections
-their transactions; `evict` has the database end all of them, which any session of the same user
-may.
+`LeaderSession` is one server's connection to the lock and to the row that says who leads. It is
+synchronous. The lock is a session-level advisory lock of PostgreSQL. The database frees it when the
+connection ends, and the connection ends with the process. A process that is only paused keeps the
+lock and its other open transactions; `evict` makes the database end all of its connections, which
+any session of the same user may do.
 """
 
 from __future__ import annotations
@@ -32,12 +31,13 @@ from penstock.control.database.postgres import PostgresDatabase
 from penstock.core.servers.election import EVICT, WAIT, Election, ElectionSpec, LeaderObserved
 from penstock.errors import CallerError, PenstockError
 
-#: The advisory lock of the server that leads a database ("pens" in ASCII).
+#: The id of the leader's advisory lock ("pens" in ASCII).
 _LEADER_LOCK: Final = 0x70656E73
 
 _TRY: Final = text(f"SELECT pg_try_advisory_lock({_LEADER_LOCK})")
 _UNLOCK: Final = text(f"SELECT pg_advisory_unlock({_LEADER_LOCK})")
-#: Only of the leader that was seen, as it was seen: it may have come back, or another one come.
+#: Ends only the sessions of the leader that was observed: it may have come back, or another may
+#: lead.
 _EVICT: Final = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND application_name = :session"
@@ -49,7 +49,7 @@ _NOW: Final = func.extract("epoch", func.clock_timestamp())
 
 class LeaderSession:
     """Use it from one thread; `abort` from any. Every method raises what `worded` makes of the
-    database's exceptions; after one the connection is made anew, without the lock."""
+    database's exceptions. After an exception the connection is made anew, without the lock."""
 
     def __init__(self, database: PostgresDatabase, *, name: str, session: str) -> None:
         self._database = database
@@ -62,15 +62,15 @@ class LeaderSession:
             return seen(db)
 
     def lead(self, was: LeaderObserved, address: str) -> int | None:
-        """The new epoch, with the lock held; None if the lock is another's, or the leader that was
-        seen is not what it was."""
+        """Takes the lock and returns the new epoch. None if another server has the lock, or if the
+        observed leader has changed."""
         with self._connected() as db:
             if not db.scalar(_TRY):
                 return None
             try:
                 epoch = self._raise_epoch(db, was, address)
             except BaseException:
-                self.close()  # and with the connection goes the lock
+                self.close()  # closing the connection frees the lock
                 raise
             if epoch is None:
                 db.execute(_UNLOCK)
@@ -83,10 +83,11 @@ class LeaderSession:
             db.execute(_EVICT, values)
 
     def beat(self, epoch: int, address: str) -> bool:
-        """Counts up, with the lock held. False if another leads.
+        """Counts up the beat, with the lock held. False if another server leads.
 
-        A connection that was made anew takes the lock again. Where somebody else has it for the
-        moment, who must raise the epoch to keep it, nothing is counted: the next beat tells.
+        After a reconnect it takes the lock again. If another server holds the lock for a moment,
+        nothing is counted: that server must raise the epoch to keep it, and the next beat shows
+        whether it did.
         """
         with self._connected() as db:
             held = db.info.get("leads") or db.scalar(_TRY)
@@ -101,7 +102,7 @@ class LeaderSession:
             return counted.rowcount == 1
 
     def resign(self, epoch: int) -> None:
-        """The next one need not wait."""
+        """Ends the term, so that the next leader need not wait."""
         with self._connected() as db:
             db.execute(
                 update(leader)
@@ -111,7 +112,7 @@ class LeaderSession:
         self.close()
 
     def close(self) -> None:
-        """Idempotent; gives the lock back."""
+        """Idempotent; frees the lock."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(DBAPIError):
@@ -119,7 +120,7 @@ class LeaderSession:
                 connection.close()
 
     def abort(self) -> None:
-        """Ends what is under way on the other thread, whatever the database does."""
+        """Aborts the call on the other thread, whatever state the database is in."""
         self._database.abort()
 
     def _raise_epoch(self, db: Connection, was: LeaderObserved, address: str) -> int | None:
@@ -163,25 +164,26 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Shorter than the time after which others take over: a call that hangs must not be the reason.
+#: Shorter than the time after which others take over: a hanging call alone must not cost the lead.
 _CALL_S_MAX: Final = 1.5
-#: A takeover waits this long for transactions of the leader before; then it ends them.
+#: A takeover waits this long for transactions of the former leader, then ends them.
 _LOCK_TIMEOUT_MS: Final = 700
 
 
 class Leadership:
-    """Of one server. `start`, then `close`; both on the event loop."""
+    """The leadership of one server. `start`, then `close`; both on the event loop."""
 
     def __init__(
         self, url: str, *, name: str, spec: ElectionSpec | None = None, clock: Clock | None = None
     ) -> None:
-        """`name`: what people are told of this server. Raises what `PostgresDatabase` raises."""
+        """`name`: this server's name for people. Raises what `PostgresDatabase` raises."""
         self.session = f"penstock-{secrets.token_hex(12)}"
-        self.address = ""  #: where this server is called; told to the others with each beat
-        self.seen = LeaderObserved(epoch=0)  #: as of the last look, or beat
-        self.epoch = 0  #: of this server's term; 0: it does not lead
-        self.changed = asyncio.Event()  #: set whenever `epoch` has changed; whoever waits clears it
-        self.clashed = asyncio.Event()  #: another server that leads has this one's address
+        self.address = ""  #: this server's address; written for the others with each beat
+        self.seen = LeaderObserved(epoch=0)  #: what the last look or beat showed
+        self.epoch = 0  #: the epoch of this server's term; 0: it does not lead
+        self.changed = asyncio.Event()  #: set whenever `epoch` has changed; the reader clears it
+        #: set when another server that leads has this server's address
+        self.clashed = asyncio.Event()
         self._spec = spec or ElectionSpec()
         self._clock = clock or SystemClock()
         self._election = Election(self._spec)
@@ -194,27 +196,28 @@ class Leadership:
         self._name = name
         self._clash_told = 0  #: epoch of the leader that has this server's address; 0: none has
         self._beaten_at = self._clock.monotonic()
-        self._told = ""  #: the code of what was logged: not again with every look
+        #: code of the last logged error, so that it is not logged again with every look
+        self._told = ""
 
     @property
     def term(self) -> Term:
-        """What this server may write under at this moment."""
+        """The term under which this server may write now."""
         return Term(self.epoch, self.session) if self.epoch else following(self.session)
 
     def beat_age_s(self) -> float:
-        """Since this server last told the database that it leads."""
+        """Seconds since this server last wrote a beat as the leader."""
         return self._clock.monotonic() - self._beaten_at
 
     async def start(self) -> None:
         """Looks once, and leads if nobody does; then goes on in the background.
 
-        The tables must be there. Raises NotNowError `database-unreachable`.
+        The tables must exist. Raises NotNowError `database-unreachable`.
         """
         await self._look()
         self._task = asyncio.create_task(self._run(), name="leadership")
 
     async def resign(self) -> None:
-        """Ends this server's term: who follows need not wait."""
+        """Ends this server's term, so that followers need not wait."""
         epoch = self.epoch
         if not epoch:
             return
@@ -274,7 +277,7 @@ class Leadership:
             self._become(epoch)
 
     def address_taken(self) -> CallerError:
-        """What `clashed` means, for whoever set the servers up."""
+        """The error for `clashed`: what to change in the setup of the servers."""
         return CallerError(
             "address-taken",
             f"{self._name} and {self.seen.name}, which leads, have one address: {self.address}.",

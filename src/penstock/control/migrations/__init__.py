@@ -1,1 +1,1 @@
-"""What brings an older database to this version's tables. Files of before are never changed."""
+"""Migrations from the tables of older versions to this version's. Released files never change."""

@@ -1,3 +1,3 @@
-"""The loop that brings every endpoint from what is to what should be, and what reports say of it.
-It asks `core/endpoint` and begins the operations in `control/instances`.
+"""The loop that brings every endpoint from its observed state to its spec, and the views that
+status reports show. It asks `core/endpoint` and starts the operations in `control/instances`.
 """

@@ -1,6 +1,7 @@
-"""Begins what reconciliation asks for: an action becomes an entry in the ledger and an operation.
+"""Carries out reconciliation's actions: each becomes an entry in the ledger and an operation.
 
-What an action leaves to be seen is in the ledger when it returns, so the next decision sees it.
+The visible effect of an action is in the ledger when its method returns, so the next decision sees
+it.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from penstock.core.machine.room import NO_ROOM, WAIT
 from penstock.errors import CallerError
 from penstock.fleet.catalogue import InstanceCatalogue
 
-#: What became of a start.
+#: Results of a start.
 BEGUN: Final = "begun"
-WAITS: Final = "waits"  #: for room on the machine
-FAILED: Final = "failed"  #: its slot has; decide again
+WAITS: Final = "waits"  #: there is no room on the machine yet
+FAILED: Final = "failed"  #: its slot has failed; decide again
 
 
 class Actions:
-    """On the instances and copies of one server."""
+    """Actions on the instances and copies of one server."""
 
     def __init__(
         self, *, work: Operations, room: Room, catalogue: InstanceCatalogue, clock: Clock
@@ -59,7 +60,7 @@ class Actions:
         self._copy_last = 0
 
     def start(self, ledger: EndpointLedger, action: StartInstance) -> str:
-        """Finds room and starts: begun | waits | failed."""
+        """Finds room and starts an instance: begun | waits | failed."""
         desired = ledger.desired
         slot = Slot(variant=action.variant, generation=action.generation, ordinal=action.ordinal)
         now, wall = self._clock.monotonic(), self._clock.wall()
@@ -92,7 +93,7 @@ class Actions:
             ledger.fail(slot, room.message, permanent=True, now=now, reason=room.reason)
             return FAILED
         self._instance_last += 1
-        whose = desired.endpoint.replace("/", "-")  # it becomes the name of files
+        whose = desired.endpoint.replace("/", "-")  # the name becomes part of file names
         name = f"{whose}-{action.variant}-{action.generation}-{action.ordinal}"
         entry = InstanceEntry(
             instance_id=f"{name}-{self._instance_last}",
@@ -151,7 +152,7 @@ class Actions:
             self._work.copies.unload(ledger, copy)
 
     def refuse(self, ledger: EndpointLedger, action: RefuseCopy) -> None:
-        """The failure of its slot; decide again."""
+        """Records a failure of the copy's slot; decide again."""
         slot = Slot(
             variant=action.variant,
             generation=action.generation,
@@ -162,20 +163,20 @@ class Actions:
         ledger.fail(slot, action.failure, permanent=True, now=now, refused=True)
 
     def refuse_instance(self, ledger: EndpointLedger, action: RefuseInstance) -> None:
-        """As `refuse`."""
+        """As `refuse`, for an instance."""
         slot = Slot(variant=action.variant, generation=action.generation, ordinal=action.ordinal)
         now = self._clock.monotonic()
         ledger.fail(slot, action.failure, permanent=True, now=now, reason=action.reason)
 
     def _note_release(self, ledger: EndpointLedger, entry: InstanceEntry, reason: str) -> None:
-        """An instance whose copies are served elsewhere goes, and does not count any more."""
+        """Records that an instance is removed because its copies are served elsewhere."""
         if reason in RELEASES and not entry.leaving:
             entry.leaving = True
             ledger.released[entry.variant] = self._clock.monotonic()
 
 
 def told(action: Action) -> tuple[str, str, str]:
-    """(what, reason, detail) for the history."""
+    """(what, reason, detail) of an action, for the history."""
     match action:
         case LoadCopy(instance_id=where, component=name):
             what = f"load copy of {name}" if component_of(name) else "load copy"
@@ -214,7 +215,7 @@ def told(action: Action) -> tuple[str, str, str]:
 def _component_wish(
     ledger: EndpointLedger, action: LoadCopy, entry: InstanceEntry
 ) -> ComponentCopiesSpec:
-    """Of a variant's own model: the one that instances of the type load."""
+    """For a variant's own model: the build that instances of this type load."""
     for component in ledger.desired.components:
         for revision in component.revisions():
             wish = copies_wish(component, revision, component.copies)

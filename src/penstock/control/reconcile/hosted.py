@@ -1,8 +1,8 @@
-"""Deployments that are no endpoints: instances and copies of work that nobody invokes.
+"""Deployments that are not endpoints: instances and copies for work that no client invokes.
 
-The reconciler keeps them up as it does endpoints', and nobody else knows of them: no gateway routes
-to them, no list shows them, no metric counts them. They are not on record either: whoever hosts one
-says so again after a start of the server, and takes it back when its work is done.
+The reconciler runs them like endpoints, but no gateway routes to them, no list shows them and no
+metric counts them. They are not stored either: their owner adds them again after a start of the
+server, and removes them when their work is done.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.core.deployment.endpoint_state import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedCopy:
-    """A copy that answers."""
+    """A copy that is ready and can be called."""
 
     copy: int
     instance_id: str
@@ -34,14 +34,14 @@ class HostedCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedObserved:
-    """A hosted deployment as it is now."""
+    """The current state of a hosted deployment."""
 
-    copies: tuple[HostedCopy, ...]  #: those that answer
-    instances: int  #: that it holds, in any phase
-    coming: int  #: of them, those without a copy that answers
-    starting: int = 0  #: of those, the ones that have no connection yet
-    price_per_hour: float  #: of all of them, US dollars
-    failures: tuple[SlotFailure, ...]  #: the last of each slot
+    copies: tuple[HostedCopy, ...]  #: copies that can be called
+    instances: int  #: its instances in any phase
+    coming: int  #: instances without a copy that can be called
+    starting: int = 0  #: of `coming`: those that have no connection yet
+    price_per_hour: float  #: price of all its instances, US dollars
+    failures: tuple[SlotFailure, ...]  #: the last failure of each slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,8 @@ class _Hosted:
 
 
 class HostedDeployments:
-    """Those of one server, by name without case. Names have a slash, as no endpoint's has."""
+    """All hosted deployments of a server, by name without case. Names have a slash; endpoints'
+    don't."""
 
     def __init__(self) -> None:
         self._hosted: dict[str, _Hosted] = {}
@@ -66,15 +67,15 @@ class HostedDeployments:
         changed: Callable[[], None],
         on_event: Callable[[dict[str, Any]], None],
     ) -> None:
-        """`changed` is called when there is something else to see, `on_event` with what its
-        instances say of their work."""
+        """`changed` is called when its state has changed; `on_event` with what its instances report
+        about their work."""
         assert "/" in deployment.endpoint, "an endpoint might have this name"
         desired = EndpointSpec(endpoint=deployment.endpoint, status=IN_SERVICE, active=deployment)
         hosted = _Hosted(desired=desired, changed=changed, on_event=on_event)
         self._hosted[deployment.endpoint.lower()] = hosted
 
     def end(self, name: str) -> None:
-        """Its instances are to be stopped."""
+        """Has its instances stopped."""
         found = self._hosted.get(name.lower())
         if found is not None:
             desired = EndpointSpec(
@@ -85,7 +86,7 @@ class HostedDeployments:
             )
 
     def forget(self, name: str) -> None:
-        """Nothing is left of it."""
+        """Removes it, once nothing is left of it."""
         found = self._hosted.pop(name.lower(), None)
         if found is not None:
             found.changed()
@@ -106,7 +107,7 @@ class HostedDeployments:
 
 
 def seen_of(ledger: EndpointLedger) -> HostedObserved:
-    """Copies on instances that have closed their connection do not answer."""
+    """Copies on instances whose connection is closed can't be called and are left out."""
     running = {one.instance_id for one in ledger.instances.values() if one.phase == RUNNING}
     copies = tuple(
         HostedCopy(copy=copy.copy, instance_id=copy.instance_id)

@@ -1,7 +1,7 @@
-"""Times to ready over a restart: a file in the state directory.
+"""Keeps the measured times to ready over a restart, in a file in the state directory.
 
-What the file says only makes the first forecasts after a start better, so one that can't be read or
-written costs nothing else.
+The file only improves the first forecasts after a start, so a read or write error has no other
+effect.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from penstock.durable_files import replace_file
 
 _log = logging.getLogger(__name__)
 
-#: Far above what `ReadyTimes` holds: a file that is larger is not ours.
+#: Far above the size of what `ReadyTimes` holds: a larger file is not ours.
 _BYTES_MAX: Final = 64 << 20
 
 
 class ReadyTimesFile:
-    """Of one server, which holds the lock on its state directory."""
+    """The file of one server, which holds the lock on its state directory."""
 
     def __init__(self, path: Path, times: ReadyTimes) -> None:
         self._path = path
@@ -30,7 +30,7 @@ class ReadyTimesFile:
         self._written = times.changes
 
     def read(self) -> None:
-        """Adds what an earlier server measured."""
+        """Adds the times that an earlier server measured."""
         try:
             if self._path.stat().st_size > _BYTES_MAX:
                 raise ValueError("too large")
@@ -45,7 +45,7 @@ class ReadyTimesFile:
         self._written = self._times.changes
 
     def write(self) -> None:
-        """Writes what has changed since; called on any one thread at a time."""
+        """Writes the times if they changed. One thread at a time may call it."""
         changes = self._times.changes
         if changes == self._written:
             return

@@ -1,9 +1,8 @@
-"""Drives every endpoint from what is to what should be.
+"""Brings every endpoint from its observed state to its spec.
 
-One task for the whole server: it waits for something to have changed or for a decision's deadline,
-asks `core/endpoint/reconcile.py` what to do, and begins it. Long operations run in `operations.py`
-and come back as changes. Every rule is in `core/`; what is here is waiting, calling and writing
-down.
+One task for the whole server: it waits for a change or for a decision's deadline, asks
+`core/endpoint/reconcile.py` what to do, and starts it. Long operations run in `control/instances`
+and come back as changes. Every rule is in `core/`; this file waits, calls and records.
 """
 
 from __future__ import annotations
@@ -61,14 +60,14 @@ from penstock.metrics.item_failures import apart
 
 _log = logging.getLogger(__name__)
 
-_RETRY_S: Final = 1.0  #: when the database could not be written
-_BUG_RETRY_S: Final = 5.0  #: after an exception that is ours: other endpoints go on
+_RETRY_S: Final = 1.0  #: pause after the database could not be written, in s
+_BUG_RETRY_S: Final = 5.0  #: pause of an endpoint after a bug of ours, in s; other endpoints go on
 _STATUS_INTERVAL_S: Final = 5.0
 _TIDY_INTERVAL_S: Final = 60.0
 
 
 class ReconcilerDriver:
-    """The driver of `core.reconcile.decide` for all endpoints of one server."""
+    """The driver of `core/endpoint/reconcile.py` for all endpoints of one server."""
 
     def __init__(
         self,
@@ -86,7 +85,7 @@ class ReconcilerDriver:
         model_counted: ModelCounted = lambda *counted: None,
         ready_times_file: Path | None = None,
     ) -> None:
-        """`available_bytes`: what the machine has free at this moment; None = not known."""
+        """`available_bytes`: the machine's free memory now; None = not known."""
         self._database = database
         self._publisher = publisher
         self._clock = clock
@@ -124,9 +123,10 @@ class ReconcilerDriver:
         )
         self._actions = Actions(work=self.work, room=self._room, catalogue=catalogue, clock=clock)
         self._ledgers: dict[str, EndpointLedger] = {}
-        self._dirty: dict[str, None] = {}  #: to be decided again, in order
-        self._stale: dict[str, None] = {}  #: to be read again from the store first
-        self._waiting: dict[str, None] = {}  #: for room on the machine
+        self._dirty: dict[str, None] = {}  #: endpoints to decide again, in order
+        #: endpoints to read from the store before the next decision
+        self._stale: dict[str, None] = {}
+        self._waiting: dict[str, None] = {}  #: endpoints that wait for room on the machine
         self._deadlines: dict[str, float] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -135,7 +135,7 @@ class ReconcilerDriver:
         self._tidying: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Takes up every endpoint that is on record, oldest first."""
+        """Starts every recorded endpoint, oldest first."""
         if self._kept_times is not None:
             self._kept_times.read()
         for record in await self._database.call(Store.all_endpoints):
@@ -147,12 +147,12 @@ class ReconcilerDriver:
         self._task = asyncio.create_task(self._run(), name="reconciler")
 
     def notify(self, endpoint: str) -> None:
-        """The record of an endpoint has changed: read it again and act."""
+        """The record of an endpoint has changed: reads it again and acts."""
         self._stale[endpoint.lower()] = None
         self._changed(endpoint)
 
     async def close(self) -> None:
-        """Ends every instance; the record stays, so that the next start brings all back."""
+        """Ends every instance. The record stays, so the next start brings all endpoints back."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -165,11 +165,11 @@ class ReconcilerDriver:
             await asyncio.to_thread(self._kept_times.write)
 
     def ledger(self, endpoint: str) -> EndpointLedger | None:
-        """What is seen of an endpoint now; None if it is unknown."""
+        """The ledger of an endpoint; None if it is unknown."""
         return self._ledgers.get(endpoint.lower())
 
     def activities(self, endpoint: str) -> list[Activity]:
-        """What was done for it and why, oldest first."""
+        """What was done for an endpoint and why, oldest first."""
         ledger = self.ledger(endpoint)
         return list(ledger.activities) if ledger is not None else []
 
@@ -190,7 +190,8 @@ class ReconcilerDriver:
         return (one for ledger in self._ledgers.values() for one in ledger.held())
 
     def _end_guest(self, instance_id: str, reason: str) -> None:
-        """Its memory is wanted; reconciliation starts it again when there is room."""
+        """Ends a guest whose memory is needed. Reconciliation starts it again when there is
+        room."""
         for ledger in self._ledgers.values():
             entry = ledger.instances.get(instance_id)
             if entry is not None:
@@ -222,7 +223,7 @@ class ReconcilerDriver:
             self._tidying = asyncio.create_task(self._tidy())
 
     def _is_guest(self, key: str) -> bool:
-        """Guests come last: what was freed is for whoever else waits."""
+        """Whether it is a guest. Guests are decided last, so that others get free room first."""
         ledger = self._ledgers.get(key)
         return ledger is not None and ledger.guest
 
@@ -245,7 +246,7 @@ class ReconcilerDriver:
             await asyncio.to_thread(self._housekeeping.tidy, in_use)
 
     async def _look_for_wishes(self) -> None:
-        """Who recorded a wish may have been cut off before it said so."""
+        """Finds changes in the store that nobody notified: the writer may have been cut off."""
         try:
             for name in await self._database.call(Store.unsettled_endpoints):
                 self.notify(name)
@@ -253,7 +254,7 @@ class ReconcilerDriver:
             _log.warning("endpoints can't be read: %s: %s", error.code, error.message)
 
     async def _wait(self) -> None:
-        """Until something has changed or the nearest deadline has come."""
+        """Waits for a change or for the nearest deadline."""
         until = min([self._status_due, *self._deadlines.values()])
         if not self._dirty:
             self._wake.clear()
@@ -264,7 +265,8 @@ class ReconcilerDriver:
                 pass
 
     async def _turn(self, key: str) -> None:
-        """One decision for one endpoint, carried out. Failures are tried again, never fatal."""
+        """Decides once for one endpoint and carries it out. Failures are tried again, never
+        fatal."""
         self._dirty.pop(key, None)
         self._deadlines.pop(key, None)
         try:
@@ -283,7 +285,7 @@ class ReconcilerDriver:
                 self._deadlines[key] = decision.next_deadline
             for action in decision.actions:
                 await self._carry_out(key, ledger, action)
-        except UnreadableRecord as error:  # what serves goes on as it is
+        except UnreadableRecord as error:  # what serves stays as it is
             item_failures.note("endpoints", key, error)
             self._deadlines[key] = self._clock.monotonic() + _BUG_RETRY_S
         except PenstockError as error:
@@ -301,7 +303,7 @@ class ReconcilerDriver:
             self._wish(key, hosted)
             return
         try:
-            # The mark goes first: a change while the store reads marks it again.
+            # Unmark it first: a change while the store reads marks it again.
             self._stale.pop(key, None)
             desired = (await self._database.call(Store.describe_endpoint, key)).desired()
         except NotFound:
@@ -322,7 +324,7 @@ class ReconcilerDriver:
         self._changed(key)
 
     async def _carry_out(self, key: str, ledger: EndpointLedger, action: Action) -> None:
-        if not isinstance(action, StartInstance):  # it says itself what came of it
+        if not isinstance(action, StartInstance):  # a start records its own result
             ledger.record(self._clock.wall(), *told(action))
         match action:
             case StartInstance():
@@ -376,7 +378,8 @@ class ReconcilerDriver:
         self._wish(key, record.desired())
 
     async def _set_status(self, key: str, ledger: EndpointLedger, action: SetStatus) -> None:
-        if action.failure_reason:  # first: whoever reads the reason may look for more
+        # Written first: who reads the reason may look into the log at once.
+        if action.failure_reason:
             name, wall = ledger.desired.endpoint, self._clock.wall()
             words = f"{action.status}: {action.failure_reason}"
             await asyncio.to_thread(instance_operations.tell, self._log_dir, name, words, wall=wall)

@@ -17,11 +17,12 @@ class CopyView:
 
     copy: int
     component: str
-    phase: str  #: the instance's, where that does not run
+    phase: str  #: the instance's phase, while that does not run
     load_s: float
-    model_memory_bytes: int  #: what loading it took
-    set_aside: ComputeResources = NO_RESOURCES  #: of what there is none, it shares its instance's
-    took: TimeToReady | None = None  #: until it was ready; None: it is not yet
+    model_memory_bytes: int  #: memory that loading it took
+    #: what is reserved for it; none: it shares all of its instance
+    set_aside: ComputeResources = NO_RESOURCES
+    took: TimeToReady | None = None  #: times until it was ready; None: it is not ready yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +34,15 @@ class InstanceView:
     generation: int
     phase: str
     instance_type: str
-    resources: ComputeResources  #: that it was given
-    memory_bytes: int  #: what it and its workers take, measured a few seconds ago at most
+    resources: ComputeResources  #: the resources that it was given
+    memory_bytes: int  #: memory of it and its workers, at most a few seconds old
     pid: int | None
     log_path: Path
     copies: tuple[CopyView, ...]
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Of its copies; its own where it has none yet."""
+        """The phases of its copies; its own phase if it has none yet."""
         return tuple(copy.phase for copy in self.copies) or (self.phase,)
 
     @property
@@ -50,7 +51,7 @@ class InstanceView:
 
     @property
     def load_s(self) -> float:
-        """What loading its copies took together."""
+        """The time to load all its copies together, in s."""
         return sum(copy.load_s for copy in self.copies)
 
 

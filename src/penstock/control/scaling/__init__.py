@@ -1,4 +1,5 @@
-"""Scalable targets as they are kept and driven: rows, activities, time, counts of resources.
+"""Scalable targets: their rows and activities, the driver of scaling, and the counts that change.
 
-What follows from alarms, schedules and load is `core/scaling`; how a door words it is its own.
+The rules from alarms, schedules and load to capacity are in `core/scaling`. The texts of the API
+are in its front door.
 """

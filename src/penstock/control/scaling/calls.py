@@ -1,5 +1,6 @@
-"""What front doors ask for, one transaction each. A policy and the alarms that it makes live and
-die together."""
+"""The operations of front doors, one transaction each. A policy and the alarms that it creates are
+created and deleted together.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +33,14 @@ SCHEDULES_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What RegisterScalableTarget names; None leaves what there is."""
+    """The members of RegisterScalableTarget; None leaves the stored value."""
 
     resource_id: str
     dimension: str
     capacity_min: int | None = None
     capacity_max: int | None = None
     role_arn: str | None = None
-    suspended: dict[str, bool] | None = None  #: members of `Suspended`
+    suspended: dict[str, bool] | None = None  #: values for members of `Suspended`
     tags: dict[str, str] | None = None
 
 
@@ -53,11 +54,11 @@ def register(
     activity_id: str,
     now: float,
 ) -> tuple[TargetRecord, Written]:
-    """Makes or updates a target; a count that is out of bounds that were moved is set within them.
+    """Creates or updates a target. A count that is outside moved bounds is set to the nearest one.
 
-    `arn` and `role_arn` are those of a new one.
+    `arn` and `role_arn` are used for a new target.
 
-    Raises `ResourceMissing`, `BoundsCross`, and ValueError where a new one lacks a bound.
+    Raises `ResourceMissing`, `BoundsCross`, and ValueError if a new target lacks a bound.
     """
     with store.begin() as db:
         found = rows.find_target(db, asked.resource_id, asked.dimension)
@@ -99,7 +100,7 @@ def _or(given: int | None, spec: ScalableTargetSpec, which: str) -> int:
 
 
 def deregister(store: Store, resource_id: str, dimension: str, *, now: float) -> None:
-    """With its policies, their alarms and its scheduled actions. Raises `NoSuchTarget`."""
+    """Deletes a target with its policies, their alarms and its schedules. Raises `NoSuchTarget`."""
     with store.begin() as db:
         rows.remove_target(db, rows.require_target(db, resource_id, dimension), now=now)
 
@@ -116,7 +117,7 @@ def put_policy(
     *,
     now: float,
 ) -> PolicyRecord:
-    """Creates or replaces a policy with the alarms that it makes; a replaced one keeps its ARN.
+    """Creates or replaces a policy and the alarms that it creates; a replaced policy keeps its ARN.
 
     `alarms` name `record.policy.arn` as action and owner.
 
@@ -138,27 +139,27 @@ def put_policy(
 
 
 def policy_of(store: Store, resource_id: str, dimension: str, name: str) -> PolicyRecord | None:
-    """None for one that is new. Raises `NoSuchTarget`."""
+    """None if there is no such policy. Raises `NoSuchTarget`."""
     with store.read() as db:
         return rows.find_policy(db, rows.require_target(db, resource_id, dimension).key, name)
 
 
 def delete_policy(store: Store, resource_id: str, dimension: str, name: str, *, now: float) -> None:
-    """With its alarms. Raises `NoSuchTarget`, `NoSuchPolicy`."""
+    """Deletes a policy with its alarms. Raises `NoSuchTarget`, `NoSuchPolicy`."""
     with store.begin() as db:
         target = rows.require_target(db, resource_id, dimension)
         rows.remove_policy(db, target.key, name, now=now)
 
 
 def policies(store: Store) -> list[PolicyRecord]:
-    """Of all targets, with the alarms that trigger each."""
+    """The policies of all targets, each with the alarms that trigger it."""
     with store.read() as db:
         found = rows.all_targets(db)
         return [one for target in found for one in rows.policies(db, target.key, alarms=True)]
 
 
 def put_schedule(store: Store, record: ScheduledActionRecord) -> None:
-    """Creates or replaces. Raises `NoSuchTarget`, `TooMany`."""
+    """Creates or replaces a scheduled action. Raises `NoSuchTarget`, `TooMany`."""
     with store.begin() as db:
         target = rows.require_target(db, record.resource_id, record.dimension)
         present = {one.name: one for one in rows.schedules(db, target.key)}
@@ -173,20 +174,20 @@ def put_schedule(store: Store, record: ScheduledActionRecord) -> None:
 def schedule_of(
     store: Store, resource_id: str, dimension: str, name: str
 ) -> ScheduledActionRecord | None:
-    """None for one that is new. Raises `NoSuchTarget`."""
+    """None if there is no such action. Raises `NoSuchTarget`."""
     with store.read() as db:
         key = rows.require_target(db, resource_id, dimension).key
         return next((one for one in rows.schedules(db, key) if one.name == name), None)
 
 
 def delete_schedule(store: Store, resource_id: str, dimension: str, name: str) -> None:
-    """Raises `NoSuchTarget`, `NoSuchSchedule`."""
+    """Raises `NoSuchTarget`, `NoSuchScheduledAction`."""
     with store.begin() as db:
         rows.remove_schedule(db, rows.require_target(db, resource_id, dimension).key, name)
 
 
 def schedules(store: Store) -> list[ScheduledActionRecord]:
-    """Of all targets."""
+    """The scheduled actions of all targets."""
     with store.read() as db:
         return [one for target in rows.all_targets(db) for one in rows.schedules(db, target.key)]
 
@@ -200,7 +201,7 @@ def activities(
     before: int | None = None,
     limit: int,
 ) -> list[ActivityRecord]:
-    """The newest first; of all dimensions where none is named."""
+    """Activities, the newest first; of all dimensions if `dimension` is empty."""
     with store.read() as db:
         return rows.listed(
             db,

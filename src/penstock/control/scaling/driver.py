@@ -1,7 +1,7 @@
-"""The driver of `core/scaling`: a look at every target each second, and what comes of it.
+"""The driver of `core/scaling`: looks at every target each second and carries out the decisions.
 
-It waits, looks, calls and carries out; every rule is in the machine. Things that happen to a target
-are taken one after the other, so that each decision sees what the one before came to.
+Every rule is in the core's machine. The events of one target are handled one after the other, so
+that each decision sees the result of the one before.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from penstock.metrics.item_failures import apart
 _log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 1.0
-IDLE_S: Final = 60.0  #: without a target; whoever makes one says so
+IDLE_S: Final = 60.0  #: pause without any target, in s; a new target wakes the driver
 PRUNE_EVERY_S: Final = 3600.0
 
 
 class _Target:
-    """One target, with its machine."""
+    """One target, with its state machine."""
 
     def __init__(self, loaded: TargetLoaded) -> None:
         spec = loaded.record.spec
@@ -75,7 +75,8 @@ class ScalingDriver:
         fast: bool = False,
         cooldown_s_max: float = math.inf,
     ) -> None:
-        """`resources` and `loads` by dimension; `notify`: an endpoint's counts were changed."""
+        """`resources` and `loads` by dimension; `notify` is called when an endpoint's counts
+        changed."""
         self._database = database
         self._resources = resources
         self._loads = loads
@@ -88,12 +89,13 @@ class ScalingDriver:
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self._waiting: dict[tuple[str, str, str], None] = {}  #: requests wait there now
-        self._wanted: dict[tuple[str, str, str], None] = {}  #: or did since the last round
+        self._waiting: dict[tuple[str, str, str], None] = {}  #: pools for which requests wait now
+        #: pools for which requests waited since the last round
+        self._wanted: dict[tuple[str, str, str], None] = {}
         self._pruned_at: float | None = None
 
     async def start(self) -> None:
-        """Takes up every target that is on record, with the activity that was under way."""
+        """Loads every recorded target, with the activity that was under way."""
         await self._reload()
         self._task = asyncio.create_task(self._run(), name="scaling")
 
@@ -105,12 +107,12 @@ class ScalingDriver:
             self._task = None
 
     def changed(self) -> None:
-        """Targets, policies or scheduled actions are not what they were."""
+        """Targets, policies or scheduled actions have changed."""
         self._changed = True
         self._wake.set()
 
     def capacity_wanted(self, endpoint: str, variant: str, component: str, waiting: int) -> None:
-        """So many requests wait for something that has no copy; 0: none does any longer."""
+        """`waiting` requests wait for something that has no copy; 0: none waits any more."""
         key = endpoint.lower(), variant.lower(), component.lower()
         if waiting:
             self._waiting[key] = self._wanted[key] = None
@@ -119,7 +121,7 @@ class ScalingDriver:
             self._waiting.pop(key, None)
 
     async def on_alarm(self, fired: AlarmFired) -> None:
-        """An alarm's action is due, which names a policy.
+        """Handles an alarm's action that names a policy.
 
         Raises PenstockError: `policy-unknown`, and what writing raises.
         """
@@ -138,20 +140,20 @@ class ScalingDriver:
                 await self._carry_out(target, target.scaler.on_alarm(fired, observed))
 
     async def tick(self) -> None:
-        """Looks at every target, and carries out what follows."""
+        """Looks at every target, and carries out the decisions."""
         async with self._turn:
             await self._round()
 
     def decisions(self) -> dict[tuple[str, str], list[ScalingDecision]]:
-        """(resource id, dimension) -> what was decided since the server's start, oldest first."""
+        """(resource id, dimension) -> the decisions since the server's start, oldest first."""
         return {one.named: one.scaler.decisions() for one in self._targets.values()}
 
     def looks(self) -> dict[tuple[str, str], LoadObserved | None]:
-        """(resource id, dimension) -> the last look."""
+        """(resource id, dimension) -> what the last look observed."""
         return {one.named: one.scaler.latest() for one in self._targets.values()}
 
     def faults(self) -> dict[tuple[str, str], str]:
-        """(resource id, dimension) -> why the last look at it failed, where it did."""
+        """(resource id, dimension) -> why the last look failed, for those that did."""
         return {one.named: one.fault for one in self._targets.values() if one.fault}
 
     async def _run(self) -> None:
@@ -186,7 +188,7 @@ class ScalingDriver:
             try:
                 await self._take(target, wanted)
                 target.fault = ""
-            except NotNowError:  # of the database, which all need
+            except NotNowError:  # the database's error concerns all targets
                 raise
             except Exception as error:
                 item_failures.note(loading.LOOP, target.key, error)
@@ -228,7 +230,7 @@ class ScalingDriver:
             target.seen = counts.get(target.key)
 
     def _look(self, target: _Target) -> LoadObserved | None:
-        """None where what the target names is gone, or can't be counted."""
+        """The load of a target; None if its resource is gone or can't be counted."""
         seen, loads = target.seen, self._loads.get(target.named[1])
         if seen is None or loads is None or target.resource is None:
             return None
@@ -301,7 +303,7 @@ class ScalingDriver:
             target.scaler.on_refused(asked)
             return
         self._notify(written.endpoint)
-        target.seen = None  # it is read again before the next look
+        target.seen = None  # the count is read again before the next look
         settled = target.scaler.on_accepted(asked, written.activity_id)
         await self._carry_out(target, settled)
 

@@ -1,7 +1,7 @@
-"""Why an endpoint has the capacity it has, as a timeline: observation, wishes, decision, reason.
+"""Why an endpoint has its capacity, as a timeline: observation, proposals, decision, reason.
 
-Decisions since the server's start come from the machines, earlier ones from the activities that
-they became: those have what they were decided from.
+Decisions since the server's start come from the machines; earlier ones come from the activities,
+which record what they were decided from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.core.scaling.observed import LoadObserved
 from penstock.metrics.item_failures import apart
 
 ROWS_MAX: Final = 500
-#: A decision and the activity that it became are a moment apart.
+#: A decision and its activity are at most this far apart, in s.
 _SAME_S: Final = 5.0
 
 
@@ -35,9 +35,9 @@ def endpoint_story(
     *,
     at: float | None,
 ) -> list[dict[str, Any]]:
-    """Each target of an endpoint with its timeline, oldest first. `at`: up to then.
+    """Each target of an endpoint with its timeline, oldest first. `at`: ends there; None: now.
 
-    `faults`: why the last look at a target failed, where it did.
+    `faults`: why the last look at a target failed, for those that did.
     """
     with store.read() as db:
         stories = []
@@ -110,7 +110,7 @@ def _story(
 
 
 def _is_known(record: ActivityRecord, known: list[tuple[float, int]]) -> bool:
-    """Whether the machine told of it already."""
+    """Whether the machine's decisions include this activity already."""
     if record.change is None:
         return False
     to = record.change.to

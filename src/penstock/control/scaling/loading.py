@@ -1,6 +1,6 @@
-"""All targets with what the machine of each has to know, read in one transaction.
+"""Reads all targets with all that their machines need, in one transaction, and observes their load.
 
-What is seen of a target's load: from the gateway's counts and the control plane's view.
+The load comes from the gateways' counts and the control plane's state.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.counts.totals import VariantTotals
 from penstock.metrics.item_failures import apart, readable
 
-LOOP: Final = "scaling"  #: in the count of failures
-#: The tag of a scalable target that switches its fast path on.
+LOOP: Final = "scaling"  #: the label of this loop in the count of failures
+#: The tag of a scalable target that turns on its fast path.
 FAST_TAG: Final = "penstock:fast-scaling"
 
 
@@ -34,13 +34,13 @@ FAST_TAG: Final = "penstock:fast-scaling"
 class TargetLoaded:
     record: TargetRecord
     spec: ScalingSpec
-    schedules: tuple[tuple[ScheduledAction, float], ...]  #: with when each is due
+    schedules: tuple[tuple[ScheduledAction, float], ...]  #: each with the time when it is due
     last: Scaled | None
     open_activity: str
 
 
 def load_targets(store: Store, *, fast: bool, cooldown_s_max: float) -> list[TargetLoaded]:
-    """`fast`: every target has the fast path; longer cooldowns count as `cooldown_s_max`."""
+    """`fast`: every target has the fast path; a longer cooldown is cut to `cooldown_s_max`."""
     with store.read() as db:
         return readable(
             LOOP,
@@ -51,7 +51,7 @@ def load_targets(store: Store, *, fast: bool, cooldown_s_max: float) -> list[Tar
 
 
 def counts(store: Store, resources: Resources) -> dict[str, CapacityObserved | None]:
-    """The recorded count of every target, by its key; None where what it names is gone."""
+    """Target key -> the recorded count; None if its resource is gone."""
     with store.read() as db:
         found = readable(
             LOOP,
@@ -101,33 +101,34 @@ def _schedules(records: list[ScheduledActionRecord]) -> list[tuple[ScheduledActi
     for record in records:
         if record.due is None:
             continue
-        # A zone that this machine no longer knows costs its own schedule.
+        # A time zone that this machine does not know affects only its own schedule.
         with apart(LOOP, f"{record.resource_id} {record.name}"):
             found.append((action_of(record), record.due))
     return found
 
 
 Counts = Callable[[str], Mapping[str, int]]
-#: (endpoint, variant, component) -> what the last starts of a copy took, in s; None: none was seen
+#: (endpoint, variant, component) -> time of the last starts of a copy, in s; None: none was
+#: observed
 StartS = Callable[[str, str, str], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLoadObserved:
-    """One look at a resource."""
+    """One look at the load of a resource."""
 
-    ready: int = 0  #: instances or copies that answer
-    in_flight: int = 0  #: requests, queued and held ones included
-    arrivals: int = 0  #: since the server's start
-    errors: int = 0  #: of them, not the caller's
-    time_to_ready_s: float | None = None  #: as the last starts took; None: none was measured
+    ready: int = 0  #: instances or copies that serve
+    in_flight: int = 0  #: requests, including queued and held ones
+    arrivals: int = 0  #: requests since the server's start
+    errors: int = 0  #: failed ones of them, without the caller's errors
+    time_to_ready_s: float | None = None  #: from the last starts; None: none was measured
 
 
 class LoadSource(Protocol):
-    """Whoever counts requests and copies."""
+    """Counts the requests and copies of one dimension."""
 
     def look(self, resource: VariantId | ComponentId, seen: CapacityObserved) -> TargetLoadObserved:
-        """`seen` has the names as they were given when the resource was made."""
+        """`seen` has the names as they were given at creation."""
 
 
 class VariantLoad:
@@ -153,7 +154,7 @@ class ComponentLoad:
     """The load of inference components."""
 
     def __init__(self, registry: MetricRegistry, copy_counts: Counts, start_s: StartS) -> None:
-        """`copy_counts`: endpoint -> component -> copies that are ready."""
+        """`copy_counts`: endpoint -> component -> ready copies."""
         self._registry = registry
         self._copy_counts = copy_counts
         self._start_s = start_s

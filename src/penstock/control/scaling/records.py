@@ -11,7 +11,7 @@ from penstock.errors import CallerError
 
 
 def target_key(resource_id: str, dimension: str) -> str:
-    """What names a target; without case, as all names."""
+    """The key of a target: lower case, since names are compared without case."""
     return f"{dimension}|{resource_id.lower()}"
 
 
@@ -39,9 +39,9 @@ class PolicyRecord:
     kind: str  #: PolicyType
     request: dict[str, Any]  #: its configuration as given
     created: float
-    alarms: tuple[tuple[str, str], ...] = ()  #: (name, ARN) of those that trigger it
-    #: why its row could not be read; empty: it could. What can't be read scales nothing: `policy`
-    #: has its name and no step
+    alarms: tuple[tuple[str, str], ...] = ()  #: (name, ARN) of the alarms that trigger it
+    #: why its row could not be read; empty: it was read. An unreadable policy scales nothing:
+    #: `policy` has its name and no step
     unreadable: str = ""
 
 
@@ -60,20 +60,21 @@ class ScheduledActionRecord:
     ends: float | None = None
     capacity_min: int | None = None
     capacity_max: int | None = None
-    due: float | None = None  #: None: it has run for the last time
+    due: float | None = None  #: when it runs next; None: it has run for the last time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRecord:
-    """The change of capacity that an activity is about."""
+    """The change of capacity of an activity."""
 
     was: int
     to: int
-    base: int  #: what steps are relative to while it cools
+    base: int  #: the capacity that steps are added to during the cooldown
     cooldown_s: float
     reason: str
     policy: str = ""
-    decided: dict[str, Any] = field(default_factory=dict)  #: observation and wishes
+    #: the observation and the proposals that it was decided from
+    decided: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +89,15 @@ class ActivityRecord:
     started: float
     status: str
     message: str = ""
-    details: str = ""  #: our reason, kebab-case
+    details: str = ""  #: our reason code, kebab-case
     ended: float | None = None
     not_scaled: NotScaled | None = None
     change: ChangeRecord | None = None
-    number: int = 0  #: in the order of writing
+    number: int = 0  #: counts up in the order of writing
 
 
 class NoSuchTarget(CallerError):
-    """Nothing is registered under that resource and dimension."""
+    """No target is registered for this resource and dimension."""
 
     def __init__(self, resource_id: str, dimension: str) -> None:
         super().__init__(
@@ -123,14 +124,14 @@ class NoSuchScheduledAction(CallerError):
 
 
 class ResourceMissing(CallerError):
-    """What is to be scaled does not exist."""
+    """The resource to scale does not exist."""
 
     def __init__(self, resource_id: str) -> None:
         super().__init__("resource-missing", f"There is nothing that is {resource_id[:256]!r}.")
 
 
 class BoundsCross(CallerError):
-    """A minimum above its maximum, given or as it would come to be."""
+    """The minimum is above the maximum, as given or together with the stored bound."""
 
     def __init__(self, low: int, high: int) -> None:
         super().__init__(

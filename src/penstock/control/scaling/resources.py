@@ -1,7 +1,7 @@
 """What can be scaled: counts of variants and of inference components, in a caller's transaction.
 
-A count is changed while the endpoint is in service, or while an earlier count is still being
-reached. A new generation on its way is not disturbed: it has counts of its own.
+A count may change while the endpoint is in service, or while an earlier count is still being
+reached. A new generation that is rolling out is not changed: it has its own counts.
 """
 
 from __future__ import annotations
@@ -24,28 +24,30 @@ from penstock.core.scaling.spec import ComponentId, VariantId
 class CapacityObserved:
     """The recorded count of one resource."""
 
-    endpoint: str  #: as it was named when it was made
+    endpoint: str  #: the name as it was given at creation
     variant: str
     capacity: int
     scalable: bool  #: its count may be changed now
-    settled: bool  #: what was wished last has been reached, or given up
-    component: str = ""  #: none: the variant itself
-    failure: str = ""  #: why it was given up
-    out_of_reach: bool = False  #: it stays wished, and what has room serves
+    settled: bool  #: the last spec has been reached, or was given up
+    component: str = ""  #: empty: the variant itself
+    failure: str = ""  #: why the last spec was given up
+    #: the count can't be reached but stays desired; the copies that found room serve
+    out_of_reach: bool = False
 
 
 class ScalableResource(Protocol):
     """One kind of resource."""
 
     def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacityObserved | None:
-        """None where there is no such thing, or it has never served."""
+        """None if the resource does not exist, or has never served."""
 
     def put(self, db: Connection, resource: VariantId | ComponentId, count: int, now: float) -> str:
-        """Writes a count (0 allowed) of what `find` says is scalable; returns its endpoint."""
+        """Writes the count (0 allowed) of a resource that `find` calls scalable; returns its
+        endpoint."""
 
 
 class Variants:
-    """Instances of production variants that have a model."""
+    """The instance counts of production variants that have a model."""
 
     def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacityObserved | None:
         found = self._found(db, resource)
@@ -71,7 +73,7 @@ class Variants:
             for one in active.variants
         )
         values = {"spec": encode_deployment(replace(active, variants=variants))}
-        if record.status == IN_SERVICE:  # else the counts to go back to are recorded already
+        if record.status == IN_SERVICE:  # otherwise the counts to restore are recorded already
             values["previous"] = encode_deployment(active)
         key = record.name.lower()
         db.execute(
@@ -99,7 +101,7 @@ class Variants:
 
 
 class Components:
-    """Copies of inference components."""
+    """The copy counts of inference components."""
 
     def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacityObserved | None:
         if not isinstance(resource, ComponentId):
@@ -108,7 +110,7 @@ class Components:
             return None
         record = components.record(db, resource.component)
         if record.desired.base:
-            return None  # an adapter has no copies by number: its base's are scaled
+            return None  # an adapter has no copies of its own: its base is scaled
         status = record.desired.status
         return CapacityObserved(
             endpoint=record.endpoint,

@@ -1,8 +1,7 @@
-"""Targets, policies and scheduled actions as rows: functions of an open transaction.
+"""Targets, policies, scheduled actions and activities as rows, and policies as JSON text.
 
-Policies of the core as JSON text, as a row holds them.
-
-Scaling activities as rows: written with what they tell of, kept for six weeks.
+The functions work in an open transaction. An activity is written together with the change that it
+records, and is kept for six weeks.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def encode_policy(policy: Policy) -> str:
 
 
 def decode_policy(kind: str, text: str) -> Policy:
-    """The inverse of `encode_policy`. Members that an older version did not write take their
+    """The inverse of `encode_policy`. Members that an older version did not write get their
     defaults."""
     fields = orjson.loads(text)
     if kind == STEP_SCALING:
@@ -82,7 +81,7 @@ def require_target(db: Connection, resource_id: str, dimension: str) -> TargetRe
 
 
 def all_targets(db: Connection) -> list[TargetRecord]:
-    """In the order of their keys."""
+    """All targets, in the order of their keys."""
     found = db.execute(select(_targets).order_by(_targets.c.key))
     return [_target(row) for row in found.mappings()]
 
@@ -115,7 +114,7 @@ def move_bounds(db: Connection, key: str, low: int | None, high: int | None) -> 
 
 
 def remove_target(db: Connection, record: TargetRecord, *, now: float) -> None:
-    """With its policies, their alarms, its scheduled actions and its tags; activities stay."""
+    """Deletes a target with its policies, their alarms, its schedules and tags. Activities stay."""
     for policy in policies(db, record.key):
         remove_policy(db, record.key, policy.policy.name, now=now)
     db.execute(delete(_schedules).where(_schedules.c.target_key == record.key))
@@ -139,7 +138,7 @@ def _target(row: RowMapping) -> TargetRecord:
 
 
 def _suspended(row: RowMapping) -> Suspended:
-    """What can't be read suspends all: a target is not scaled against what its owner may wish."""
+    """If it can't be read, all scaling is suspended: never scale against the owner's will."""
     try:
         return Suspended(**orjson.loads(row["suspended"]))
     except item_failures.UNREADABLE as error:
@@ -151,7 +150,7 @@ def _suspended(row: RowMapping) -> Suspended:
 
 
 def policies(db: Connection, key: str, *, alarms: bool = False) -> list[PolicyRecord]:
-    """Of one target, by name; with the alarms that trigger each, if asked for."""
+    """The policies of one target, by name; with the alarms that trigger each, if asked for."""
     found = db.execute(
         select(_policies, _targets.c.resource_id, _targets.c.dimension)
         .join(_targets, _targets.c.key == _policies.c.target_key)
@@ -184,7 +183,7 @@ def put_policy(db: Connection, key: str, record: PolicyRecord) -> None:
 
 
 def remove_policy(db: Connection, key: str, name: str, *, now: float) -> None:
-    """With the alarms that it made. Raises `NoSuchPolicy`."""
+    """Deletes a policy with the alarms that it created. Raises `NoSuchPolicy`."""
     found = find_policy(db, key, name)
     if found is None:
         raise NoSuchPolicy(name)
@@ -194,7 +193,7 @@ def remove_policy(db: Connection, key: str, name: str, *, now: float) -> None:
 
 
 def remove_alarms(db: Connection, policy_arn: str, *, now: float) -> None:
-    """Those that a policy made; those that callers hung it on stay."""
+    """Deletes the alarms that the policy created. Alarms of callers that name the policy stay."""
     owned = alarm_rows.find_owned(db, policy_arn)
     alarm_rows.remove(db, [one.name for one in owned], now=now)
 
@@ -230,7 +229,7 @@ def _policy(db: Connection, row: RowMapping, *, alarms: bool) -> PolicyRecord:
 
 
 def schedules(db: Connection, key: str) -> list[ScheduledActionRecord]:
-    """Of one target, by name."""
+    """The scheduled actions of one target, by name."""
     found = db.execute(
         select(_schedules, _targets.c.resource_id, _targets.c.dimension)
         .join(_targets, _targets.c.key == _schedules.c.target_key)
@@ -267,7 +266,7 @@ def remove_schedule(db: Connection, key: str, name: str) -> None:
         raise NoSuchScheduledAction(name)
 
 
-#: As long as Application Auto Scaling tells of them.
+#: Application Auto Scaling keeps activities for as long.
 KEPT_S: Final = 42 * 86_400.0
 
 _table = schema.scaling_activities
@@ -294,7 +293,7 @@ def add(db: Connection, record: ActivityRecord) -> None:
 
 
 def settle(db: Connection, activity_id: str, status: str, message: str, *, now: float) -> None:
-    """The end of an activity that is under way; one that has ended stays what it is."""
+    """Ends an activity that is under way. One that has ended stays as it is."""
     db.execute(
         update(_table)
         .where(_table.c.id == activity_id, _table.c.status == IN_PROGRESS)
@@ -303,7 +302,7 @@ def settle(db: Connection, activity_id: str, status: str, message: str, *, now: 
 
 
 def override(db: Connection, key: str, message: str, *, now: float) -> None:
-    """Another one begins: what is under way will not be reached."""
+    """Ends the activity under way as overridden: another one begins before it is reached."""
     db.execute(
         update(_table)
         .where(_table.c.target_key == key, _table.c.status == IN_PROGRESS)
@@ -312,7 +311,8 @@ def override(db: Connection, key: str, message: str, *, now: float) -> None:
 
 
 def last_change(db: Connection, key: str) -> tuple[Scaled | None, str]:
-    """The last change of a target that counts for cooldowns, and its id while it is under way."""
+    """The last change of a target that counts for cooldowns, and its activity's id if still
+    open."""
     found = (
         db.execute(
             select(_table)
@@ -345,7 +345,7 @@ def listed(
     before: int | None = None,
     limit: int,
 ) -> list[ActivityRecord]:
-    """The newest first. `before`: a number, the list goes on behind it."""
+    """Activities, the newest first. `before`: a number; the list continues after it."""
     columns = _table.c
     wanted = select(_table).order_by(columns.number.desc()).limit(limit)
     if resource_id and dimension:
@@ -363,7 +363,7 @@ def listed(
 
 
 def prune(db: Connection, *, now: float) -> None:
-    """Drops what is too old. What is under way is not."""
+    """Deletes old activities, but none that is under way."""
     db.execute(
         delete(_table).where(_table.c.started < now - KEPT_S, _table.c.status != IN_PROGRESS)
     )

@@ -1,7 +1,7 @@
-"""Capacity and the activity that tells of it, written in one transaction.
+"""Writes a capacity and its activity in one transaction.
 
-A kill at any moment leaves both or neither: the count is that of the last activity that was
-written, and nothing is counted twice.
+A kill at any moment leaves both or neither: the count is always that of the last written activity,
+and no change is applied twice.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from penstock.core.scaling import activity
 from penstock.core.scaling import spec as resource
 from penstock.core.scaling.actions import RunSchedule, ScalingDecision, SetCapacity, TellNotScaled
 
-#: Rules of counting, by dimension; those of components are added where there are any.
+#: The kinds of scalable resources, by dimension.
 Resources = dict[str, ScalableResource]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What came of a change."""
+    """The result of a change."""
 
-    endpoint: str  #: to be reconciled; empty: nothing was written
+    endpoint: str  #: the endpoint to reconcile; empty: nothing was written
     activity_id: str = ""
 
 
@@ -39,7 +39,7 @@ NOTHING: Final = Written(endpoint="")
 
 
 def seen(db: Connection, resources: Resources, target: TargetRecord) -> CapacityObserved | None:
-    """The recorded count of a target; None where what it names is gone."""
+    """The recorded count of a target; None if its resource is gone."""
     return seen_of(db, resources, target.spec.resource_id, target.spec.dimension)
 
 
@@ -61,7 +61,7 @@ def set_capacity(
     activity_id: str,
     now: float,
 ) -> Written:
-    """Writes a count if the target is still there and its count still is what it was.
+    """Writes a count, if the target still exists and its count has not changed meanwhile.
 
     `key`: resource id and dimension.
     """
@@ -82,7 +82,7 @@ def change(
     activity_id: str,
     now: float,
 ) -> Written:
-    """The same inside a transaction."""
+    """As `set_capacity`, inside a transaction."""
     spec = target.spec
     found = seen(db, resources, target)
     named = resource.parse(spec.resource_id, spec.dimension)
@@ -125,7 +125,7 @@ def settle(store: Store, activity_id: str, status: str, message: str, *, now: fl
 def tell_not_scaled(
     store: Store, key: tuple[str, str], told: TellNotScaled, *, activity_id: str, now: float
 ) -> None:
-    """An activity that changed nothing, with the reason why."""
+    """Writes an activity that changed nothing, with the reason."""
     resource_id, dimension = key
     with store.begin() as db:
         rows.add(
@@ -155,7 +155,7 @@ def run_schedule(
     ids: tuple[str, str],
     now: float,
 ) -> Written:
-    """Moves bounds, tells of it, sets the count within them, and when it is due again."""
+    """Moves the bounds, records that, brings the count within them, and sets the next due time."""
     resource_id, dimension = key
     with store.begin() as db:
         target = rows.find_target(db, *key)

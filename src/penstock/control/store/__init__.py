@@ -1,3 +1,3 @@
-"""The record of what was asked for, in transactions: rows, pages, and the thread that they run
-on.
+"""The stored record of what users asked for, in transactions: rows, pages, and the database
+thread.
 """

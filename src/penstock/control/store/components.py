@@ -1,7 +1,7 @@
 """Inference components in the store: steps inside a transaction, for the store and the autoscaler.
 
-Each function takes an open connection, as those of `rows.py`. What may be changed when is here;
-what follows from a change is `core/components`'s.
+Each function takes an open connection, as in `rows.py`. This file says which status allows which
+change; `core/endpoint` decides what follows from a change.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _STILL_THERE = (CREATING, IN_SERVICE, UPDATING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewComponent:
-    """What CreateInferenceComponent asks for."""
+    """The members of CreateInferenceComponent."""
 
     endpoint: str
     variant: str
@@ -58,10 +58,10 @@ class NewComponent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentChange:
-    """What an update asks for; None leaves it as it is."""
+    """The members of an update; None leaves the stored value."""
 
     copies: int | None = None
-    revision: ComponentRevision | None = None  #: its number is given by the store
+    revision: ComponentRevision | None = None  #: the store sets its number
     request: Mapping[str, Any] | None = None
 
 
@@ -74,11 +74,11 @@ def create(
     now: float,
     tags: Mapping[str, str] | None,
 ) -> ComponentRecord:
-    """Status Creating.
+    """Creates a component with the status Creating.
 
-    Raises `AlreadyExists`, also while the old one is Deleting; `NotFound` of the endpoint;
-    `EndpointBusy` of one that is Deleting or Failed; `UnknownVariant`; of an adapter `NotFound` and
-    `BaseUnfit` of its base.
+    Raises `AlreadyExists`, also while an old one is Deleting; `NotFound` for the endpoint;
+    `EndpointBusy` if that is Deleting or Failed; `UnknownVariant`; for an adapter's base `NotFound`
+    and `BaseUnfit`.
     """
     endpoint = rows.endpoint(db, wanted.endpoint)
     if endpoint.status in (DELETING, FAILED):
@@ -113,10 +113,10 @@ def page(db: Connection, query: ListQuery) -> Page[ListedResource]:
 
 
 def set_copies(db: Connection, name: str, copies: int, *, now: float) -> ComponentRecord:
-    """What the autoscaler wishes: also while an earlier change is under way. The same count again
-    changes nothing.
+    """Sets the count for the autoscaler, also while an earlier change is under way. The same count
+    again changes nothing.
 
-    Raises `NotFound`, or `ComponentBusy` of one that is Creating, Failed or Deleting.
+    Raises `NotFound`, or `ComponentBusy` if it is Creating, Failed or Deleting.
     """
     row = rows.require(db, COMPONENT, name)
     if row["status"] not in (IN_SERVICE, UPDATING):
@@ -129,7 +129,7 @@ def set_copies(db: Connection, name: str, copies: int, *, now: float) -> Compone
 
 
 def change(db: Connection, name: str, wanted: ComponentChange, *, now: float) -> ComponentRecord:
-    """Status Updating. Raises `NotFound`, or `ComponentBusy` of one that is not InService."""
+    """Sets the status Updating. Raises `NotFound`, or `ComponentBusy` if it is not InService."""
     row = rows.require(db, COMPONENT, name)
     if row["status"] != IN_SERVICE:
         raise ComponentBusy(row["name"], row["status"])
@@ -150,10 +150,11 @@ def change(db: Connection, name: str, wanted: ComponentChange, *, now: float) ->
 
 
 def begin_delete(db: Connection, name: str, *, now: float) -> ListedResource:
-    """Status Deleting, from any. A second call changes nothing. One that can't be read is part of
-    no endpoint's wish, so nothing would bring its deletion to an end: it goes at once.
+    """Sets the status Deleting, from any status. A second call changes nothing. A component that
+    can't be read is in no endpoint's spec, so reconciliation would never finish its deletion: it is
+    deleted at once.
 
-    Raises `NotFound`; `HasAdapters` of a base.
+    Raises `NotFound`; `HasAdapters` for a base.
     """
     row = rows.require(db, COMPONENT, name)
     if row["status"] != DELETING:
@@ -168,7 +169,7 @@ def begin_delete(db: Connection, name: str, *, now: float) -> ListedResource:
 
 
 def settle(db: Connection, endpoint: str, action: SetComponent, *, now: float) -> None:
-    """A deletion that was asked for meanwhile wins, and so does a newer count."""
+    """Writes reconciliation's result. A deletion or a newer count that was set meanwhile wins."""
     row = rows.find(db, COMPONENT, action.component)
     if row is None or row["endpoint_key"] != endpoint.lower():
         return
@@ -185,14 +186,14 @@ def settle(db: Connection, endpoint: str, action: SetComponent, *, now: float) -
 
 
 def forget(db: Connection, endpoint: str, name: str) -> None:
-    """One that is Deleting; anything else is left alone."""
+    """Deletes a component that is Deleting; leaves any other alone."""
     row = rows.find(db, COMPONENT, name)
     if row is not None and row["status"] == DELETING and row["endpoint_key"] == endpoint.lower():
         rows.remove(db, COMPONENT, name)
 
 
 def delete_all(db: Connection, endpoint_key: str, *, now: float) -> None:
-    """Their endpoint is Deleting: so are they, and they go with it."""
+    """The endpoint is Deleting: its components become Deleting too, and go with it."""
     db.execute(
         update(_TABLE)
         .where(_TABLE.c.endpoint_key == endpoint_key)
@@ -201,7 +202,7 @@ def delete_all(db: Connection, endpoint_key: str, *, now: float) -> None:
 
 
 def remove_all(db: Connection, endpoint_key: str) -> None:
-    """Their endpoint is gone."""
+    """Deletes all components of an endpoint that is gone."""
     mine = select(_TABLE.c.arn).where(_TABLE.c.endpoint_key == endpoint_key)
     for (arn,) in db.execute(mine).all():
         db.execute(delete(schema.tags).where(schema.tags.c.arn_key == arn.lower()))
@@ -219,7 +220,7 @@ def _require_base(db: Connection, name: str, endpoint: str, variant: str) -> Non
 
 
 def _adapters_of(db: Connection, base: RowMapping) -> Iterator[str]:
-    """Those that are not on their way out."""
+    """The adapters of a base, without those that are Deleting."""
     beside = select(_TABLE).where(
         _TABLE.c.endpoint_key == base["endpoint_key"], _TABLE.c.status != DELETING
     )

@@ -1,7 +1,7 @@
 """Pages of a list by keyset: a token says where the last page ended, not how many rows it skipped.
 
-So rows that come or go between two calls move no other row over a page's edge. A token also holds a
-digest of the filters and the order it was made for; with others it is refused.
+So rows that are added or removed between two calls do not shift other rows between pages. A token
+also holds a digest of the filters and of the order; with others it is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _SORT_COLUMNS = {
 
 
 def filtered(table: Table, query: ListQuery) -> Select[Any]:
-    """The select of one page, with one row more than asked, by which the end is known."""
+    """The select of one page. It asks for one row more, which shows whether another page
+    follows."""
     columns = table.c
     conditions: list[ColumnElement[bool]] = []
     if query.name_contains:
@@ -57,8 +58,8 @@ def filtered(table: Table, query: ListQuery) -> Select[Any]:
 def page(
     table: Table, query: ListQuery, rows: Sequence[RowMapping], make: Callable[[RowMapping], T]
 ) -> Page[T]:
-    """The page, and the token of the next one if there is one. `make` takes any row, damaged ones
-    too: what a list leaves out, nobody would find to delete."""
+    """The page, and the token of the next one if there is one. `make` must accept any row, also a
+    damaged one: a resource that no list shows could not be found and deleted."""
     items = tuple(make(row) for row in rows[: query.max_results])
     if len(rows) <= query.max_results:
         return Page(items)
@@ -102,6 +103,6 @@ def _read_token(table: Table, query: ListQuery) -> tuple[Any, str]:
 
 
 def _digest(table: Table, query: ListQuery) -> str:
-    """The page size may change between two calls; everything else must not."""
+    """A digest of the query without the page size, which may change between two calls."""
     parts = repr((table.name, replace(query, max_results=0, next_token="")))
     return hashlib.sha256(parts.encode()).hexdigest()[:16]

@@ -17,7 +17,7 @@ ENDPOINT = "endpoint"
 COMPONENT = "inference-component"
 TRANSFORM_JOB = "transform-job"
 
-#: How AWS's messages call each kind.
+#: The names of the kinds in AWS's messages.
 NOUNS = {
     MODEL: "model",
     ENDPOINT_CONFIG: "endpoint configuration",
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRecord:
-    """A model or an endpoint configuration: what its create call said."""
+    """A model or an endpoint configuration, as its create call described it."""
 
     name: str
     arn: str
@@ -46,21 +46,22 @@ class EndpointRecord:
 
     name: str
     arn: str
-    request: dict[str, Any]  #: members beyond name and configuration, of create or the last update
+    #: members of the create call or last update, besides name and configuration
+    request: dict[str, Any]
     created: float
     modified: float
     status: str
     failure_reason: str
     active: DeploymentSpec | None
     target: DeploymentSpec | None
-    previous: DeploymentSpec | None  #: `active` before its weights and counts were changed
+    previous: DeploymentSpec | None  #: `active` before the last change of its weights and counts
     components: tuple[ComponentSpec, ...] = ()  #: by name
 
     @property
     def shown(self) -> DeploymentSpec:
-        """What DescribeEndpoint tells of: the generation that serves, else the first one.
+        """The generation for DescribeEndpoint: the one that serves, or else the first one.
 
-        Raises `UnreadableRecord` of one that has none: only what can't be read and is Deleting.
+        Raises `UnreadableRecord` if there is none: an unreadable endpoint that is Deleting.
         """
         deployment = self.active or self.target
         if deployment is None:
@@ -69,8 +70,8 @@ class EndpointRecord:
 
     @property
     def config_name(self) -> str:
-        """Until a switch is complete the old configuration is named. Empty where none is known of
-        one that is Deleting."""
+        """The old configuration, until an update is complete. Empty if unknown for an endpoint that
+        is Deleting."""
         deployment = self.active or self.target
         return deployment.config_name if deployment is not None else ""
 
@@ -91,9 +92,9 @@ class ComponentRecord:
 
     name: str
     arn: str
-    endpoint: str  #: its name as it was created
+    endpoint: str  #: the endpoint's name as it was given at creation
     endpoint_arn: str
-    request: dict[str, Any]  #: of create, with what updates changed
+    request: dict[str, Any]  #: members of the create call, with the changes of updates
     created: float
     modified: float
     failure_reason: str
@@ -102,13 +103,13 @@ class ComponentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedResource:
-    """What a list tells: columns alone, so a resource whose text is damaged is listed too."""
+    """One entry of a list. It needs columns only, so a resource with damaged text is listed too."""
 
     name: str
     arn: str
     created: float
     modified: float
-    status: str = ""  #: endpoints and inference components only, as all below
+    status: str = ""  #: only for endpoints and inference components, like all fields below
     endpoint: str = ""
     endpoint_arn: str = ""
     variant: str = ""
@@ -141,7 +142,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
-    """One access key. `secret` and `salt` are what is stored, never the secret itself."""
+    """One access key. `secret` and `salt` are stored forms: the secret encrypted, or a digest."""
 
     key_id: str
     kind: str  #: sigv4 | bearer
@@ -149,9 +150,7 @@ class KeyRecord:
     created: float
     secret: bytes = field(default=b"", repr=False)
     salt: bytes = field(default=b"", repr=False)
-    grant: Grant = field(
-        default_factory=Grant
-    )  #: what it may do; everything, if nothing else was said
+    grant: Grant = field(default_factory=Grant)  #: what the key may do; the default: everything
 
 
 class AlreadyExists(CallerError):
@@ -169,7 +168,7 @@ class AlreadyExists(CallerError):
 
 
 class NotFound(CallerError):
-    """No resource of that kind and name. The front door fills in the ARN that was meant."""
+    """There is no resource of that kind and name. The front door adds the ARN to the message."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__("not-found", f'Could not find {NOUNS[kind]} "{name}".')
@@ -178,7 +177,7 @@ class NotFound(CallerError):
 
 
 class UnreadableRecord(CallerError):
-    """What is stored of a resource is damaged, or of a version that is not known."""
+    """The stored text of a resource is damaged, or of an unknown version."""
 
     def __init__(self, kind: str, name: str, cause: object) -> None:
         super().__init__(

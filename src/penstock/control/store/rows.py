@@ -1,8 +1,7 @@
-"""Steps inside the store's transactions: each takes a connection and does one thing to the tables.
+"""Steps inside the store's transactions, and `DeploymentSpec` and `ComponentRevision` as JSON text.
 
-Only `store.py` calls these; they begin and end no transaction themselves.
-
-`DeploymentSpec` and `ComponentRevision` as JSON text, the snapshots that rows hold.
+Each function takes a connection and does one thing to the tables. Only `store.py` calls them; they
+begin and end no transaction.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def encode_deployment(deployment: DeploymentSpec) -> str:
 
 
 def decode_deployment(text: str) -> DeploymentSpec:
-    """The inverse of `encode_deployment`. Members that an older version did not write take their
+    """The inverse of `encode_deployment`. Members that an older version did not write get their
     defaults."""
     fields = orjson.loads(text)
     variants = []
@@ -78,7 +77,7 @@ def decode_deployment(text: str) -> DeploymentSpec:
 
 def encode_revision(revision: ComponentRevision) -> str:
     fields = asdict(revision)
-    fields["need"] |= fields["need"].pop("resources")  # flat, as all versions write and read it
+    fields["need"] |= fields["need"].pop("resources")  # stored flat in all versions
     return orjson.dumps(fields).decode()
 
 
@@ -167,7 +166,7 @@ def remove(db: Connection, kind: str, name: str) -> None:
 
 @contextmanager
 def reading(kind: str, row: RowMapping) -> Iterator[None]:
-    """What is raised inside by a damaged text is `UnreadableRecord` of this row."""
+    """Inside, errors of damaged text become `UnreadableRecord` for this row."""
     try:
         yield
     except UNREADABLE as error:
@@ -209,7 +208,8 @@ def endpoint(db: Connection, name: str) -> EndpointRecord:
 
 
 def with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
-    """Raises `UnreadableRecord`, but of one that is Deleting: nothing of it is needed any more."""
+    """Raises `UnreadableRecord`, but not for an endpoint that is Deleting: its text is not
+    needed."""
     try:
         with reading(ENDPOINT, row):
             return _with_deployments(db, row)
@@ -307,7 +307,7 @@ def is_deployment(key: str, generation: int) -> Any:
 
 
 def settle_deployments(db: Connection, key: str, generation: int, *, restore: bool) -> None:
-    """Keeps one generation; its change of weights and counts is taken back, or is final."""
+    """Keeps one generation. `restore` undoes its last change of weights and counts."""
     table = schema.deployments
     db.execute(delete(table).where(table.c.endpoint_key == key, table.c.generation != generation))
     this = update(table).where(is_deployment(key, generation))

@@ -41,30 +41,31 @@ from penstock.metrics.item_failures import readable
 
 
 class Store:
-    """The database of one server. See `records.py` for what comes and goes, and the errors."""
+    """The database of one server. `records.py` has the values and the errors of its methods."""
 
     def __init__(self, state_dir: Path, url: str = "", *, term: Term | None = None) -> None:
-        """`term`: what a server of a PostgreSQL database writes under; none: nothing is fenced."""
+        """`term`: the term under which a server writes to PostgreSQL; None: writes are not
+        fenced."""
         self._database = DatabaseConnection(state_dir, url, term=term)
 
     @property
     def call_s_max(self) -> float | None:
-        """A call that takes longer is to be aborted; None: none can hang."""
+        """Seconds after which a call is to be aborted; None: calls can't hang (SQLite)."""
         return self._database.call_s_max
 
     def abort(self) -> None:
-        """Ends what is under way on the other thread."""
+        """Aborts the call that runs on the other thread."""
         self._database.abort()
 
     def close(self) -> None:
         self._database.close()
 
     def begin(self) -> AbstractContextManager[Connection]:
-        """One transaction, for rows that are kept elsewhere: alarms, and what acts on them."""
+        """One transaction, for rows that other files own, such as alarms and scaling policies."""
         return self._database.begin()
 
     def read(self) -> AbstractContextManager[Connection]:
-        """The same, of one that only reads."""
+        """As `begin`, for a transaction that only reads."""
         return self._database.read()
 
     # Models
@@ -83,13 +84,13 @@ class Store:
             rows.create(db, MODEL, name, request, arn, now, tags)
 
     def describe_model(self, name: str) -> ResourceRecord:
-        """Raises `NotFound`, as all describe and delete methods; `UnreadableRecord`, as all that
-        describe: what can't be read can be listed and deleted."""
+        """Raises `NotFound`, as all describe and delete methods; `UnreadableRecord`, as all
+        describe methods. A resource that can't be read can still be listed and deleted."""
         with self._database.read() as db:
             return rows.resource(db, MODEL, name)
 
     def delete_model(self, name: str) -> None:
-        """Endpoints that use it live on: they have a snapshot."""
+        """Endpoints that use the model continue: they have a copy of its definition."""
         with self._database.begin() as db:
             rows.remove(db, MODEL, name)
 
@@ -109,7 +110,8 @@ class Store:
         models: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """`models` must exist: raises `NotFound` for the first that does not; `AlreadyExists`."""
+        """`models` must exist: raises `NotFound` for the first that does not; also
+        `AlreadyExists`."""
         with self._database.begin() as db:
             for model in models:
                 rows.require(db, MODEL, model)
@@ -138,7 +140,8 @@ class Store:
         request: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> EndpointRecord:
-        """Status Creating, generation 1. Raises `AlreadyExists`, also while the old is Deleting."""
+        """Creates generation 1, status Creating. Raises `AlreadyExists`, also while one is
+        Deleting."""
         with self._database.begin() as db:
             extra = {
                 "status": CREATING,
@@ -158,7 +161,7 @@ class Store:
         return self._listed(schema.endpoints, query)
 
     def all_endpoints(self) -> list[EndpointRecord]:
-        """Every endpoint that can be read, oldest first: what a server brings back at its start."""
+        """Every endpoint that can be read, oldest first, for the start of a server."""
         columns = schema.endpoints.c
         with self._database.read() as db:
             found = db.execute(select(schema.endpoints).order_by(columns.created, columns.key))
@@ -170,8 +173,8 @@ class Store:
             )
 
     def unsettled_endpoints(self) -> list[str]:
-        """Names of endpoints that are on their way, or have a component that is: Creating, Updating
-        or Deleting."""
+        """Names of the endpoints that are Creating, Updating or Deleting, or have a component that
+        is."""
         columns = schema.endpoints.c
         unsettled = (CREATING, UPDATING, DELETING)
         with self._database.read() as db:
@@ -193,9 +196,9 @@ class Store:
         now: float,
         request: Mapping[str, Any] | None = None,
     ) -> EndpointRecord:
-        """A new generation (its number is given here): status Updating.
+        """Adds a new generation (the store sets its number), with the status Updating.
 
-        Raises `NotFound`, or `EndpointBusy` with the status if that is not InService.
+        Raises `NotFound`, or `EndpointBusy` if the status is not InService.
         """
         with self._database.begin() as db:
             row = rows.in_service(db, name)
@@ -217,7 +220,8 @@ class Store:
     def update_weights(
         self, name: str, changes: Mapping[str, tuple[float | None, int | None]], *, now: float
     ) -> EndpointRecord:
-        """New weights and instance counts by variant; None leaves one as it is. Status Updating.
+        """Sets new weights and instance counts by variant, with the status Updating; None leaves
+        one as it is.
 
         Raises `NotFound`, `UnknownVariant`, or `EndpointBusy`.
         """
@@ -251,7 +255,7 @@ class Store:
             return rows.endpoint(db, name)
 
     def begin_delete(self, name: str, *, now: float) -> EndpointRecord:
-        """Status Deleting, from any. A second call changes nothing. Raises `NotFound`."""
+        """Sets the status Deleting, from any. A second call changes nothing. Raises `NotFound`."""
         with self._database.begin() as db:
             row = rows.require(db, ENDPOINT, name)
             if row["status"] != DELETING:
@@ -260,7 +264,7 @@ class Store:
             return rows.endpoint(db, name)
 
     def finish_delete(self, name: str) -> None:
-        """Forgets an endpoint that is Deleting; anything else is left alone."""
+        """Deletes an endpoint that is Deleting; leaves any other alone."""
         with self._database.begin() as db:
             row = rows.find(db, ENDPOINT, name)
             if row is None or row["status"] != DELETING:
@@ -281,11 +285,11 @@ class Store:
         active_generation: int | None = None,
         restore_previous: bool = False,
     ) -> EndpointRecord | None:
-        """What reconciliation came to; one transaction.
+        """Writes reconciliation's result, in one transaction.
 
-        With `active_generation` that generation becomes the active one, and every other is dropped.
-        `restore_previous` takes back the last change of weights and counts. A deletion that was
-        asked for meanwhile wins: then nothing changes. None if the endpoint is gone.
+        With `active_generation` that generation becomes the active one, and every other is deleted.
+        `restore_previous` undoes the last change of weights and counts. A deletion that was
+        requested meanwhile wins: then nothing changes. None if the endpoint is gone.
         """
         with self._database.begin() as db:
             row = rows.find(db, ENDPOINT, name)
@@ -318,7 +322,7 @@ class Store:
     def add_target_model_crash(
         self, endpoint: str, at: float, models: Sequence[tuple[str, str]]
     ) -> None:
-        """`models`: (name, digest of its artifact) of those that were at work."""
+        """`models`: (name, digest of its artifact) of the models that were at work."""
         with self._database.begin() as db:
             target_model_notes.add_crash(db, endpoint, at, models)
 
@@ -328,11 +332,11 @@ class Store:
             return target_model_notes.crashes(db, endpoint)
 
     def clear_target_model(self, endpoint: str, model: str) -> None:
-        """No crash so far speaks against it any more."""
+        """Removes the model from all recorded crashes."""
         with self._database.begin() as db:
             target_model_notes.clear_model(db, endpoint, model)
 
-    # Inference components; what each step does, and raises, is in `control/store/components.py`
+    # Inference components; `control/store/components.py` says what each step does and raises
 
     def create_component(
         self,
@@ -365,7 +369,7 @@ class Store:
             return components.begin_delete(db, name, now=now)
 
     def set_component(self, endpoint: str, action: SetComponent, *, now: float) -> EndpointRecord:
-        """What reconciliation came to; the endpoint as it is then."""
+        """Writes reconciliation's result; returns the endpoint after it."""
         with self._database.begin() as db:
             components.settle(db, endpoint, action, now=now)
             return rows.endpoint(db, endpoint)
@@ -378,8 +382,8 @@ class Store:
     # Tags, by ARN
 
     def add_tags(self, arn: str, tags: Mapping[str, str]) -> dict[str, str]:
-        """Adds or overwrites; returns all. Raises `TooManyTags`. Whether `arn` names something is
-        `arn_exists`'s to say."""
+        """Adds or overwrites tags; returns all. Raises `TooManyTags`. It does not check that `arn`
+        names something: `arn_exists` does."""
         with self._database.begin() as db:
             return rows.add_tags(db, arn, tags)
 
@@ -396,7 +400,7 @@ class Store:
             )
 
     def arn_exists(self, arn: str) -> bool:
-        """Whether something that can have tags has this ARN (without case)."""
+        """Whether something that can have tags has this ARN (compared without case)."""
         kind, _, name = arn.rpartition(":")[2].partition("/")
         if kind not in rows.TABLES:
             return False
@@ -404,7 +408,7 @@ class Store:
             row = rows.find(db, kind, name)
             return row is not None and row["arn"].lower() == arn.lower()
 
-    # Access keys, as `control/access/keys.py` wants them kept
+    # Access keys, as `control/access/keys.py` stores them
 
     def add_key(self, key: KeyRecord) -> None:
         with self._database.begin() as db:
@@ -422,14 +426,14 @@ class Store:
             )
 
     def list_keys(self) -> list[KeyRecord]:
-        """Those that can be read: any other opens nothing."""
+        """The keys that can be read; any other grants nothing."""
         columns = schema.keys.c
         with self._database.read() as db:
             found = db.execute(select(schema.keys).order_by(columns.created, columns.key_id))
             return readable("key-rows", found.mappings(), rows.key, lambda row: row["key_id"])
 
     def delete_key(self, key_id: str) -> bool:
-        """False if there was none."""
+        """False if there is no such key."""
         with self._database.begin() as db:
             done = db.execute(delete(schema.keys).where(schema.keys.c.key_id == key_id))
             return bool(done.rowcount)

@@ -1,6 +1,6 @@
 """The store for asynchronous code: one worker thread, one call at a time, in order.
 
-One thread is also what SQLite wants: transactions never meet, so none waits for another.
+One thread also suits SQLite: transactions never overlap, so none waits for another.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class StoreThread:
         open_store: Callable[[], Store],
         called: Callable[[float, str], None] = lambda took_s, failure: None,
     ) -> None:
-        """`called`: is told what each call took, and the code of the database's own error."""
+        """`called`: gets the duration of each call in s, and the code of a database error ("":
+        none)."""
         self._open_store = open_store
         self._called = called
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-db")
@@ -43,10 +44,10 @@ class StoreThread:
     async def call(
         self, method: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """The method's result, or its exception. A cancelled call is carried out nevertheless.
+        """The method's result, or its exception. A cancelled call is still carried out.
 
-        Raises NotNowError: `server-stopping`; `database-unreachable` if the database hangs. Whether
-        it has done what it was asked is not known then.
+        Raises NotNowError: `server-stopping`; `database-unreachable` if the database hangs. Then it
+        is unknown whether the call took effect.
         """
         store = self._store
         if store is None or self._closed:
@@ -68,7 +69,7 @@ class StoreThread:
         return await asyncio.shield(loop.run_in_executor(self._thread, method))
 
     async def _within(self, store: Store, call_s_max: float, call: Callable[[], T]) -> T:
-        """Runs a call that may hang; what waits for its turn for too long is never begun."""
+        """Runs a call that may hang. A call that waits too long for its turn is never begun."""
         try:
             async with asyncio.timeout(call_s_max):
                 await self._turn.acquire()

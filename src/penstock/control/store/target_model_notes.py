@@ -1,6 +1,6 @@
-"""What the database keeps of target models: which are pinned, and who was at work at crashes.
+"""What the database stores of target models: pins, and the models at work at each crash.
 
-Functions on an open transaction, for `store.py`. Nothing here decides anything.
+Functions on an open transaction, for `store.py`. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from penstock.control.database import schema
 
-#: Of one endpoint; older ones are forgotten. An instance that crashes again and again is started
+#: Crashes kept per endpoint; older ones are deleted. An instance that keeps crashing is restarted
 #: less and less often, some twenty times in the first hour.
 CRASHES_MAX: Final = 100
 
@@ -29,7 +29,7 @@ class CrashRecord:
 
 
 def set_pin(db: Connection, endpoint: str, model: str, pinned: bool) -> None:
-    """Doing it twice changes nothing."""
+    """Setting the same value twice changes nothing."""
     key = endpoint.lower()
     db.execute(delete(_PINS).where(_PINS.c.endpoint_key == key, _PINS.c.model == model))
     if pinned:
@@ -37,7 +37,7 @@ def set_pin(db: Connection, endpoint: str, model: str, pinned: bool) -> None:
 
 
 def pins(db: Connection, endpoint: str) -> list[str]:
-    """In the order of their names."""
+    """The pinned models of an endpoint, in the order of their names."""
     found = db.execute(select(_PINS.c.model).where(_PINS.c.endpoint_key == endpoint.lower()))
     return sorted(model for (model,) in found)
 
@@ -59,7 +59,8 @@ def crashes(db: Connection, endpoint: str) -> list[CrashRecord]:
 
 
 def clear_model(db: Connection, endpoint: str, model: str) -> None:
-    """It was not at work at any crash so far: its artifact is another one, or somebody says so."""
+    """Removes the model from all crashes so far: its artifact has changed, or somebody asked for
+    it."""
     for number, record in _numbered(db, endpoint):
         others = [one for one in record.models if one[0] != model]
         here = _CRASHES.c.number == number
@@ -70,7 +71,7 @@ def clear_model(db: Connection, endpoint: str, model: str) -> None:
 
 
 def forget(db: Connection, endpoint_key: str) -> None:
-    """Of an endpoint that is deleted."""
+    """Deletes all notes of a deleted endpoint."""
     for table in (_PINS, _CRASHES):
         db.execute(delete(table).where(table.c.endpoint_key == endpoint_key))
 

@@ -1,7 +1,7 @@
-"""What outlives the hosts of target models: pins, and which models ended the instances they ran in.
+"""What outlives the hosts of target models: pins, and which models crashed their instances.
 
-Hosts come and go with their instances; each new one is told here what the others knew. Pins and
-crashes are in the database; who is to blame is `core/blame/crashed_instances.py`'s to say.
+Hosts come and go with their instances; each new host gets what earlier ones reported. Pins and
+crashes are in the database. `core/blame/crashed_instances.py` decides which models are to blame.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from penstock.wire.work_note import NotedModel, at_work
 
 _LOG = logging.getLogger(__name__)
 
-#: Of a note: thousands of models that are loaded at a time.
+#: Size limit of a note, in bytes: room for thousands of models that load at the same time.
 _NOTE_BYTES_MAX: Final = 64 * 2**20
 
 
 class TargetModelRecord:
-    """Of all endpoints of one server."""
+    """The record for all endpoints of one server."""
 
     def __init__(self, database: StoreThread, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        #: Whoever writes a pin or tells a host of pins holds it until hosts have heard of them:
-        #: else one could be told last what was written first.
+        #: Whoever writes pins or sends them to a host holds this lock until the hosts have them.
+        #: Otherwise a host could get an older state last.
         self.telling = asyncio.Lock()
 
     async def pin(self, endpoint: str, model: str, pinned: bool) -> None:
@@ -46,16 +46,16 @@ class TargetModelRecord:
         return await self._database.call(Store.target_model_pins, endpoint)
 
     async def crashed(self, endpoint: str, models: Iterable[NotedModel]) -> None:
-        """An instance of the endpoint crashed while these were at work."""
+        """Records a crash of an instance while these models were at work."""
         noted = [(one.name, one.digest) for one in models]
         await self._database.call(Store.add_target_model_crash, endpoint, self._clock.wall(), noted)
 
     async def clear(self, endpoint: str, model: str) -> None:
-        """Somebody asks for it by name: it gets another chance."""
+        """Clears a model that somebody asked for by name: it gets another chance."""
         await self._database.call(Store.clear_target_model, endpoint, model)
 
     async def quarantined(self, endpoint: str) -> list[dict[str, Any]]:
-        """As a host is told: model, digest of its artifact, for how long, and why."""
+        """The list for a host: model, digest of its artifact, for how long, and why."""
         records = await self._database.call(Store.target_model_crashes, endpoint)
         now = self._clock.wall()
         crashes = [Crash(one.at, frozenset(name for name, _ in one.models)) for one in records]
@@ -72,9 +72,9 @@ class TargetModelRecord:
 
 
 def take_notes(work_dir: Path, instance_id: str) -> list[NotedModel]:
-    """What was at work on an instance that has ended, of all its hosts; its notes are removed."""
+    """The models at work on all hosts of an instance that has ended; deletes its notes."""
     found: list[NotedModel] = []
-    # No pattern: each new one is compiled, and kept by the library for long.
+    # No glob pattern: the library compiles each new one and caches it for long.
     notes = work_dir.iterdir() if work_dir.is_dir() else ()
     for path in sorted(one for one in notes if one.name.startswith(f"{instance_id}.")):
         try:

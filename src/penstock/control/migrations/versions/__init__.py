@@ -1,1 +1,1 @@
-"""One file a version of the tables, named for what it brings."""
+"""One file per version of the tables, named for what it adds."""
