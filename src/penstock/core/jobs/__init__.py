@@ -1,1 +1,1 @@
-"""Offline work: what a transform job is asked for, how it is cut, shared out and ended."""
+"""Offline work: the spec of a transform job, and how it is cut, shared out and ended."""

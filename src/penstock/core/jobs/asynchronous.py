@@ -1,38 +1,41 @@
-"""Which of an endpoint's asynchronous requests are sent now, and what becomes of those that fail.
+"""Which of an endpoint's asynchronous requests are sent now, and what happens to failed ones.
 
-A request is accepted into a record that outlives every process; here are the few of it that are
-looked at (`window_max`), with a number each, in the order in which they were accepted. The machine
-says what is done with them in actions, and is told what came of each.
+A request is accepted into a record that outlives every process. This machine holds only the first
+few of the record (`window_max`), each with a number, in the order in which they were accepted. It
+returns actions for them, and the driver reports the results. A request is in one of these states:
 
     waiting    it is sent when it is the oldest and there is room
-    put off    what it needs (its input, the place of its output) did not answer, or the workers
-               that had it died: it waits for its time, and others go on; then it is where its
-               number says
-    sent       a copy has it, or is about to
+    put off    its input or the place of its output did not answer, or the workers that had it
+               died: it waits for its time, and others go on; then its number gives its turn
+    sent       a copy has it, or soon will
     answered   its output is being written; it takes no copy's time, and no other is sent while
-               many are written
-    unwritten  the place of its output takes nothing for now (a full disk, a store that is away):
+               many outputs are being written
+    unwritten  the place of its output can't be written for now (a full disk, an unreachable store):
                its answer is kept and written again later. It counts as answered: where outputs
                can't be written, no more are computed than are kept
-    ending     it failed: the driver writes that down
+    ending     it failed, and the driver writes that down
 
-It leaves with `ended`, once the record no longer has it. A process that dies before that finds it
-in the record and has it sent again: whoever writes outputs makes that come to the same.
+It leaves with `ended`, once it is deleted from the record. A process that dies before that finds it
+in the record and sends it again: whoever writes outputs makes sure that the result is the same.
 
-What has an outcome is tried until that is written, with the pauses of `QueueSpec.retry`: its time
-to live is for being sent, and no longer counts. Only `outcome_s_max` after that time it is given
-up, so that a place that never comes back does not fill the record for good.
+An outcome is written again and again until it succeeds, with the pauses of `QueueSpec.retry`: the
+request's time to live limits only sending, and no longer counts. Only `outcome_s_max` after that
+time the outcome is given up, so that a place that never comes back does not fill the record for
+good.
 
-Sent at once are `concurrency_max` for each copy that is ready. With none nothing is sent, and
-capacity is asked for. A refusal for want of capacity puts nobody off: the endpoint waits for a
-moment, longer each time. What was not sent by its time to live has expired.
+At most `concurrency_max` requests are sent at once for each ready copy. Without a copy nothing is
+sent, and capacity is requested. A refusal for lack of capacity puts no single request off: the
+whole
+endpoint pauses for a moment, longer each time. A request not sent by its time to live has expired.
+
 A request that lost its copy again and again, more often than chance makes likely, fails: it may be
-what ends them. One whose workers died is put off before it is tried again, alone: whatever else
-ends workers at the moment (a lack of memory, an operator) may have passed by then, and those behind
-it are not held up. `now` is wall seconds: times to live must survive a restart.
+the cause. One whose workers died is put off before it is tried again, alone: another cause (a lack
+of memory, an operator) may have passed by then, and those behind it are not held up. `now` is wall
+seconds: times to live must survive a restart.
 
-Invariants (`check_invariants`): a request is in one state; those that wait are older than what was
-not loaded yet, but for those that are put off.
+Invariants (`check_invariants`): a request is in one state; waiting requests are older than those
+not
+loaded yet, except for those that are put off.
 """
 
 from __future__ import annotations
@@ -54,82 +57,84 @@ from penstock.core.jobs.asynchronous_actions import (
     Write,
 )
 
-#: The place of an output takes nothing for now.
+#: The place of an output can't be written for now.
 UNWRITTEN_CODE: Final = "output-unreachable"
-#: What names a refusal that is about the request's own input or output, not about copies.
+#: Codes of refusals that concern the request's own input or output, not copies.
 OWN_CODES: Final = frozenset({"input-unreachable", UNWRITTEN_CODE})
-#: The dispatcher gave it up after its instances were lost, several times over.
+#: The dispatcher gave the request up after its instances were lost several times.
 LOST_CODES: Final = frozenset({"copies-lost", "stream-broken"})
-#: The dispatcher blames it for the deaths of its workers. A caller who waits is told so; this one
-#: has the time to have it made sure.
+#: The dispatcher blames the request for the deaths of its workers. A waiting caller gets this
+#: error; an asynchronous request has time for further tests.
 DIED_CODE: Final = "model-worker-died"
-#: Its time was over while a copy had it, or would have been.
+#: Its deadline passed while a copy had it, or would have passed.
 LATE_CODES: Final = frozenset({"deadline-passed", "deadline-cannot-be-met"})
-#: Not the request's fault, nor that of a copy: the endpoint may only not be known yet.
+#: Neither the request's nor a copy's fault: the endpoint may not be known yet.
 ENDPOINT_CODES: Final = frozenset({"endpoint-not-found"})
 NOT_NOW: Final = "not-now"
 
-#: A store that does not answer must not fill the memory with requests that wait for it.
+#: Windows of requests that may be put off: a store that does not answer must not fill the memory.
 _PUT_OFF_WINDOWS_MAX: Final = 8
 _WAITS: Final = ("waiting", "put-off")
 _STATES: Final = ("waiting", "put-off", "sent", "answered", "unwritten", "ending")
 
 
 class AsyncQueue:
-    """The requests of one endpoint. Each method returns what to do now."""
+    """The requests of one endpoint. Each method returns the actions to carry out now."""
 
     def __init__(self, spec: QueueSpec, *, backlog: int) -> None:
-        """`backlog`: requests in the record. Call `on_timer` to begin."""
+        """`backlog`: number of requests in the record. Call `on_timer` to begin."""
         self._spec = spec
-        self._ready = 0  #: copies
-        self._waiting: list[int] = []  #: heap
+        self._ready = 0  #: number of ready copies
+        self._waiting: list[int] = []  #: heap of numbers
         self._put_off: list[tuple[float, int]] = []  #: heap of (due in wall s, number)
-        self._unwritten: list[tuple[float, int]] = []  #: the same, of kept answers
-        self._expiries: list[tuple[float, int]] = []  #: heap; of those gone, too
+        self._unwritten: list[tuple[float, int]] = []  #: the same, for kept answers
+        #: heap of (time to live, number); may contain requests that are gone
+        self._expiries: list[tuple[float, int]] = []
         self._known: dict[int, Accepted] = {}
         self._state: dict[int, str] = {}
         self._tries: dict[int, tuple[int, int]] = {}  #: number -> (refusals of its own, losses)
-        self._suspects: set[int] = set()  #: whose workers died
-        self._computed: set[int] = set()  #: an output of theirs could not be written
+        self._suspects: set[int] = set()  #: numbers of requests whose workers died
+        self._computed: set[int] = set()  #: numbers of requests whose output could not be written
         self._sent = 0
-        self._answered = 0  #: with those that are unwritten
+        self._answered = 0  #: includes unwritten ones
         self._paused_until = 0.0
-        self._pauses = 0  #: in a row
-        self._loaded_to = 0  #: the highest number that was loaded
+        self._pauses = 0  #: pauses of the endpoint in a row
+        self._loaded_to = 0  #: the highest loaded number
         self._in_record = backlog
         self._unloaded = backlog > 0  #: the record may have more
         self._fetching = False
         self._news = False  #: something was accepted since the last `Fetch`
-        self._looking = False  #: for those that are overdue
-        self._look_at = 0.0  #: wall s
-        self._gone: set[int] = set()  #: ended since the oldest fetch that is under way
-        self._doomed: dict[int, str] = {}  #: put off, and not to be sent: the reason why
+        self._looking = False  #: a `FetchOverdue` is under way
+        self._look_at = 0.0  #: when to look for overdue requests again, wall s
+        self._gone: set[int] = set()  #: numbers that ended since the oldest fetch under way began
+        #: number -> reason, of requests that are put off and will not be sent
+        self._doomed: dict[int, str] = {}
         self._woken = False
-        self._over = ""  #: reason for which the endpoint takes no more
+        self._over = ""  #: reason for which the endpoint takes no more requests; empty: it does
 
     @property
     def backlog(self) -> int:
-        """Requests that have no outcome yet."""
+        """Number of requests without an outcome."""
         return self._in_record
 
-    # What it is told
+    # inputs
 
     def configure(self, spec: QueueSpec, *, ready: int, now: float) -> list[Action]:
-        """How many copies are ready, and the endpoint's bounds."""
+        """Sets the number of ready copies and the endpoint's bounds."""
         if ready > self._ready:
-            self._paused_until = 0.0  # what was refused for want of capacity may pass now
+            self._paused_until = 0.0  # requests refused for lack of capacity may pass now
             self._pauses = 0
         self._spec, self._ready = spec, ready
         return self._turn(now)
 
     def accepted(self, count: int, *, now: float) -> list[Action]:
-        """So many more are in the record."""
+        """So many more requests are in the record."""
         self._in_record += count
         self._unloaded = self._news = True
         return self._turn(now)
 
     def loaded(self, found: Iterable[Accepted], *, whole: bool, now: float) -> list[Action]:
-        """What a `Fetch` came to. `whole`: the record had as many as were asked for."""
+        """The result of a `Fetch`. `whole`: the record had as many as the action asked for."""
         self._fetching = False
         self._unloaded = whole or self._news
         for one in found:
@@ -139,7 +144,7 @@ class AsyncQueue:
         return self._turn(now)
 
     def overdue(self, found: Iterable[Accepted], *, now: float) -> list[Action]:
-        """What a `FetchOverdue` came to: those beyond the window must not wait to be told so."""
+        """The result of a `FetchOverdue`: requests beyond the window whose time is over."""
         self._looking = False
         self._look_at = now + self._spec.overdue_s
         for one in found:
@@ -148,7 +153,7 @@ class AsyncQueue:
         return self._turn(now)
 
     def answered(self, number: int, *, now: float) -> list[Action]:
-        """A copy answered; the output is yet to be written."""
+        """A copy answered; the output must still be written."""
         assert self._state[number] == "sent"
         self._state[number] = "answered"
         self._sent -= 1
@@ -157,7 +162,7 @@ class AsyncQueue:
         return self._turn(now)
 
     def ended(self, number: int, *, now: float) -> list[Action]:
-        """Its outcome is written down and the record no longer has it."""
+        """Its outcome is written and the record no longer has it."""
         self._leave(number)
         del self._known[number], self._state[number]
         self._doomed.pop(number, None)
@@ -170,10 +175,10 @@ class AsyncQueue:
         return self._turn(now)
 
     def unwritten(self, number: int, *, kept: bool, now: float) -> list[Action]:
-        """The place of its output takes nothing for now.
+        """The place of its output can't be written for now.
 
         Args:
-            kept: its answer is, and is written again; else it is computed again.
+            kept: its answer is kept and is written again; else it is computed again.
         """
         refusals, losses = self._tries.get(number, (0, 0))
         assert self._state[number] == "answered"
@@ -196,7 +201,7 @@ class AsyncQueue:
 
         Args:
             family: of the error, as `errors.py` has it.
-            retry_after_s: when the same may pass; None = not known.
+            retry_after_s: when the same may succeed; None = not known.
         """
         refusals, losses = self._tries.get(number, (0, 0))
         ending = self._state[number] == "ending"
@@ -215,18 +220,18 @@ class AsyncQueue:
         self._tries[number] = (refusals, losses + (code in LOST_CODES))
         self._leave(number)
         self._queue(number)
-        if now >= self._paused_until:  # else it was sent before the pause began
+        if now >= self._paused_until:  # otherwise it was sent before the pause began
             self._paused_until = now + self._wait_s(self._pauses, retry_after_s)
             self._pauses += 1
         return self._turn(now)
 
     def close(self, reason: str, *, now: float) -> list[Action]:
-        """The endpoint is gone: whatever waits fails, and what is sent when it comes back."""
+        """The endpoint is gone: waiting requests fail now, and sent ones when they come back."""
         self._over = reason
         return self._turn(now)
 
     def on_timer(self, *, now: float) -> list[Action]:
-        """The moment of `next_deadline` has come."""
+        """Call at the moment of `next_deadline`."""
         return self._turn(now)
 
     def next_deadline(self) -> float | None:
@@ -240,7 +245,7 @@ class AsyncQueue:
             moments.append(self._look_at)
         return min(moments, default=None)
 
-    # What it decides
+    # decisions
 
     def _turn(self, now: float) -> list[Action]:
         actions: list[Action] = []
@@ -289,11 +294,11 @@ class AsyncQueue:
         return FailRequest(number, reason, last=now >= self._give_up_at(number))
 
     def _give_up_at(self, number: int) -> float:
-        """When its outcome is no longer tried to be written; the same after any restart."""
+        """When writing its outcome is given up; the same time after any restart."""
         return self._known[number].expires + self._spec.outcome_s_max
 
     def _final(self, family: str, code: str, losses: int) -> str:
-        """The reason for which it is not tried again; empty: it is. `losses`: before this one."""
+        """The reason for which there is no retry; empty: there is. `losses`: before this one."""
         last = losses + 1 >= ASYNC_LOSSES_MAX
         if family == "model":
             return "model-failed" if last or code != DIED_CODE else ""
@@ -306,7 +311,7 @@ class AsyncQueue:
         return "copies-lost" if last and code in LOST_CODES else ""
 
     def _wait_s(self, times: int, retry_after_s: float | None) -> float:
-        """After it was put off `times` before: not sooner than it was told, within the bound."""
+        """s to wait after `times` earlier waits: at least `retry_after_s`, within the bound."""
         retry = self._spec.retry
         return min(max(retry.pause_s(times + 1), retry_after_s or 0.0), retry.pause_s_max)
 
@@ -324,7 +329,7 @@ class AsyncQueue:
         return [Wake(0, "capacity-there" if self._ready else "nothing-waits")]
 
     def _take(self, one: Accepted) -> None:
-        """One of the record, if it is not known, and was not known when the record was read."""
+        """Adds a request of the record, if it is new and did not end since the record was read."""
         if one.number not in self._known and one.number not in self._gone:
             self._known[one.number] = one
             self._queue(one.number)
@@ -348,11 +353,11 @@ class AsyncQueue:
         return waits and number not in self._doomed and number not in self._computed
 
     def _is_full(self) -> bool:
-        """Whether more are put off than memory is to hold of one endpoint."""
+        """Whether one endpoint has put off as many requests as memory may hold."""
         return len(self._put_off) >= _PUT_OFF_WINDOWS_MAX * self._spec.window_max
 
     def _may_be_overdue(self) -> bool:
-        """Whether the record has some that do not fit into the window."""
+        """Whether the record has requests that do not fit into the window."""
         under_way = self._looking or self._fetching
         return not under_way and not self._is_full() and self._in_record > len(self._known)
 
@@ -361,7 +366,7 @@ class AsyncQueue:
             self._gone.clear()
 
     def _leave(self, number: int) -> None:
-        """Takes it out of where it is; the caller says where it is next."""
+        """Removes it from its state; the caller sets the next one."""
         state = self._state[number]
         if state == "sent":
             self._sent -= 1
@@ -374,7 +379,7 @@ class AsyncQueue:
             self._put_off = [entry for entry in self._put_off if entry[1] != number]
             heapq.heapify(self._put_off)
 
-    # Looking
+    # views
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-ready, for people."""

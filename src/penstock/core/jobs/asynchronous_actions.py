@@ -1,11 +1,12 @@
-"""What the machine of asynchronous requests is given, and what it says: plain values.
+"""Inputs and actions of the machine of asynchronous requests, retries of notifications,
+concurrency.
 
-When a notification that could not be delivered is sent again, and when it is given up.
+A notification that could not be delivered is sent again after a pause that doubles from a second to
+twenty minutes, for a day: its receiver may be down for a night. Delivery is at least once; a
+message
+keeps its id, so that receivers recognise repeats.
 
-Twice as long each time from a second to twenty minutes, for a day: who receives them may be down
-for a night. Delivery is at least once; a message keeps its id, by which it is known again.
-
-How many request bodies of a job one instance is asked at once.
+`bodies_at_once` says how many request bodies of a job one instance gets at once.
 """
 
 from __future__ import annotations
@@ -18,43 +19,44 @@ from penstock.core.backoff import Backoff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
-    """Of one endpoint."""
+    """Limits and pauses of one endpoint's queue."""
 
     concurrency_max: int  #: requests sent at once for each copy that is ready, at least 1
-    #: Requests that are looked at: enough for the copies of an endpoint, and few enough that the
-    #: longest queue takes some hundred kilobytes.
+    #: Requests that are held in memory: enough for the copies of an endpoint, and few enough that
+    #: the longest queue takes some hundred kilobytes.
     window_max: int = 512
-    #: A small model is loaded in about the first; what was unreachable for long is looked at about
-    #: once a minute.
+    #: Pauses before retries. A small model is loaded within about the first; something that stays
+    #: unreachable is tried about once a minute.
     retry: Backoff = Backoff(1.0, 60.0)
-    #: Requests beyond the window are told that often that their time is over; it is at least 60 s.
+    #: s between checks for requests beyond the window whose time is over; at least 60 s.
     overdue_s: float = 5.0
-    #: After the time to live of a request whose outcome can't be written: a place that was not
-    #: mended for a week is not waited for.
+    #: s after its time to live that an outcome is still tried to be written: after a week the place
+    #: is not expected to come back.
     outcome_s_max: float = 7 * 86_400.0
 
 
 class Accepted(NamedTuple):
-    """A request, as far as deciding goes."""
+    """A request, as far as decisions need it."""
 
     number: int  #: in the order of acceptance, from 1; never used twice
-    expires: float  #: wall s: not sent by then, it has expired
-    timeout_s: float  #: what its copies have for it, once it is sent
+    expires: float  #: wall s; not sent by then, it has expired
+    timeout_s: float  #: s that its copies have for it, once it is sent
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Have it computed, within `timeout_s`."""
+    """Send it to a copy, to be computed within `timeout_s`."""
 
     number: int
     timeout_s: float
     reason: str  #: copy-free | tried-again
-    suspect: bool = False  #: workers died that had it: it is computed alone, and the next one tells
+    #: workers that had it died: it is computed alone, so that a further death has one suspect
+    suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write the output that was kept, and call `ended` or `unwritten`, or `failed`."""
+    """Write the kept output, and call `ended`, `unwritten` or `failed`."""
 
     number: int
     reason: str  #: tried-again
@@ -68,12 +70,12 @@ class FailRequest:
     #: expired | invocation-timeout | copies-lost | endpoint-deleted | refused | model-failed |
     #: internal | output-unwritten
     reason: str
-    last: bool = False  #: where it can't be written down, it is given up
+    last: bool = False  #: if this can't be written either, it is given up
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Load the oldest that the record has with numbers above `after`, and call `loaded`."""
+    """Load the oldest requests of the record with numbers above `after`, and call `loaded`."""
 
     after: int
     count: int
@@ -82,7 +84,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Requests wait and no copy is there; 0: that is over."""
+    """Requests wait and no copy is there; `waiting` 0: that is over."""
 
     waiting: int
     reason: str  #: no-capacity | capacity-there | nothing-waits
@@ -90,7 +92,7 @@ class Wake:
 
 @dataclass(frozen=True, slots=True)
 class FetchOverdue:
-    """Load the first that the record has whose time is over, and call `overdue`."""
+    """Load the first requests of the record whose time is over, and call `overdue`."""
 
     count: int
     reason: str = "beyond-the-window"
@@ -104,17 +106,17 @@ GIVE_UP_AFTER_S: Final = 86_400.0
 
 
 class Retry(NamedTuple):
-    """What becomes of one that was not delivered."""
+    """What happens to a notification that was not delivered."""
 
-    at: float | None  #: wall s; None: it is given up
+    at: float | None  #: wall s of the next try; None: it is given up
     reason: str  #: not-delivered | given-up
 
 
 def decide(*, made: float, tries: int, now: float) -> Retry:
     """
     Args:
-        made: wall s of the outcome that it tells of.
-        tries: those that came to nothing, with this one.
+        made: wall s of the outcome that it reports.
+        tries: failed tries, with this one.
     """
     wait_s = RESENT.pause_s(tries)
     if now + wait_s > made + GIVE_UP_AFTER_S:
@@ -122,7 +124,7 @@ def decide(*, made: float, tries: int, now: float) -> Retry:
     return Retry(now + wait_s, "not-delivered")
 
 
-#: Beyond that a body more only waits, and holds its memory meanwhile.
+#: Bodies beyond this number would only wait, and take memory meanwhile.
 AT_ONCE_MAX = 1024
 
 
@@ -132,11 +134,11 @@ def bodies_at_once(
     """
     Args:
         asked: MaxConcurrentTransforms of the job, or what its container says; 0 = unset.
-        foreign: a container of which no more is known: AWS's rule then is 1.
+        foreign: a container of which nothing else is known: AWS's rule then is 1.
         lanes: requests, or batches of them, that the copy computes at once.
         rows_max: requests that it joins in one batch.
-        queue_rows_max: requests that it lets wait, 1 at least.
+        queue_rows_max: requests that may wait in it, at least 1.
     """
-    # Ours never computes more at once than its lanes hold; as many again wait for the next turn.
+    # Our own copies compute at most what their lanes hold; as many again wait for the next turn.
     own = 1 if foreign else 2 * lanes * max(1, rows_max)
     return min(asked or own, queue_rows_max, AT_ONCE_MAX)

@@ -1,8 +1,10 @@
-"""What a job may hope for from its capacity: whether its copies come, must wait, or never will.
+"""What a job can expect of its capacity: its copies come, it must wait, or it never gets any.
 
-Instances are kept up and tried again by reconciliation, which never gives a deployment up. A job
-does, where trying again can't help: a model that can't be loaded, or one that is larger than the
-machine. Room that others hold may be given back, so it is waited for.
+Reconciliation starts instances again and again, and never gives a deployment up. A job does, where
+a
+retry can't help: a model can't be loaded, or is larger than the machine. Room that others hold may
+be
+given back, so the job waits for it.
 """
 
 from __future__ import annotations
@@ -13,28 +15,28 @@ from typing import Final
 
 from penstock.core.deployment.endpoint_state import SlotFailure
 
-FINE: Final = "fine"  #: copies answer, or are on their way
+FINE: Final = "fine"  #: copies answer, or are starting
 SHORT: Final = "short"  #: no copy, for lack of room that others hold
 HOPELESS: Final = "hopeless"
 
-#: Reasons of refusals for room (`core/machine/room.py`), by whether others hold it.
+#: Reasons of refusals (`core/machine/room.py`) where others hold the room.
 _TAKEN: Final = ("memory-taken", "memory-short", "memory-outgrown", "accelerators-taken")
-#: Of one slot in a row, when a copy answered before: then it is not the model.
+#: Failures in a row of one slot, if a copy has answered before: so the model is not the cause.
 _FAILURES_MAX: Final = 10
-#: Signs of a machine whose cores others want: a guest gets what is left, and that may be nothing;
-#: who needs them may stop it, too.
+#: Signs that others use the machine's cores: a guest gets what is left, which may be nothing, and
+#: may be stopped.
 _STARVED: Final = (
     "start-timeout", "instance-start-still", "instance-stood-still", "connection-lost",
     "instance-gone", "instance-silent", "instance-unreachable",
 )  # fmt: skip
-#: A model that loads for too long on the clock may have had no core: it gets its attempts.
+#: A model that loads for too long by the clock may have had no core: it gets its attempts.
 _SLOW: Final = ("startup-timeout", "load-timeout")
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityVerdict:
     outcome: str  #: fine | short | hopeless
-    message: str = ""  #: of the failure that says so
+    message: str = ""  #: message of the failure that decided
 
 
 def decide(
@@ -47,11 +49,11 @@ def decide(
 ) -> CapacityVerdict:
     """
     Args:
-        copies: that answer.
-        coming: instances on their way to a copy that answers.
-        answered: a copy did, since the job was taken up.
-        attempts_max: failures in a row of one slot, before any copy has answered: some fifteen
-            seconds of pauses, in which who kills at random may stop.
+        copies: number of copies that answer.
+        coming: number of instances that are still to have an answering copy.
+        answered: a copy has answered since the job was taken up.
+        attempts_max: failures in a row of one slot, before any copy has answered. Their pauses last
+            some fifteen seconds, in which a random cause may pass.
     """
     if copies:
         return CapacityVerdict(FINE)
@@ -78,16 +80,16 @@ def waits(
     starting: int,
     loading: int,
 ) -> str:
-    """Why a job that has begun computes nothing now; empty: it does.
+    """Why a running job computes nothing now; empty: it does.
 
     Args:
-        outcome: of `decide`.
+        outcome: the outcome of `decide`.
         again: its run has failed and is taken up again in a moment.
         listed: its objects are known.
-        asked: for instances. It is not, or no more, where no span is left.
-        copies: that answer.
-        starting: instances that have no connection yet.
-        loading: instances that bring and load the model.
+        asked: it has requested instances. It has not, or no longer, where no span is left.
+        copies: number of copies that answer.
+        starting: instances without a connection yet.
+        loading: instances that download and load the model.
 
     Returns one of taken-up-again | input-listing | outputs-assembling | room | instance-starting |
     model-loading | instance-starts-again.

@@ -1,14 +1,13 @@
-"""What a container says of batch transforms, and what of a job it decides: what the job left open.
+"""Options of a transform job that its container or its Environment sets.
 
-SageMaker asks a container at /execution-parameters, which few answer:
+SageMaker asks a container at /execution-parameters, which few answer. Its values apply where the
+job
+left them open; a value that makes no sense is ignored, and the job's own default holds:
 
     {"MaxConcurrentTransforms": 8, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 6}
 
-A value that makes no sense is as none: the job's own default holds then.
-
-What a transform job may ask for that SageMaker has no member for: entries of its Environment.
-
-They begin with `PENSTOCK_TRANSFORM_` and are taken out of it: the model never sees them.
+Options without a member in SageMaker are entries of the job's Environment. They begin with
+`PENSTOCK_TRANSFORM_` and are removed from it: the model never sees them.
 
     REFUSED_RECORDS   fail (none may be refused; the default) | skip (any number) | skip:N
     PRIORITY          -100 to 100; of two waiting jobs the higher goes first (0)
@@ -25,7 +24,7 @@ from typing import Any, Final
 from penstock.core.jobs.spec import MIB, MULTI_RECORD, SINGLE_RECORD, TransformSpec
 from penstock.errors import CallerError
 
-#: SageMaker's: of one request in MB, and of all that are sent at once.
+#: SageMaker's limit in MB, for one request and for all requests that are sent at once.
 PAYLOAD_MB_MAX: Final = 100
 
 _STRATEGIES: Final = {
@@ -38,13 +37,13 @@ _STRATEGIES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSays:
-    concurrency_max: int = 0  #: requests at once; 0 = nothing
-    strategy: str = ""  #: MultiRecord | SingleRecord; empty: nothing
-    payload_bytes_max: int | None = None  #: 0 = no limit; None = nothing
+    concurrency_max: int = 0  #: requests at once; 0 = not given
+    strategy: str = ""  #: MultiRecord | SingleRecord; empty: not given
+    payload_bytes_max: int | None = None  #: 0 = no limit; None = not given
 
 
 def container_says(told: Mapping[str, Any]) -> ContainerSays:
-    """`told`: the members of its answer."""
+    """`told`: the members of the container's answer."""
     payload_mb = _count(told.get("MaxPayloadInMB"))
     if payload_mb is not None and payload_mb > PAYLOAD_MB_MAX:
         payload_mb = None
@@ -56,9 +55,10 @@ def container_says(told: Mapping[str, Any]) -> ContainerSays:
 
 
 def completed(spec: TransformSpec, says: ContainerSays) -> TransformSpec:
-    """The job, with what it left open as its container says.
+    """The job; where it set no value, the container's counts.
 
-    Requests that are sent at once together have `PAYLOAD_MB_MAX` at most, as where a job says both:
+    Requests that are sent at once have together at most `PAYLOAD_MB_MAX`, as where a job sets both
+    values; one request is always allowed.
     one request always goes.
     """
     if says.strategy and "strategy" in spec.unset:
@@ -87,19 +87,19 @@ NAMES: Final = (_REFUSED, _PRIORITY, _CORES, _COLUMNS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformOptions:
-    """Those of one job."""
+    """The options of one job."""
 
-    refused_max: int | None = 0  #: records; None = all
+    refused_max: int | None = 0  #: records that may be refused; None = all
     priority: int = 0
     cores_max: int = 0
     columns: tuple[str, ...] = ()
 
 
 def options_of(environment: Mapping[str, str]) -> tuple[TransformOptions, dict[str, str]]:
-    """The options, and what is left for the model.
+    """The options, and the remaining environment for the model.
 
     Raises:
-        CallerError: `transform-option`, for one that is not known or has a value that is none.
+        CallerError: `transform-option`, for an unknown option or a wrong value.
     """
     given = {name: text for name, text in environment.items() if name.startswith(PREFIX)}
     for name, text in given.items():

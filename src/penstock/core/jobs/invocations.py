@@ -1,11 +1,11 @@
-"""What becomes of a request body of offline work that was not answered.
+"""What happens to a request body of offline work that was not answered.
 
-Nobody waits for one answer, so there is no deadline but the job's own time-out for each try. A try
-that says nothing of the body, as the copy starts anew or is full, is made again until that time is
-up. A container's own failures (5xx, no answer in time) are tried again as often as the job says,
-not counting a try that was late in company: the body is computed alone first. What the model's code
-says of the body is final. A worker that died is judged by the rule of online requests
-(`core.blame`): the body is computed alone, and refused if a worker dies of it again.
+Nobody waits for a single answer, so the only deadline is the job's own time-out for each try. A try
+that says nothing about the body, because the copy restarts or is full, is repeated until that time
+is up. A container's own failures (5xx, no answer in time) are retried as often as the job says. A
+try that was late in a batch with others does not count: the body is computed alone first. An error
+of the model's code about the body is final. The death of a worker is judged as for online requests
+(`core.blame`): the body is computed alone, and refused if a worker dies again.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Final, NamedTuple
 from penstock.core.blame.poison_requests import DEATHS, FRESH, Past
 from penstock.errors import ModelError, NotNowError, PenstockError
 
-#: Of a copy that will take no body any more.
+#: Reasons of a copy that will take no further body.
 _GONE: Final = ("copy-failed", "copy-closed", "unknown-copy", "draining")
-#: Errors of containers that say how a try went, not what the body is like.
+#: Errors that say how a try went, not that the body is wrong.
 _TIMED_OUT: Final = ("model-timeout", "invocation-timeout")
 _ANSWERED: Final = "model-answered-error"
 
-#: Between two tries that say nothing of the body.
+#: s between two tries that say nothing about the body.
 RETRY_S: Final = 0.05
 
 
 class Tries(NamedTuple):
-    """What a body has been through."""
+    """What has happened to a body so far."""
 
     past: Past = FRESH
-    failures: int = 0  #: of the container
-    waited_s: float = 0.0  #: without having begun, since it last began
-    #: It was not answered in time, and may have shared a batch with the one that is to blame.
+    failures: int = 0  #: failures of the container
+    waited_s: float = 0.0  #: s that it has waited since it last began
+    #: It was not answered in time, and may have shared a batch with the body that is to blame.
     apart: bool = False
 
     @property
@@ -46,7 +46,7 @@ class InvocationStep(NamedTuple):
 
 
 def when_returned_to_job(tries: Tries, reason: str, *, wait_s_max: float) -> InvocationStep:
-    """The copy gave it back."""
+    """The copy gave the body back."""
     if reason in _GONE:
         return InvocationStep("give-up", reason, tries)
     if reason not in DEATHS:
@@ -58,7 +58,8 @@ def when_returned_to_job(tries: Tries, reason: str, *, wait_s_max: float) -> Inv
 def when_failed(
     tries: Tries, error: PenstockError, *, retries_max: int, wait_s_max: float, batched: bool
 ) -> InvocationStep:
-    """It was answered with an error, or not in time (`invocation-timeout`). `batched`: the copy
+    """The body was answered with an error, or not in time (`invocation-timeout`). `batched`: the
+    copy
     computes several bodies at once, and all of them are late when one is."""
     if isinstance(error, NotNowError):
         return _later(tries, error.code, wait_s_max)

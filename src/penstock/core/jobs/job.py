@@ -1,27 +1,30 @@
 """One transform job from its first span to its end.
 
-What it is told: which copies there are, what came of the spans that it had begun and of the outputs
-that it had put together, and that it is to stop. What it says: begin this span on that copy, put
-this object's output together, this object gets none, capacity is not needed any more, the job has
-ended. It may be made anew at any moment from what is durable (spans that are done, objects that
-have their output or get none): it goes on as if nothing had been.
+Inputs: which copies there are, the results of spans and of outputs that were put together, and a
+stop. Actions: begin a span on a copy, put an object's output together, record that an object gets
+no
+output, release capacity, end the job. The machine may be made anew at any moment from what is
+durable (finished spans, objects that have their output or get none), and then simply continues.
 
-    waiting -> running -> done      a span; its copy commits the output, then says so
+    waiting -> running -> done      a span; its copy commits the output, then reports it
        ^          |
-       +----------+  its instance ended or was taken away, or it was not the time
+       +----------+  its instance ended or was stopped, or a temporary cause prevented it
 
-An object whose spans are all done is put together. One that can't be read, or has refused records
-where none may be refused (`refused_max` 0), gets no output, and the others are gone on with, as
-SageMaker does: the job has Failed then, once all is done. More refused records than `refused_max`
-above 0 end the job at once.
+An object whose spans are all done is put together. An object that can't be read, or that has
+refused
+records where none may be refused (`refused_max` 0), gets no output, and the job continues with the
+others, as SageMaker does: in the end the job has Failed. Where `refused_max` is above 0, more
+refused
+records than that end the job at once.
 
-A span whose instance crashed is done again alone on its copy: if it was not the cause the next one
-is found out, and nobody is blamed for a neighbour. The records that did it are found and refused
-(`core/blame`); after `crashes_max` deaths with something in common that none can be blamed for, or
-`crash_tries_max` at all, its object has failed.
+A span whose instance crashed is done again alone on its copy: if it was not the cause, another span
+is found to be, and none is blamed for a neighbour. The records that caused it are found and refused
+(`core/blame`). After `crashes_max` deaths with something in common for which no record can be
+blamed, or after `crash_tries_max` deaths at all, its object has failed.
 
-A span or an output for which a disk or a store has to come back is tried again for a day
-(`stuck.py`), and while a disk is full no other span is begun: its output would find no room.
+A span or an output that waits for a disk or a store is retried for a day (`Stuck` in
+`progress.py`).
+While a disk is full no other span is begun: its output would find no room either.
 
 Invariants: a span is waiting, running on one copy, done, or its object has failed; nothing is begun
 after the end, or after a stop; the job ends once, when nothing runs and nothing is put together.
@@ -66,7 +69,7 @@ _Key = tuple[int, int]  #: (object, span)
 
 
 class TransformJob:
-    """The machine of one job. Call `begin` first, then whatever happens."""
+    """The machine of one job. Call `begin` first, then report whatever happens."""
 
     def __init__(
         self,
@@ -81,16 +84,18 @@ class TransformJob:
         cases: Mapping[_Key, CrashCase] | None = None,
     ) -> None:
         """`done`, `failed`, `assembled` and `cases`: what an earlier run has recorded. `refusals`:
-        by object, the first refused record of what is done, and why."""
+        by
+        object, the first refused record of its finished spans, and the reason."""
         self._policy = policy
         self._keys = {one.number: one.key for one in objects}
-        self._failed = dict(failed or {})  #: object -> why
+        self._failed = dict(failed or {})  #: object -> reason
         self._assembling: set[int] = set()
         self._refusals = dict(refusals or {})
         finished = {(one.object, one.span): one for one in done}
         self.refused = sum(one.refused for one in finished.values())
-        self._left = dict.fromkeys(self._keys, 0)  #: object -> spans that are not done
-        self._several = dict.fromkeys(self._keys, False)  #: object -> it has more than one span
+        self._left = dict.fromkeys(self._keys, 0)  #: object -> number of spans that are not done
+        #: object -> whether it has more than one span
+        self._several = dict.fromkeys(self._keys, False)
         waiting = []
         for span in spans:
             self._several[span.object] |= span.number > 0
@@ -99,43 +104,43 @@ class TransformJob:
                 if span.object not in self._failed:
                     waiting.append(span)
         in_place = set(assembled)
-        #: objects whose spans are all done, and whose output is to be put together
+        #: objects whose spans are all done, and whose output must be put together
         self._whole = {
             number: None
             for number, left in self._left.items()
             if not left and number not in in_place
         }
         self._shares = SpanQueues(waiting)
-        self._again: list[tuple[float, Span]] = []  #: (when due, span) that were not done
+        self._again: list[tuple[float, Span]] = []  #: (due, span), of spans to be retried
         self._attempts: dict[_Key, int] = {}
         self._cases = {key: one for key, one in (cases or {}).items() if key not in finished}
-        self._outputs: dict[int, float] = {}  #: object -> when its output is tried again
+        self._outputs: dict[int, float] = {}  #: object -> when its output is retried
         self._output_attempts: dict[int, int] = {}
-        self._stuck = Stuck()  #: of spans, and of outputs by their objects
+        self._stuck = Stuck()  #: by span, and for outputs by object
         self._running: dict[_Key, tuple[int, Span]] = {}
         self._copies: tuple[int, ...] = ()
         self._ending: tuple[str, str, str] | None = None  #: (status, message, reason)
-        self._stop_by = math.inf  #: its instances are ended then, whatever they do
+        self._stop_by = math.inf  #: when its instances are ended at the latest
         self._released = False
-        self._seen = -math.inf  #: the moment of the last turn
+        self._seen = -math.inf  #: time of the last turn
         self.ended = False
 
     def begin(self, *, now: float) -> list[Action]:
-        """What can be done without any copy, and what an earlier run could not record any more."""
+        """Does what needs no copy, and what an earlier run could not record any more."""
         actions: list[Action] = []
         for number, words in sorted(self._refusals.items()):
             actions += self._refused(number, words)
         return actions + self._turn(now)
 
     def copies(self, copies: Collection[int], *, now: float) -> list[Action]:
-        """Those that answer. What runs on one that is gone ends by itself, and is told of."""
+        """The copies that answer. Spans on a copy that is gone end too, and that is reported."""
         self._copies = tuple(sorted(copies))
         self._shares.keep(self._copies)
         return self._turn(now)
 
     def done(self, span: Span, result: SpanDone, refusal: str = "", *, now: float) -> list[Action]:
-        """A span's output is committed and recorded. `refusal`: the first refused record of it,
-        and why."""
+        """A span's output is committed and recorded. `refusal`: its first refused record, and the
+        reason."""
         self._running.pop((span.object, span.number), None)
         self._cases.pop((span.object, span.number), None)
         self._stuck.over((span.object, span.number))
@@ -147,7 +152,7 @@ class TransformJob:
         return actions + self._turn(now)
 
     def not_done(self, span: Span, why: NotDone, *, now: float) -> list[Action]:
-        """A span has ended without anything to show."""
+        """A span has ended without a result."""
         key = span.object, span.number
         self._running.pop(key, None)
         if self._ending is not None or span.object in self._failed:
@@ -176,7 +181,7 @@ class TransformJob:
         return self._turn(now)
 
     def passed(self, span: Span, *, now: float) -> list[Action]:
-        """Its suspects were run apart, and the instance is still there."""
+        """Its suspects were run apart, and the instance is still alive."""
         key = span.object, span.number
         self._running.pop(key, None)
         if self._ending is not None or span.object in self._failed:
@@ -193,7 +198,7 @@ class TransformJob:
 
     def not_assembled(self, number: int, why: NotDone, *, now: float) -> list[Action]:
         self._assembling.discard(number)
-        # Who stops a job does not wait for a disk.
+        # A job that is being stopped does not wait for a disk.
         if why.kind in (AWAY, FULL) and self._ending is None:
             due = self._stuck.failed(number, why.message, full=False, now=now)
             if due is None:
@@ -209,21 +214,21 @@ class TransformJob:
         return self._turn(now)
 
     def stop(self, *, now: float) -> list[Action]:
-        """As StopTransformJob asks. Objects whose spans are all done still get their output."""
+        """Stops the job (StopTransformJob). Objects with all spans done still get their output."""
         return [*self._end_early(STOPPED, "", "stop-asked"), *self._turn(now)]
 
     def hopeless(self, message: str, *, now: float) -> list[Action]:
-        """There will never be a copy."""
+        """The job will never have a copy."""
         return [*self._end_early(FAILED, message, "hopeless"), *self._turn(now)]
 
     def on_timer(self, *, now: float) -> list[Action]:
         return self._turn(now)
 
     def next_deadline(self) -> float | None:
-        """When to call `on_timer`; None: only what happens can change anything."""
+        """When to call `on_timer`; None: only an input can change anything."""
         due = list(self._outputs.values())
         if self._copies and self._ending is None:
-            # One that is due already waits for a copy to be free, which is told of.
+            # A due span already waits for a free copy, which an input reports.
             due += [at for at, _ in self._again if at > self._seen]
         if self._ending is not None and self._running and not self._released:
             due.append(self._stop_by)
@@ -231,16 +236,16 @@ class TransformJob:
 
     @property
     def waiting(self) -> int:
-        """Spans that nobody has begun."""
+        """Number of spans that have not begun."""
         return len(self._shares) + len(self._again)
 
     @property
     def waits_for(self) -> str:
-        """What keeps it from being done that a disk or a store has; empty: nothing."""
+        """The disk or store problem that it waits for; empty: none."""
         return self._stuck.message
 
     def running(self) -> dict[_Key, int]:
-        """(object, span) -> the copy that does it."""
+        """(object, span) -> the copy that runs it."""
         return {key: copy for key, (copy, _) in self._running.items()}
 
     def check_invariants(self) -> None:
@@ -255,7 +260,7 @@ class TransformJob:
             assert not self._assembling
 
     def _turn(self, now: float) -> list[Action]:
-        """What follows from how things are."""
+        """The actions that follow from the present state."""
         self._seen = now
         if self.ended:
             return []
@@ -283,7 +288,7 @@ class TransformJob:
                 load[copy] += 1
                 if key in self._cases:
                     alone.add(copy)
-        # Round by round: of few spans each copy has one before any has two.
+        # Round by round: if there are few spans, each copy gets one before any gets two.
         for level in range(self._policy.spans_at_once):
             for copy in self._copies:
                 if load[copy] != level or copy in alone:
@@ -326,8 +331,9 @@ class TransformJob:
         return actions
 
     def _crashed(self, span: Span, why: NotDone, now: float) -> list[Action]:
-        """Its instance ended. One record too many that is to blame ends the search: what is left is
-        run once, so that all that is known of them is told beside the others."""
+        """The span's instance ended. A record to blame beyond the allowed number ends the search:
+        the rest
+        runs once more, so that all its other refused records are reported too."""
         key, policy = (span.object, span.number), self._policy
         before = self._cases.get(key, CrashCase())
         case = before.died(why.at_work, why.message)
@@ -342,20 +348,21 @@ class TransformJob:
         if self._too_many(case):
             case = case.passed()
         self._cases[key] = case
-        # A search goes on at once, for a while: who kills at random is to have time to stop.
+        # A search continues without a pause for some tries; then whatever kills by chance gets time
+        # to stop.
         count = case.tries - SEARCH_TRIES if case.suspects else case.tries
         self._again.append((now + self._policy.backoff.pause_s(count), span))
         return [KeepCase(*key, case, "instance-ended")]
 
     def _too_many(self, case: CrashCase) -> bool:
-        """Whether it has refused records beyond what the job puts up with."""
+        """Whether it has more refused records than the job allows."""
         refused_max = self._policy.refused_max
         return refused_max is not None and self.refused + len(case.refused) > max(
             refused_max, self.refused
         )
 
     def _refused(self, number: int, words: str) -> list[Action]:
-        """Records of an object were, `words` tell of the first."""
+        """Records of an object were refused; `words` describe the first."""
         refused_max = self._policy.refused_max
         if refused_max == 0:
             return self._fail(number, words, "records-refused")
@@ -370,7 +377,7 @@ class TransformJob:
         told = f"{self._keys[number]}: {message}"
         self._failed[number] = told
         self._outputs.pop(number, None)
-        if self._several[number]:  # else its only span was begun: the others need not be looked at
+        if self._several[number]:  # its only span was begun, if it has one: no need to search
             self._shares.drop(number)
         for _, span in self._again:
             if span.object == number:

@@ -1,4 +1,4 @@
-"""What the machine of a transform job is given, and what it says: plain values."""
+"""The inputs and actions of a transform job's machine: plain values."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ COMPLETED: Final = "Completed"
 FAILED: Final = "Failed"
 STOPPED: Final = "Stopped"
 
-# What kept a span, or an output, from being done.
-WRONG: Final = "wrong"  #: data, or a place, that doing it again can't help
+# Reasons for which a span or an output was not done.
+WRONG: Final = "wrong"  #: the data or the place is wrong: a retry can't help
 CRASH: Final = "crash"  #: the instance ended by itself
-TAKEN: Final = "taken"  #: the instance was taken away
-AWAY: Final = "away"  #: its disk or store gives, or takes, nothing for now
-FULL: Final = "full"  #: a disk takes nothing for now, from anybody
-LATER: Final = "later"  #: anything else that may pass
+TAKEN: Final = "taken"  #: the instance was stopped on purpose; it did not end by itself
+AWAY: Final = "away"  #: its disk or store can't be read or written for now
+FULL: Final = "full"  #: the disk has no room for now, for any writer
+LATER: Final = "later"  #: any other temporary cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPolicy:
-    """What a job puts up with."""
+    """Limits and pauses of a job."""
 
-    refused_max: int | None = 0  #: records; None = any number
-    spans_at_once: int = 2  #: on one copy: the next is read while one runs
-    attempts_max: int = 8  #: of a span or an output that could not be done for a while
-    #: Of instances over one span, with something at work at each of them.
+    refused_max: int | None = 0  #: records that may be refused; None = any number
+    spans_at_once: int = 2  #: spans on one copy: the next is read while one runs
+    attempts_max: int = 8  #: attempts for a span or an output that failed by temporary causes
+    #: Deaths of instances over one span, with something in common at work at each of them.
     crashes_max: int = SPAN_DEATHS_MAX
-    crash_tries_max: int = SPAN_TRIES_MAX  #: of instances over one span, for whatever reason
-    backoff: Backoff = Backoff(0.5, 30.0)  #: before it is tried again
-    stop_s_max: float = 30.0  #: for spans to end that need not be finished
+    crash_tries_max: int = SPAN_TRIES_MAX  #: deaths of instances over one span, for any reason
+    backoff: Backoff = Backoff(0.5, 30.0)  #: pauses before a retry
+    stop_s_max: float = 30.0  #: s for running spans to end after a stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class NotDone:
 
     kind: str  #: wrong | crash | taken | away | full | later
     message: str
-    #: records of the span that were when its instance crashed; None: nothing was noted
+    #: records of the span that were at work when its instance crashed; None: nothing was noted
     at_work: tuple[int, ...] | None = None
 
 
@@ -52,14 +52,14 @@ class RunSpan:
     copy: int
     span: Span
     reason: str  #: next-in-share | stolen | again | suspects-apart
-    #: of a span whose instance ended: what is known of it. Note what is at work; with suspects run
-    #: these apart, and commit nothing
+    #: What is known of a span whose instance ended. The copy then notes what is at work. If there
+    #: are suspects, it runs only these, apart, and commits nothing.
     case: CrashCase | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StopSpans:
-    """Those that run need not be finished; each is still told of when it has ended."""
+    """Running spans need not be finished; the end of each is still reported."""
 
     reason: str  #: stop-asked | refused-too-many
 
@@ -72,7 +72,7 @@ class AssembleObject:
 
 @dataclass(frozen=True, slots=True)
 class FailObject:
-    """To be recorded before anything else; what was refused of it is put down for its owner."""
+    """Record this before anything else; the object's refused records are kept for its owner."""
 
     object: int
     message: str
@@ -82,7 +82,7 @@ class FailObject:
 
 @dataclass(frozen=True, slots=True)
 class KeepCase:
-    """To be recorded before anything else is begun."""
+    """Record this before anything else begins."""
 
     object: int
     span: int
@@ -98,7 +98,7 @@ class ReleaseCapacity:
 @dataclass(frozen=True, slots=True)
 class EndJob:
     status: str  #: Completed | Failed | Stopped
-    message: str  #: FailureReason
+    message: str  #: becomes FailureReason
     reason: str  #: all-objects-done | objects-failed | refused-too-many | stop-asked | hopeless
 
 

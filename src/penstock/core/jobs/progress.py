@@ -1,14 +1,12 @@
-"""How fast a job goes, and when it will be through, from what its spans have told.
+"""How fast a job goes and when it will end; and which spans and outputs wait for storage.
 
-The rate is that of the last `window_s`, so that it follows other work on the machine that comes and
-goes. What is left is bytes, since nobody has counted the records before they are read: the bytes of
-a record are those of the records that were.
+The rate is that of the last `window_s`, so that it follows other work on the machine. The remaining
+work is counted in bytes, since nobody has counted the records before they are read; the mean size
+of the records read so far turns bytes into records.
 
-What of a job waits for a disk or a store to come back: when it is tried again, and how long.
-
-None of it is the data's fault, so it does not count as an attempt: a disk that is full is given
-room by a person, after minutes or hours. A day is what that may take; then somebody is to be told
-by a job that failed.
+`Stuck` holds what waits for a disk or a store to come back: when it is retried, and for how long.
+These failures are not the data's fault, so they do not count as attempts: a person makes room on a
+full disk, after minutes or hours. That may take a day; then the job fails, to alert somebody.
 """
 
 from __future__ import annotations
@@ -21,24 +19,24 @@ from typing import Final, NamedTuple
 from penstock.core.backoff import Backoff
 
 _WINDOW_S: Final = 30.0
-_SAMPLES_S_MIN: Final = 0.5  #: between two samples that are kept
+_SAMPLES_S_MIN: Final = 0.5  #: s between two samples
 
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """None: not known yet."""
+    """The pace of a job. A field is None while it is not known yet."""
 
     records_per_s: float | None
     left_s: float | None
 
 
 class JobProgress:
-    """Of one job, since it was begun or taken up again."""
+    """Progress of one job, since it was begun or taken up again."""
 
     def __init__(
         self, *, bytes_total: int, records: int = 0, bytes_in: int = 0, window_s: float = _WINDOW_S
     ) -> None:
-        """`records` and `bytes_in`: of the spans that are done already."""
+        """`records` and `bytes_in`: totals of the spans that are done already."""
         self._bytes_total = bytes_total
         self.records_done = records
         self.bytes_done = bytes_in
@@ -49,7 +47,7 @@ class JobProgress:
     def under_way(
         self, span: tuple[int, int], records: int, refused: int = 0, *, now: float
     ) -> None:
-        """What a span that runs has read so far."""
+        """Updates the number of records that a running span has read."""
         self._under_way[span] = records, refused
         self._sample(now)
 
@@ -60,14 +58,14 @@ class JobProgress:
         self._sample(now)
 
     def not_done(self, span: tuple[int, int], *, now: float) -> None:
-        """It will be read again from its beginning."""
+        """The span will be read again from its beginning."""
         if self._under_way.pop(span, None) is not None:
             self._samples.clear()
             self._sample(now)
 
     @property
     def records(self) -> int:
-        """Read so far, of spans that run too."""
+        """Records read so far, including those of running spans."""
         return self.records_done + sum(records for records, _ in self._under_way.values())
 
     @property
@@ -76,14 +74,14 @@ class JobProgress:
 
     @property
     def bytes_in(self) -> int:
-        """The same; of spans that run as their records' number lets expect."""
+        """Bytes read so far; for running spans estimated from their numbers of records."""
         if not self.records_done:
             return self.bytes_done
         more = (self.records - self.records_done) * self.bytes_done / self.records_done
         return min(self._bytes_total, self.bytes_done + int(more))
 
     def pace(self, *, now: float) -> JobPace:
-        """Nothing is known while fewer than two moments were told of within the window."""
+        """The rate needs at least two samples within the window; before, nothing is known."""
         self._forget(now)
         if len(self._samples) < 2 or now <= self._samples[0][0]:
             return JobPace(None, None)
@@ -100,12 +98,13 @@ class JobProgress:
             self._samples.append((now, self.records))
 
     def _forget(self, now: float) -> None:
-        """One that is older than the window stays: it is what the rate begins with."""
+        """Keeps one sample that is older than the window: the rate is measured from it."""
         while len(self._samples) > 2 and self._samples[1][0] <= now - self._window_s:
             self._samples.popleft()
 
 
-WAIT_S_MAX: Final = 86_400.0  #: of one thing, since it was first found to wait
+#: longest wait of one span or output, since it was first found to wait
+WAIT_S_MAX: Final = 86_400.0
 _BACKOFF: Final = Backoff(0.5, 30.0)
 
 
@@ -117,16 +116,16 @@ class _Wait(NamedTuple):
 
 
 class Stuck:
-    """By a key of the caller's: a span, an output."""
+    """What waits for storage, by a key of the caller's: a span, an output."""
 
     def __init__(self) -> None:
         self._waits: dict[Hashable, _Wait] = {}
 
     def failed(self, key: Hashable, message: str, *, full: bool, now: float) -> float | None:
-        """When it is tried again; None: it has waited for too long, and is forgotten.
+        """When to retry; None: it has waited for too long, and is forgotten.
 
         Args:
-            full: what it needs is room: others would find none either.
+            full: it needs room on a disk: others would find none either.
         """
         before = self._waits.get(key)
         since = now if before is None else before.since
@@ -138,15 +137,15 @@ class Stuck:
         return now + _BACKOFF.pause_s(tries)
 
     def over(self, key: Hashable) -> None:
-        """It waits no longer, whatever came of it."""
+        """The wait is over, with or without success."""
         self._waits.pop(key, None)
 
     @property
     def full(self) -> bool:
-        """Whether something waits for room."""
+        """Whether anything waits for room on a disk."""
         return any(one.full for one in self._waits.values())
 
     @property
     def message(self) -> str:
-        """Of what has waited longest; empty: nothing waits."""
+        """The message of the longest wait; empty: nothing waits."""
         return next(iter(self._waits.values())).message if self._waits else ""

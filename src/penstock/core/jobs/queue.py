@@ -1,12 +1,12 @@
 """Which waiting jobs begin: by priority, then fair between owners, as far as there is room.
 
-Of two waiting jobs the one of higher priority goes first; of two alike, the one whose owner has
-fewer jobs running, then the older one. Nobody is overtaken by those behind: a job that needs much
-room would wait for ever otherwise. What has begun is never taken back for one of higher priority.
+The waiting job with the higher priority goes first; of equal ones, the one whose owner has fewer
+running jobs, then the older one. A job is never overtaken by those behind it: otherwise a job that
+needs much room would wait for ever. A running job is never stopped for one of higher priority.
 
-Room: instances of jobs together have at most as many as the machine has cores, for more of them
-would only share the same cores; one job may always run. While a job that has begun waits for memory
-no other begins, for `short_s_max` at most: by then it is endpoints that hold the memory.
+Room: all jobs together have at most as many instances as the machine has cores, for more would only
+share the same cores; one job may always run. While a running job waits for memory no other begins,
+for `short_s_max` at most: after that, endpoints hold the memory and not jobs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWaiting:
-    """One that has not begun."""
+    """A job that has not begun."""
 
     name: str
     owner: str
     priority: int
     created: float  #: seconds since the epoch
     instances: int
-    begun: bool = False  #: before the server was started again: it goes first
+    begun: bool = False  #: it had begun before the server was restarted: it goes first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,8 @@ class JobRunning:
     name: str
     owner: str
     instances: int
-    short_since: float | None = None  #: it waits for room itself, monotonic s
+    #: since when the job itself waits for room, monotonic s; None: it does not
+    short_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def decide(
     now: float,
     short_s_max: float = 60.0,
 ) -> QueueDecision:
-    """Who begins now, in order; and why the others don't."""
+    """Which jobs begin now, in order; and why the others wait."""
     line, there = list(waiting), list(running)
     instances = sum(one.instances for one in there)
     owners = Counter(one.owner for one in there)

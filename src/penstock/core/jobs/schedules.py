@@ -1,21 +1,20 @@
-"""Schedules of jobs: which due times are run, which are passed over, and why.
+"""Schedules of jobs: which due times run, which are skipped, and why; and the job of each run.
 
 A due time is *on time* for a minute. It is *missed* when it could not begin then: the server was
-down, or the run before it still ran and runs may not overlap. The schedule's rule says what becomes
-of the missed:
+down, or the previous run had not ended and runs may not overlap. The schedule's rule says what
+happens to missed due times:
 
-    skip       nothing; a run that is due while another runs is passed over at once
-    run-once   the latest of them is run as soon as it can, the older are passed over
-    run-all    all are run, oldest first, and without overlap one after the other
+    skip       nothing; a run that is due while another runs is skipped at once
+    run-once   the latest of them runs as soon as it can, the older ones are skipped
+    run-all    all run, oldest first, and without overlap one after the other
 
-What is paused is not due: it is never made up for. The state is what is on record: the first due
-time that nobody has decided on, and how many runs have not ended. Whoever carries a decision out
-writes all of it at once, so that a kill leaves it decided or not.
+A paused schedule is not due, and its due times are never made up for. The state is what is
+recorded: the first undecided due time, and how many runs have not ended. The caller writes all of a
+decision at once, so that after a kill it is either recorded or not.
 
-What one run of a schedule is asked for: the job's members with its due time written in.
-
-Placeholders stand in the job's name, in where it reads and in where it writes, and nowhere else
-(braces mean something in other members):
+A run's job has the members of the schedule's job with the due time written in. Placeholders may
+stand in the job's name, its input and its output, and nowhere else (braces have a meaning in other
+members):
 
     {schedule}                          the schedule's name
     {due}                               the due time in UTC, 20260302T080000Z: never twice the same
@@ -23,8 +22,8 @@ Placeholders stand in the job's name, in where it reads and in where it writes, 
     {hour} {minute}                     08, 00                   } time zone
     {{ }}                               braces
 
-All follow from schedule and due time alone, so that a run that is begun again after a kill is the
-same job. Local times come twice in autumn: the name therefore has to hold {due}.
+All values follow from schedule and due time alone, so a run that is begun again after a kill is the
+same job. Local times occur twice in autumn: so the name must contain {due}.
 """
 
 from __future__ import annotations
@@ -45,17 +44,17 @@ RUN_ONCE: Final = "run-once"
 RUN_ALL: Final = "run-all"
 MISSED_RULES: Final = (SKIP, RUN_ONCE, RUN_ALL)
 
-#: A server that is busy, or comes back from an update, is not late. Cron's own unit is a minute.
+#: s. A server that is busy, or restarts after an update, is not late. Cron's own unit is a minute.
 ON_TIME_S: Final = 60.0
-#: Of those that run-all makes up for; a day of one every quarter of an hour. Older are passed over.
+#: Runs that run-all makes up for: a day of one every quarter of an hour. Older ones are skipped.
 MISSED_RUNS_MAX: Final = 96
-#: A start that the server can't take now is tried again for as long: a full disk or a store that is
-#: away keeps a job from being made as it would keep it from going on.
+#: s for which a start is retried that the server can't take now: a full disk or an unreachable
+#: store prevents a start just as it interrupts a job.
 START_TRIED_S: Final = WAIT_S_MAX
 
 _WINDOW_S: Final = 3600.0
 
-#: What may pass when the same is asked again.
+#: Error codes after which the same start may succeed later.
 _NOT_NOW: Final = frozenset(
     {"ServiceUnavailable", "ThrottlingException", "InternalFailure", "server-stopping"}
 )
@@ -63,7 +62,7 @@ _NOT_NOW: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSpec:
-    """When jobs are begun, and what becomes of times that were missed."""
+    """When jobs begin, and what happens to missed due times."""
 
     timetable: Timetable
     missed: str = RUN_ONCE  #: one of MISSED_RULES
@@ -72,21 +71,21 @@ class ScheduleSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleObserved:
-    """What is on record of one schedule that is not paused."""
+    """The recorded state of one schedule that is not paused."""
 
-    due: float | None  #: the first due time not decided on, wall seconds; None: never again
-    open_runs: int  #: that have not ended
+    due: float | None  #: the first undecided due time, wall s; None: never again
+    open_runs: int  #: runs that have not ended
 
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    due: float  #: wall seconds
+    due: float  #: wall s
     reason: str  #: on-time | made-up | asked-for
 
 
 @dataclass(frozen=True, slots=True)
 class PassOver:
-    """Due times that are not run, from the first to the last."""
+    """Due times that do not run, from the first to the last."""
 
     first: float
     last: float
@@ -99,11 +98,11 @@ Action = StartRun | PassOver
 @dataclass(frozen=True, slots=True)
 class ScheduleDecision:
     actions: tuple[Action, ...]
-    due: float | None  #: the first due time that is left; None: there is none
+    due: float | None  #: the first undecided due time after this decision; None: there is none
 
 
 def decide(spec: ScheduleSpec, seen: ScheduleObserved, *, now: float) -> ScheduleDecision:
-    """What is to be done now. Without actions `due` may have passed: it waits for a run to end."""
+    """What to do now. Without actions `due` may lie in the past: it waits for a run to end."""
     if seen.due is None or now < seen.due:
         return ScheduleDecision((), seen.due)
     blocked = seen.open_runs > 0 and not spec.overlap
@@ -125,14 +124,15 @@ def decide(spec: ScheduleSpec, seen: ScheduleObserved, *, now: float) -> Schedul
 
 
 def run_now(spec: ScheduleSpec, seen: ScheduleObserved, *, now: float) -> StartRun | None:
-    """The run that somebody asks for, due this very second; None while another one runs."""
+    """The run that somebody requests, due at this second; None while another one runs."""
     if seen.open_runs and not spec.overlap:
         return None
     return StartRun(float(int(now)), "asked-for")
 
 
 def next_look(spec: ScheduleSpec, seen: ScheduleObserved) -> float | None:
-    """When to decide again, in wall seconds; None while nothing can be due, or what is due waits
+    """When to decide again, in wall seconds; None while nothing can be due, or while a due time
+    waits
     for a run to end."""
     if seen.open_runs and not spec.overlap and spec.missed != SKIP:
         return None
@@ -143,8 +143,8 @@ def judge_start(code: str, *, is_there: bool, begun: float, now: float) -> str:
     """The state of a run whose start was refused: starting (it is tried again), running or failed.
 
     Args:
-        code: of the error that CreateTransformJob was answered with.
-        is_there: there is a job of that name: the run began before a kill.
+        code: error code of the reply to CreateTransformJob.
+        is_there: a job of that name exists: the run had begun before a kill.
         begun: when the run was decided, in wall seconds.
     """
     if is_there:
@@ -176,15 +176,15 @@ def _passed(first: float, older: list[float], reason: str) -> tuple[Action, ...]
 def _latest(timetable: Timetable, first: float, last: float, count: int) -> list[float]:
     """The latest `count` due times from `first` (which is one) to `last`.
 
-    Looked for backwards, in windows that double: a schedule of every minute that nobody served for
-    a year has half a million.
+    Searches backwards, in windows that double: a schedule of every minute that nobody served for a
+    year has half a million due times.
     """
     window_s = _WINDOW_S
     while True:
         begin = max(first, last - window_s)
         found = _from(timetable, begin, last)
         if len(found) >= count or begin == first:
-            return (found or [first])[-count:]  # a zone's rules may have changed
+            return (found or [first])[-count:]  # the zone's rules may have changed since
         window_s *= 2
 
 
@@ -198,7 +198,7 @@ def _from(timetable: Timetable, first: float, last: float) -> list[float]:
 
 
 def _before(timetable: Timetable, moment: float, first: float) -> float:
-    """The due time before `moment`, which is not the first."""
+    """The last due time before `moment`, where `moment` is not the first."""
     [found] = _latest(timetable, first, moment - 1e-3, 1)
     return found
 
@@ -208,12 +208,12 @@ _NAME: Final = "TransformJobName"
 _INPUT: Final = ("TransformInput", "DataSource", "S3DataSource", "S3Uri")
 _OUTPUT: Final = ("TransformOutput", "S3OutputPath")
 _PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{([a-z]{1,16})\}|[{}]")
-#: Any due time: all are as long.
+#: An example due time: all are written with the same length.
 _SAMPLE: Final = 1_700_000_000.0
 
 
 def check(template: Mapping[str, Any], schedule: str, zone: Zone) -> None:
-    """Raises CallerError `schedule-job-invalid` where no run could be made of it."""
+    """Raises CallerError `schedule-job-invalid` where no run could be made of the template."""
     name = template.get(_NAME, JOB_NAME_DEFAULT)
     if not isinstance(name, str) or "{due}" not in name.replace("{{", "").replace("}}", ""):
         raise _invalid(
@@ -239,7 +239,7 @@ def job_of(template: Mapping[str, Any], schedule: str, due: float, zone: Zone) -
 
 
 def _write(members: dict[str, Any], path: tuple[str, ...], words: Mapping[str, str]) -> None:
-    """At the path's end, where it leads to a text; what it goes through is copied."""
+    """Fills in the text at the end of the path, if any; copies the containers on the way."""
     at = members
     for name in path[:-1]:
         inner = at.get(name)

@@ -1,8 +1,9 @@
-"""Who does which span next: each copy has a share of neighbours, and steals when it has none left.
+"""Which copy does which span next: each has a share of neighbours, and steals when it is empty.
 
-A copy goes through its share in order, so that what it reads lies together. One that has none left
-takes the farther half of the longest share, as in work stealing schedulers (Blumofe and Leiserson,
-1999): copies of any speed end within about a span of each other, and few spans change hands.
+A copy works through its share in order, so that it reads neighbouring data. A copy with an empty
+share takes the farther half of the longest share, as in work stealing schedulers (Blumofe and
+Leiserson, 1999): copies of any speed end within about a span of each other, and few spans change
+hands.
 """
 
 from __future__ import annotations
@@ -16,39 +17,40 @@ from penstock.core.jobs.spec import SPAN_BYTES, Span
 FIRST: Final = "next-in-share"
 STOLEN: Final = "stolen"
 
-#: Of an instance: enough that one which is slower has some to give away.
+#: Spans per instance: enough that a slower one can give some away.
 _SPANS_EACH: Final = 16
-#: Below this the way to an instance and back counts.
+#: Below this size the way to an instance and back costs too much.
 _SPAN_BYTES_MIN: Final = 256 * 1024
 
 
 def span_bytes_for(bytes_total: int, instances: int) -> int:
-    """Bytes of a span of a job: many for each instance, and none so large that much is lost where
-    one has to be done again."""
+    """Bytes per span of a job: many spans for each instance, and none so large that much is lost
+    when
+    it must be done again."""
     wanted = bytes_total // (instances * _SPANS_EACH)
     return max(_SPAN_BYTES_MIN, min(wanted, SPAN_BYTES))
 
 
 class SpanQueues:
-    """Spans that nobody has begun, by the copy that is to do them."""
+    """Spans that have not begun, by the copy that is to do them."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
-        self._free: deque[Span] = deque(spans)  #: in nobody's share
-        self._shares: dict[int, deque[Span]] = {}  #: by copy, none of them empty
+        self._free: deque[Span] = deque(spans)  #: spans in no copy's share
+        self._shares: dict[int, deque[Span]] = {}  #: by copy; no share is empty
 
     def __len__(self) -> int:
         return len(self._free) + sum(len(share) for share in self._shares.values())
 
     def keep(self, copies: Collection[int]) -> None:
-        """What copies that are gone were to do is anybody's."""
+        """Returns the shares of copies that are gone to the free spans."""
         for copy in sorted(self._shares.keys() - set(copies)):
             self._free.extend(self._shares.pop(copy))
 
     def take(self, copy: int, copies: int) -> tuple[Span, str] | None:
-        """The next span of a copy, and why it; None while there is none to begin.
+        """The next span of a copy, and the reason; None while there is none to begin.
 
         Args:
-            copies: how many there are: of what is anybody's each takes its part.
+            copies: number of copies: each takes its part of the free spans.
         """
         reason = FIRST
         if copy not in self._shares:
@@ -66,7 +68,7 @@ class SpanQueues:
         return span, reason
 
     def drop(self, object_number: int) -> None:
-        """No span of an object is begun any more."""
+        """No further span of this object is begun."""
         self._free = deque(one for one in self._free if one.object != object_number)
         for copy, share in list(self._shares.items()):
             left = deque(one for one in share if one.object != object_number)

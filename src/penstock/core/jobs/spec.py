@@ -1,15 +1,14 @@
-"""What a batch transform job is asked for, as plain values.
+"""The spec of a batch transform job, and how its input is cut into spans: plain values.
 
 Names of values are SageMaker's (CreateTransformJob). A job reads *objects*, each a sequence of
 *records*; a *span* is the part of one object that is transformed at once, by one instance, and
 committed whole or not at all.
 
-How objects are cut into spans: the same objects and sizes always give the same spans.
-
-Spans are numbers of bytes, known before anything is read: a record belongs to the span in which it
-begins. Only what can be entered in the middle is cut: lines, by the newline before them, and
-Parquet, by its row groups. A Gzip stream, and frames that are found only by reading all before
-them (RecordIO, TFRecord), are one span each, as is an object behind https://, which is read whole.
+The same objects and sizes always give the same spans. Spans are ranges of bytes, known before
+anything is read: a record belongs to the span in which it begins. Only formats that can be read
+from the middle are cut: lines, after the newline before them, and Parquet, by its row groups. A
+Gzip stream is one span, and so are frames that are found only by reading all before them (RecordIO,
+TFRecord), and an object behind https://, which is read whole.
 """
 
 from __future__ import annotations
@@ -38,28 +37,29 @@ MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformInput:
-    """Where records come from, and what parts them."""
+    """Where records come from, and how they are separated."""
 
     uri: str  #: file://, s3:// or https://
     data_type: str = S3_PREFIX  #: S3Prefix | ManifestFile
-    content_type: str = ""  #: of a request body; of Parquet, that of the files
+    content_type: str = ""  #: content type of a request body; for Parquet, of the files
     compression: str = NONE  #: None | Gzip
     split: str = NONE  #: None | Line | RecordIO | TFRecord; None: an object is one record
-    columns: tuple[str, ...] = ()  #: of Parquet or JSON Lines: those that the model is given
+    #: for Parquet or JSON Lines: columns that the model gets; empty: all
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformOutput:
-    """Where answers go: one object for each of the input, `<key>.out`."""
+    """Where answers are written: one object, `<key>.out`, for each input object."""
 
     uri: str  #: prefix, file:// or s3://
     accept: str = ""
-    assemble: str = NONE  #: None | Line: what stands between the answers
+    assemble: str = NONE  #: separator between the answers: None | Line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataProcessing:
-    """What of a record the model sees, and what of both is written: SageMaker's JSONPath."""
+    """SageMaker's JSONPath filters: which part of a record the model gets, and what is written."""
 
     input_filter: str = "$"
     output_filter: str = "$"
@@ -68,37 +68,37 @@ class DataProcessing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformSpec:
-    """One job, as it was asked for and checked."""
+    """One job, as requested and checked."""
 
     job: str
-    model: ModelSource  #: with the job's Environment over the model's own
+    model: ModelSource  #: the job's Environment overrides the model's own
     instance_type: str
     instance_count: int
     input: TransformInput
     output: TransformOutput
     processing: DataProcessing = DataProcessing()
     strategy: str = MULTI_RECORD  #: MultiRecord | SingleRecord
-    payload_bytes_max: int = 6 * MIB  #: of one request body; 0 = no limit
-    #: of `strategy` and `payload_bytes_max`, those that were not asked for: a container may say
+    payload_bytes_max: int = 6 * MIB  #: maximum of one request body; 0 = no limit
+    #: which of `strategy` and `payload_bytes_max` the request did not set: a container may set them
     unset: tuple[str, ...] = ()
     concurrency_max: int = 0  #: requests at once in an instance; 0 = what the model says, else 1
     invocation_timeout_s: float = 600.0
     invocation_retries_max: int = 3
     refused_max: int | None = 0  #: records that may be refused before the job fails; None = all
-    priority: int = 0  #: of two waiting jobs the higher goes first
-    cores_max: int = 0  #: that its instances take together; 0 = what is idle
-    owner: str = ""  #: access key that asked for it: waiting jobs are taken in turn by owner
+    priority: int = 0  #: the waiting job with the higher priority goes first
+    cores_max: int = 0  #: cores of all its instances together; 0 = those that are idle
+    owner: str = ""  #: access key of the request: waiting jobs of different owners take turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputObject:
-    """One object as it was when the job began. It is read in this version or not at all."""
+    """One object as it was when the job began. The job reads this version or fails."""
 
     number: int  #: in the order of the job's objects, from 0
-    key: str  #: below the prefix; what its output is named after
+    key: str  #: below the prefix; its output is named after it
     uri: str
     size: int  #: bytes as stored
-    stamp: str  #: ETag, or size and time of change of a file
+    stamp: str  #: ETag, or size and modification time of a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,26 +108,26 @@ class Span:
     object: int
     number: int  #: within its object, from 0
     start: int
-    stop: int  #: the object's size where it can't be cut
+    stop: int  #: exclusive; the object's size where it can't be cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanDone:
-    """What came of a span. Its output and its errors are committed before this is said."""
+    """The result of a span. Its output and its error file are committed before this is reported."""
 
     object: int
     span: int
-    records: int  #: read
-    refused: int  #: of them, in the error file
+    records: int  #: records read
+    refused: int  #: records refused; they are in the error file
     bytes_in: int
     bytes_out: int
-    run_s: float  #: that lanes were busy
+    run_s: float  #: s for which lanes were busy
 
 
-#: Content types of Parquet, Apache's own registration last.
+#: Content types of Parquet; Apache's own registration is the last.
 PARQUET_TYPES: Final = ("application/x-parquet", "application/vnd.apache.parquet")
 _MEBIBYTE: Final = 1024 * 1024
-#: About a minute's work of a small text model, and at most what is done again after a kill.
+#: About a minute of work of a small text model; at most this much is repeated after a kill.
 SPAN_BYTES: Final = 8 * _MEBIBYTE
 
 
@@ -136,11 +136,12 @@ def cut(
 ) -> tuple[Span, ...]:
     """The spans of all objects, in their order.
 
-    Together an object's spans have every byte of it once. An empty object is one empty span, so
-    that its output is made too.
+    Together an object's spans have each of its bytes once. An empty object is one empty span, so
+    that
+    it has an output too.
 
     Args:
-        span_bytes: of a span, at most and where the object can be cut; at least 1.
+        span_bytes: maximum size of a span, where the object can be cut; at least 1.
     """
     if span_bytes < 1:
         raise ValueError(f"span_bytes is {span_bytes}")
@@ -156,7 +157,7 @@ def cut(
 
 
 def can_cut(one: InputObject, data: TransformInput) -> bool:
-    """Whether reading can begin in the middle of it."""
+    """Whether reading can begin in the middle of the object."""
     if data.compression != NONE or one.uri.lower().startswith(("http:", "https:")):
         return False
     return data.split == LINE or is_parquet(data.content_type)

@@ -1,10 +1,10 @@
-"""How the records of a span become batches: windows of so many records, full batches in each.
+"""How the records of a span become batches: windows of records, full batches in each.
 
-A row of a model costs what the longest of its batch costs, so rows of like length share a batch.
-That needs many rows at hand, and a window is how many: the more, the less padding, and the more
-memory. Both cuts follow from the records of the span alone, never from the blocks they were read
-in, from time, or from who runs them: a span that is done again runs the same batches, and so gives
-the same bytes.
+A row costs as much as the longest row of its batch, so rows of similar length share a batch. That
+needs many rows at hand, and a window is how many: a larger one has less padding and needs more
+memory. Both cuts depend only on the records of the span, never on the blocks they were read in, on
+time, or on which copy runs them: a span that is done again runs the same batches, and so gives the
+same bytes.
 """
 
 from __future__ import annotations
@@ -18,42 +18,44 @@ from penstock.core.jobs.spec import Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpec:
-    #: some 500 batches of short texts: nearly all rows of a batch are of one length, and the model
-    #: meets another shape at one batch in ten, each of which costs it about half a millisecond
+    #: some 500 batches of short texts: nearly all rows of a batch have one length, and one batch in
+    #: ten has a new shape, which costs the model about half a millisecond
     records_max: int = 16_384
-    #: of the first window, and twice as many in each next one; see `windows_of`
+    #: records of the first window; each next one has twice as many; see `windows_of`
     records_first: int = 512
-    #: of records as they are read; one longer than that is a window of its own
+    #: bytes of the records as read; a longer record is a window of its own
     bytes_max: int = 8 << 20
 
 
-#: Of spans that are read while lanes run another one: 0.1 s of reading. In smaller windows two
+#: For spans that are read while lanes run another one: 0.1 s of reading. In smaller windows two
 #: batches of three had another shape than the one before (one of ten in large ones), each of which
 #: costs a small model a tenth of the batch.
 _RECORDS_FIRST_BEHIND: Final = 4096
 
 
 def windows_of(span: Span) -> WindowSpec:
-    """How a span is cut: while a job's first one is read, lanes have nothing to run yet."""
+    """How a span is cut: while a job's first span is read, lanes have nothing to run yet."""
     if span.object == 0 and span.number == 0:
         return WindowSpec()
     return WindowSpec(records_first=_RECORDS_FIRST_BEHIND)
 
 
 class Windows:
-    """Where windows end, as records come in."""
+    """Finds the ends of windows as records come in."""
 
     __slots__ = ("_bytes", "_limit", "_records", "_spec")
 
     def __init__(self, spec: WindowSpec) -> None:
         self._spec = spec
-        self._limit = min(spec.records_first, spec.records_max)  #: records of the open window
-        self._records = 0  #: of the window that is open
+        #: records that the open window may have
+        self._limit = min(spec.records_first, spec.records_max)
+        self._records = 0  #: records in the open window
         self._bytes = 0
 
     def add(self, sizes: Sequence[int]) -> list[int]:
-        """The records that come next, by their bytes. Returns how many of them lie before the end
-        of each window that ends among them, ascending."""
+        """Adds the next records, by their bytes. Returns how many of them lie before the end of
+        each
+        window that ends among them, ascending."""
         ends: list[int] = []
         records, total = self._records, self._bytes
         bytes_max = self._spec.bytes_max
@@ -77,18 +79,18 @@ class Windows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsSpec:
-    """How many rows a batch of one model takes."""
+    """How many rows a batch of one model may have."""
 
     rows_max: int  #: at least 1
-    tokens_max: int = 0  #: of a batch, padding included; 0 = length says nothing
+    tokens_max: int = 0  #: tokens of a batch, padding included; 0 = no limit by length
 
 
 class RowBatch(NamedTuple):
-    rows: tuple[int, ...]  #: by their places in the window, longest first
-    length: int  #: of the longest
+    rows: tuple[int, ...]  #: indices in the window, longest row first
+    length: int  #: length of the longest row
 
 
-#: From here on a number of rows is cut to a multiple of it: kernels take rows in such groups.
+#: From this size on the number of rows is a multiple of it: kernels take rows in such groups.
 _GROUP = 8
 
 
@@ -105,7 +107,7 @@ def full_batches(
 ) -> list[RowBatch]:
     """The rows of a window, longest first, cut into full batches; the last one may be smaller.
 
-    `kinds`: rows of two kinds never share a batch; None: all are of one. Rows of one length keep
+    `kinds`: rows of two kinds never share a batch; None: all have one kind. Rows of one length keep
     their order.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)

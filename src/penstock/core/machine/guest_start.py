@@ -1,8 +1,9 @@
-"""When the start of a guest is given up: by what it has done, not by the clock on the wall.
+"""When the start of a guest is given up: by the processor time it used, not by the clock.
 
-A guest runs on what others leave, which on a busy machine may be nothing for minutes. So it has a
-bound on processor time, as an ordinary instance has one on time; and one that gets none at all for
-long is dead or stuck, whoever else is busy: even the least weight has a share in five minutes.
+A guest runs on cores that others leave, which on a busy machine may be none for minutes. So its
+start has a bound on processor time, where an ordinary instance has one on elapsed time. A guest
+that gets no processor time for long is dead or stuck, however busy the machine is: even the lowest
+weight gets a share within five minutes.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: It computed more than a start takes: the next one will, too.
+#: It used more processor time than a start takes: a retry would, too.
 TIMEOUT: Final = "instance-start-timeout"
-#: It computed nothing: stopped, stuck, or starved.
+#: It used no processor time: stopped, stuck, or starved.
 STILL: Final = "instance-start-still"
 
 
@@ -20,13 +21,13 @@ STILL: Final = "instance-start-still"
 class GuestStartSpec:
     """The bounds of one start."""
 
-    cpu_s_max: float = 60.0  #: what an ordinary instance has on the wall
-    still_s_max: float = 300.0  #: without any processor time
+    cpu_s_max: float = 60.0  #: processor seconds; the bound on elapsed time of an ordinary instance
+    still_s_max: float = 300.0  #: seconds without any processor time
     look_every_s: float = 2.0
 
 
 class GuestStart:
-    """One start. `look` every `spec.look_every_s` until it is ready or given up."""
+    """One start. Call `look` every `spec.look_every_s` until it is ready or given up."""
 
     def __init__(self, spec: GuestStartSpec, *, now: float) -> None:
         self.spec = spec
@@ -34,10 +35,10 @@ class GuestStart:
         self._moved_at = now
 
     def look(self, cpu_s: float, *, now: float) -> str:
-        """The reason to end it; empty: it goes on.
+        """The reason to end it; empty: it continues.
 
         Args:
-            cpu_s: that its process has computed so far.
+            cpu_s: processor seconds that its process has used so far.
         """
         if cpu_s > self._cpu_s:
             self._cpu_s, self._moved_at = cpu_s, now

@@ -1,35 +1,38 @@
-"""Which of the machine's capacity an instance takes, and when there is none left.
+"""Which part of the machine's capacity an instance takes, and when there is none left.
 
 Two kinds of instance types, two ways to count memory:
 
 * A *promise* (`ml.local.*`; every type under `control.capacity = "strict"`) is set aside whole,
-  from the start to the end of its instance: what it was told it has, it must find.
+  from the start to the end of its instance: the memory of its type must really be there.
 * Any other name is an *upper bound*. What is set aside is what the model needs: an estimate until
   it has run, then what the operating system measures, with headroom (`core/models/memory_need.py`).
 
-Memory is looked at twice. At the start of an instance, by account: what is set aside never exceeds
-what the machine has for instances. Before a model is loaded, when its need is known, by account
-and by what the operating system has free: what other instances were granted and have not taken yet
-is not free. So two loads at once are counted before either has taken a byte, and programs that are
-not ours count too.
+Memory is checked twice. At the start of an instance, by account: what is set aside never exceeds
+what the machine has for instances. Before a model is loaded, when its need is known, by account and
+by what the operating system has free: memory that other instances were granted and have not taken
+yet is not free. So two loads at once are counted before either has taken a byte, and other programs
+count too.
 
-What an instance that is about to end still holds is not free yet, but worth waiting for; so is what
-a load was granted, until it is known what it kept. Accelerators are never promised twice. Cores may
+What an ending instance still holds is not free yet, but worth waiting for; the same holds for what
+a load was granted, until its final size is known. Accelerators are never promised twice. Cores may
 be shared: on a laptop several small instances on the same cores are slower, never broken.
 
-Instances may grow after they were placed. Where together they have outgrown the machine, nothing
-that serves is ended by us: only new placements are refused, until there is room again. An instance
-that outgrows its own type is ended by itself (`instance/memory/limit.py`); should memory run out
-before, the operating system ends an instance sooner than the server, and what was ended is
-placed anew, by these rules.
+Instances may grow after they were placed. Where together they have outgrown the machine, Penstock
+ends nothing that serves: it only refuses new placements, until there is room again. An instance
+that
+outgrows its own type ends by itself (`instance/memory/limit.py`). If memory runs out before that,
+the operating system ends an instance sooner than the server, and that instance is placed anew, by
+these rules.
 
-A guest does offline work. It starts and loads only in what is free, and not while somebody else
-waits for room; it is never refused what the machine has in all, but waits. What it holds is never a
-reason to refuse or to hold up anybody else: as many guests as it takes are ended at once, and start
-again when there is room. What is under way on them is done again later, so as little as possible is
-ended: one guest where one is enough, the smallest such; else the largest, and so on with the rest.
+A guest does offline work. It starts and loads only in free capacity, and not while another instance
+waits for room. It waits rather than being refused, unless it is larger than the machine. What it
+holds never makes another instance wait or be refused: as many guests as needed are ended at once,
+and start again when there is room. Their work under way is repeated later, so as few as possible
+are
+ended: one guest where one is enough, the smallest such; else the largest first, and so on with the
+rest.
 
-Of a type there may be a limit of instances, as an account has one at AWS; whatever is free besides.
+An instance type may have a limit on its instances, as an AWS account has, whatever else is free.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from dataclasses import dataclass
 
 from penstock.core.resources import ACCELERATORS, MEMORY, NO_RESOURCES, ComputeResources
 
-#: Clients match FailureReasons that begin with this word (SageMaker's own).
+#: SageMaker's first word of such a FailureReason; clients look for it.
 CAPACITY_ERROR = "CapacityError:"
 
 PLACED = "placed"
@@ -48,30 +51,31 @@ NO_ROOM = "no-room"
 
 #: Where the figure of a need comes from.
 NOMINAL = "nominal"
-STARTING = "starting"  #: its process alone: what its model needs is not known yet
+STARTING = "starting"  #: of the process alone: the model's need is not known yet
 ESTIMATED = "estimated"
 MEASURED = "measured"
 
-#: Stays available: below it Linux begins to take pages from programs that run.
+#: Memory that stays available: below it Linux begins to take pages from running programs.
 SPARE_BYTES = 256 * 2**20
 
-#: Instances that a message names; FailureReason is bounded, and the largest are of interest.
+#: Instances that a message names, the largest first; FailureReason has a bound.
 _HOLDERS_TOLD_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceNeed:
-    """What an instance asks for, at its start or before its model is loaded."""
+    """What an instance needs, at its start or before its model is loaded."""
 
     instance_type: str
-    set_aside: ComputeResources  #: from now on; of memory 0 where a promise was set aside before
-    expected_bytes: int = 0  #: will soon really be taken; 0 = not known yet
+    set_aside: ComputeResources  #: from now on; 0 memory where a promise was set aside before
+    expected_bytes: int = 0  #: memory that it will really take soon; 0 = not known yet
     least_bytes: int = 0  #: no instance with less can hold the model; 0 = not known
-    bytes_max: int = 0  #: what an instance of the type may take; 0 = not bounded
-    promised: bool = True  #: the type is reserved, whatever its model takes
+    bytes_max: int = 0  #: the most memory that an instance of the type may take; 0 = no bound
+    promised: bool = True  #: memory is reserved for the type, whatever its model takes
     basis: str = NOMINAL  #: nominal | starting | estimated | measured
     guest: bool = False  #: it takes only what is free
-    type_limit: int | None = None  #: instances of its type that there may be, this one included
+    #: instances of its type that may exist, this one included; None = no limit
+    type_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +84,11 @@ class PlacedInstance:
 
     instance_id: str
     set_aside: ComputeResources
-    expected_bytes: int = 0  #: of its memory, what its model is expected to take
-    taken_bytes: int = 0  #: what it has taken, as the operating system measures
+    expected_bytes: int = 0  #: memory that its model is expected to take
+    taken_bytes: int = 0  #: memory that it has taken, as the operating system measures
     leaving: bool = False  #: draining, broken or being stopped: its capacity comes back soon
-    settling: bool = False  #: its model is being loaded: what it will keep is not known yet
-    guest: bool = False  #: it is ended where somebody else needs what it holds
+    settling: bool = False  #: its model is being loaded: its final size is not known yet
+    guest: bool = False  #: it is ended where another instance needs what it holds
     instance_type: str = ""
 
 
@@ -101,7 +105,7 @@ class RoomDecision:
     outcome: str
     reason: str
     message: str = ""  #: for people; begins with `CapacityError:` when there is no room
-    stops: tuple[str, ...] = ()  #: guests' instances that are to be ended now, for this one
+    stops: tuple[str, ...] = ()  #: instances of guests to end now, to make this room
 
 
 def decide(
@@ -114,9 +118,11 @@ def decide(
 ) -> RoomDecision:
     """Places by memory and accelerators alone; cores are shared, so nobody asks for them here.
 
-    `machine` is what it has for instances, `placed` are the others. `available_bytes` is what the
-    operating system has free for programs at this moment, at most what a container may still take;
-    None = not known. `others_wait`: for room, and are no guests.
+    `machine` is what it has for instances, `placed` are the other instances. `available_bytes` is
+    what
+    the operating system has free for programs now, at most what a container may still take; None =
+    not
+    known. `others_wait`: instances that are no guests wait for room.
     """
     held = tuple(placed)
     view = _View(machine, held, available_bytes)
@@ -146,8 +152,8 @@ def decide(
 def least_stops(
     guests: Sequence[PlacedInstance], enough: Callable[[tuple[PlacedInstance, ...]], bool]
 ) -> tuple[str, ...]:
-    """The guests to be ended, by instance id. `enough` says whether ending these makes the room;
-    all of them do."""
+    """The guests to end, by instance id. `enough` says whether ending some guests makes the room;
+    ending all of them does."""
     left = sorted(guests, key=lambda one: (one.set_aside.memory_bytes, one.instance_id))
     stopped: tuple[PlacedInstance, ...] = ()
     while not enough(stopped):
@@ -159,14 +165,14 @@ def least_stops(
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The machine with some instances on it."""
+    """The machine with some of its instances."""
 
     machine: ComputeResources
     held: tuple[PlacedInstance, ...]
     available_bytes: int | None
 
     def without(self, released: tuple[PlacedInstance, ...]) -> _View:
-        """As it is once these have ended, with the memory that they have taken given back."""
+        """The view after these instances have ended and returned the memory that they had taken."""
         available = self.available_bytes
         if available is not None:
             available += sum(one.taken_bytes for one in released if one in self.held)
@@ -190,15 +196,17 @@ class _View:
         return sum(one.instance_type == need.instance_type for one in self.held)
 
     def free(self) -> ComputeResources:
-        """Not set aside; less than nothing where instances have outgrown the machine."""
+        """Capacity that is not set aside; negative where instances have outgrown the machine."""
         return self.machine - sum((one.set_aside for one in self.held), NO_RESOURCES)
 
     def really_free(self, need: InstanceNeed) -> int:
         """What the operating system has free, less what others were granted and will still take.
 
-        A promise counts in full against those who come without one: what they took could not be
-        given back. Among promises only what their models are expected to take counts: the account
-        has seen to the rest.
+        For a need without a promise, other instances' promises count in full: it could not return
+        memory
+        that it has taken. For a promise, only the expected use of the others counts: the account
+        has
+        checked the promises.
         """
         if self.available_bytes is None:
             return max(self.machine.memory_bytes, need.expected_bytes)
@@ -213,7 +221,7 @@ class _View:
         return self.available_bytes - SPARE_BYTES - owed
 
     def shortage(self, need: InstanceNeed) -> str:
-        """What is missing, of that which is: the reason of a refusal."""
+        """The reason of a refusal: which of the missing resources it names."""
         if not self.within_limit(need):
             return "type-limit"
         free = self.free()

@@ -1,38 +1,39 @@
-"""When a process that stands still is ended: somebody or something has stopped it (SIGSTOP).
+"""When a process that was stopped (SIGSTOP) is ended.
 
-A stopped process is told apart from a busy one by its state, which the kernel says, and by nothing
-else. One that computes, however long, that waits for a disk or another service, that holds Python's
-interpreter lock in C code, or that gets no core on a crowded machine, runs, sleeps or waits: it is
-never "stopped". So nobody is ended for being slow, and no time limit is guessed. A process that a
-debugger holds has a state of its own ("tracing stop") and is left alone.
+Only the kernel's state tells a stopped process from a busy one. A process that computes for long,
+waits for a disk or another service, holds Python's interpreter lock in C code, or gets no core on a
+crowded machine is running, sleeping or waiting: it is never "stopped". So no process is ended for
+being slow, and no time limit is guessed. A process that a debugger holds has a state of its own
+("tracing stop") and is left alone.
 
-Looks are counted, not seconds: where the one who looks could not run itself (a machine that slept,
-both stopped together), the time that passed says nothing.
+Checks are counted, not seconds: if the checking process could not run itself (the machine slept, or
+both were stopped together), elapsed time says nothing.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Between two looks.
+#: s between two checks.
 LOOK_EVERY_S: Final = 0.5
-#: In a row: it has then stood still for 1.5 to 2 s. Tools that stop a process for a moment (a copy
-#: of its memory, say) are done by then, and a request of 5 s has most of its time left.
+#: Checks in a row: the process has then been stopped for 1.5 to 2 s. Tools that stop a process for
+#: a moment (to copy its memory, say) are done by then, and a request of 5 s has most of its time
+#: left.
 LOOKS_MAX: Final = 4
-#: Of a guest: a minute. Nobody waits for it, and who needs the machine may hold it still.
+#: The same for a guest: a minute. Nobody waits for it, and the owner of the machine may stop it.
 GUEST_LOOKS_MAX: Final = 120
 
 
 class StoppedLooks:
-    """Of one process."""
+    """The checks of one process."""
 
     __slots__ = ("_count", "_looks_max")
 
     def __init__(self, looks_max: int = LOOKS_MAX) -> None:
         self._looks_max = looks_max
-        self._count = 0  #: looks in a row that found it stopped
+        self._count = 0  #: checks in a row that found it stopped
 
     def look(self, *, stopped: bool) -> bool:
-        """True: it is to be ended. To be called once for each look."""
+        """Call once for each check. True: end the process."""
         self._count = self._count + 1 if stopped else 0
         return self._count >= self._looks_max

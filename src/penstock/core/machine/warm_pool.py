@@ -1,8 +1,8 @@
-"""How many spare instance processes are started now, so that as many as wished stand ready.
+"""How many spare instance processes to start now, so that the specified number is ready.
 
-A spare that is taken, or that died, is replaced: at once the first time, after a pause that doubles
-where spares die before anybody took them. One at a time: a spare is for later, and must not slow
-down what is being started for now.
+A spare that is used, or that died, is replaced: at once the first time, after a pause that doubles
+where spares die unused. Spares start one at a time: they are for later, and must not slow down the
+starts that are needed now.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _BACKOFF: Final = Backoff(0.5, 30.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparesObserved:
-    ready: int  #: stand ready
-    starting: int  #: started, and not ready yet
-    failures: int = 0  #: spares that died in a row, or could not be started
-    failed_at: float = 0.0  #: the last of them
+    ready: int  #: spares that are ready
+    starting: int  #: spares that are starting
+    failures: int = 0  #: spares in a row that died or could not be started
+    failed_at: float = 0.0  #: time of the last failure, s
 
 
 @dataclass(frozen=True, slots=True)
 class SparesDecision:
     start: int
-    stop: int  #: of those that stand ready, because fewer are wished
+    stop: int  #: of the ready spares, because fewer are needed
     next_deadline: float | None  #: when a pause is over
 
 
 def decide(wished: int, observed: SparesObserved, *, now: float) -> SparesDecision:
-    """What is done now."""
+    """How many spares to start or stop now."""
     there = observed.ready + observed.starting
     if there >= wished:
         return SparesDecision(0, min(there - wished, observed.ready), None)

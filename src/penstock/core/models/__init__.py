@@ -1,3 +1,4 @@
-"""What is known of single models: the memory that one needs, the build that fits a processor,
-proofs of its answers, and what is warmed up while nobody waits.
+"""What is known of single models: how much memory one needs, which build fits a processor, proofs
+of
+its answers, and what is warmed up in idle time.
 """

@@ -1,14 +1,14 @@
 """Which shapes of loaded models are run before a caller brings them, and when: in idle moments.
 
-A compiler specialises its kernels for each shape that it meets. A model that is loaded because
-somebody called it answers first and is warmed up afterwards, by these rules:
+A compiler specialises its kernels for each shape that it meets. A model that is loaded because of a
+call answers first and is warmed up afterwards, by these rules:
 
-* A run begins while nothing is in flight or on its way, and nothing was for `quiet_s`.
-* One run at a time: whoever comes meanwhile waits for one at most.
+* A run begins only when nothing is in flight or on its way, and nothing was for `quiet_s`.
+* Only one run at a time: so a request waits for at most one run.
 * After a run that took longer than `run_s_max` the model's larger shapes are left to their callers:
-  there kernels are a small part of what a run takes, and a run would be long to wait for.
-* The model that was called last goes first, and of its shapes the smallest.
-* Kernels take memory. Where there is little left none is taken for callers who may never come.
+  there kernels are a small part of a run's time, and a request would wait long for the run.
+* The model that was called last goes first, with its smallest shape.
+* Kernels take memory. Where little is left, none is used for callers who may never come.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ class LaneShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleWarmUpSpec:
-    quiet_s: float = 0.5  #: callers of one moment have come and gone
-    run_s_max: float = 0.1  #: as long as making one shape's kernels takes at most, about
-    free_share_min: float = 0.125  #: of the memory that models may take, what is free
+    #: s without requests before a run: callers of the same moment have come and gone
+    quiet_s: float = 0.5
+    run_s_max: float = 0.1  #: s; about the longest time in which one shape's kernels are made
+    free_share_min: float = 0.125  #: free part of the models' memory that a run needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,11 @@ class WarmUpRun:
 
 
 class IdleWarmUp:
-    """What is left to run of each model. What came of a run is told by `ran`."""
+    """The runs that are left of each model. Report the result of a run by `ran`."""
 
     def __init__(self, spec: IdleWarmUpSpec) -> None:
         self._spec = spec
-        self._left: dict[str, list[LaneShape]] = {}  #: the model called longest ago first
+        self._left: dict[str, list[LaneShape]] = {}  #: the model called longest ago comes first
 
     def loaded(self, model: str, shapes: Sequence[LaneShape]) -> None:
         """`shapes`: all that traffic can bring."""
@@ -64,7 +65,7 @@ class IdleWarmUp:
             self._left[model] = self._left.pop(model)
 
     def ran(self, run: WarmUpRun, run_s: float) -> None:
-        """It took `run_s`."""
+        """The run took `run_s`."""
         left = self._left.get(run.model)
         if left is None or run_s <= self._spec.run_s_max:
             return
@@ -73,11 +74,11 @@ class IdleWarmUp:
             del self._left[run.model]
 
     def next_run(self, *, quiet_since: float, free_share: float, now: float) -> WarmUpRun | None:
-        """What is to run now, which is not left afterwards.
+        """The run to begin now; it is no longer left afterwards.
 
         Args:
-            quiet_since: when something was in flight or on its way last; inf: something is.
-            free_share: of the memory that models may take.
+            quiet_since: when something was last in flight or on its way; inf: something still is.
+            free_share: free part of the memory that models may take.
             now: seconds.
         """
         at = self.next_at(quiet_since=quiet_since)
@@ -91,11 +92,11 @@ class IdleWarmUp:
         return WarmUpRun(model, shape)
 
     def next_at(self, *, quiet_since: float) -> float:
-        """When to ask, if nothing comes in between; inf: nothing is left, or somebody is served."""
+        """When to ask without news; inf: nothing is left, or a request is being served."""
         return quiet_since + self._spec.quiet_s if self._left else inf
 
     def snapshot(self) -> dict[str, int]:
-        """Shapes that are left, by model."""
+        """Number of shapes that are left, by model."""
         return {model: len(left) for model, left in self._left.items()}
 
 

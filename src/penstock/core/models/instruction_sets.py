@@ -1,23 +1,21 @@
-"""What a processor's instruction set decides for compiled models: its name, INT8's recipe, formats.
+"""What a processor's instruction set decides for compiled models: INT8's recipe, builds, proofs.
 
-Names are oneDNN's, because its variable ONEDNN_MAX_CPU_ISA takes them: a processor can be asked to
-behave as an older one, and what is in force is then the older one's set. Flags are those of Linux.
+Names are oneDNN's, because its variable ONEDNN_MAX_CPU_ISA takes them: it makes a processor behave
+as an older one, and then the older one's set is in force. Flags are those of Linux.
 
 x86 multiplies 8-bit numbers in one of two ways. With VNNI four products are added up in 32 bits.
 Without, two products are added in 16 bits first, and where both are large the sum is cut off
-(saturates): an answer is then wrong by as much as its weights are large. Weights of 7 bits keep
-every pair within 16 bits (255 x 63 x 2 < 32768).
+(saturates): the larger the weights, the larger the error. Weights of 7 bits keep every pair within
+16 bits (255 x 63 x 2 < 32768).
 
-Which of an artifact's compiled builds a processor takes, and whether it is proved there.
+One artifact may hold a model several times, compiled for different processors. Each build says
+which
+instruction set it needs. A processor takes the build that needs the most of what it has, for that
+build was made to use it. Of builds with the same need the first in the list is taken.
 
-One artifact may hold a model several times, compiled for different processors. A build says which
-instruction set it needs; a processor takes the build that needs most of what it has, for that is
-what the build was made to use. Builds that need the same are taken in the order in which they are
-listed.
-
-A compile proves on one instruction set that an artifact's answers are its source's. On another one
-the same artifact runs other code, so the proof does not carry over by itself: a few samples that
-the artifact brings along are asked again.
+A compile proves on one instruction set that the artifact's answers are its source's. On another one
+the same artifact runs other code, so the proof does not hold there: the artifact brings a few
+samples, which are run again.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ _AVX512_BF16 = _AVX512_VNNI | {"avx512_bf16"}
 _AVX512_FP16 = _AVX512_BF16 | {"avx512_fp16", "avx_vnni"}
 _AMX = _AVX512_FP16 | {"amx_tile", "amx_int8", "amx_bf16"}
 
-#: oneDNN's name -> the flags that it needs and allows; the first whose flags are all there names a
-#: processor.
+#: oneDNN's name -> the flags that it needs and allows. A processor gets the first name whose flags
+#: it has all.
 _SETS: tuple[tuple[str, frozenset[str]], ...] = (
     ("AVX512_CORE_AMX", _AMX),
     ("AVX512_CORE_FP16", _AVX512_FP16),
@@ -47,48 +45,48 @@ _SETS: tuple[tuple[str, frozenset[str]], ...] = (
     ("AVX", frozenset({"sse4_1", "avx"})),
     ("SSE41", frozenset({"sse4_1"})),
 )
-#: Other names that the variable takes. What is not known here limits nothing, as in oneDNN.
+#: Other names that the variable takes. An unknown name limits nothing, as in oneDNN.
 _ALIASES = {
     "AVX2_VNNI_2": "AVX2_VNNI",
     "AVX10_1_512": "AVX512_CORE_FP16",
     "AVX10_1_512_AMX": "AVX512_CORE_AMX",
 }
-#: How people call a set where they compile for it.
+#: Short names that people use when they compile for a set.
 _SHORT = {
     "AVX512": "AVX512_CORE",
     "VNNI": "AVX512_CORE_VNNI",
     "BF16": "AVX512_CORE_BF16",
     "AMX": "AVX512_CORE_AMX",
 }
-#: What a build may need, the least first.
+#: Names that a build may need, the least demanding first.
 NAMES = tuple(name for name, _ in reversed(_SETS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionSet:
-    """What compiled models may use."""
+    """The instructions that compiled models may use."""
 
     name: str  #: oneDNN's, or the machine's ("aarch64") where it is no x86
     x86: bool
-    int8_exact: bool  #: products of 8-bit numbers are added up without being cut off
-    bf16: bool  #: arithmetic in BF16 is the processor's own
+    int8_exact: bool  #: sums of 8-bit products never saturate
+    bf16: bool  #: the processor has BF16 arithmetic
 
     @property
     def rounds_activations(self) -> bool:
-        """Whether OpenVINO rounds what INT8 weights are multiplied by to 8 bits as it comes."""
+        """Whether OpenVINO rounds the activations that INT8 weights are multiplied by to 8 bits."""
         return self.int8_exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Int8Recipe:
-    """How a graph becomes INT8."""
+    """How a graph is converted to INT8."""
 
-    activations: bool  #: they too, by ranges of a calibration set
+    activations: bool  #: activations are converted too, by ranges of a calibration set
     weight_bits: int  #: 8, or 7 where products of 8 would saturate
 
 
 def instruction_set(machine: str, flags: frozenset[str], *, limit: str = "") -> InstructionSet:
-    """`machine` as uname says it; `flags` of one core; `limit`: ONEDNN_MAX_CPU_ISA, any case."""
+    """`machine` as uname says; `flags` of one core; `limit`: ONEDNN_MAX_CPU_ISA, any case."""
     if machine not in _X86:
         return InstructionSet(name=machine, x86=False, int8_exact=True, bf16="bf16" in flags)
     wanted = limit.strip().upper()
@@ -105,9 +103,12 @@ def instruction_set(machine: str, flags: frozenset[str], *, limit: str = "") -> 
 
 
 def int8_recipe(found: InstructionSet, *, calibrated: bool) -> Int8Recipe:
-    """Measured on a classifier of four layers, without VNNI: 8 bits differ from the source by 0.079
-    on average, 7 bits by 0.018, as 8 bits do with VNNI; both take the same time. Weights alone
-    are turned back into floating point before they are multiplied: nothing saturates there.
+    """The recipe for a processor.
+
+    Measured on a classifier of four layers, without VNNI: 8 bits differ from the source by 0.079 on
+    average, 7 bits by 0.018, as 8 bits do with VNNI; both take the same time. If only weights are
+    INT8,
+    they are turned back into floating point before they are multiplied: nothing saturates there.
     """
     if not calibrated:
         return Int8Recipe(activations=False, weight_bits=8)
@@ -115,15 +116,16 @@ def int8_recipe(found: InstructionSet, *, calibrated: bool) -> Int8Recipe:
 
 
 def named(text: str) -> str:
-    """oneDNN's name of a set, from that or a short one, in any case; "" where there is none."""
+    """oneDNN's name for its own or a short name of a set, in any case; "" where there is none."""
     wanted = text.strip().upper().replace("-", "_")
     wanted = _SHORT.get(wanted, wanted)
     return wanted if wanted in NAMES else ""
 
 
 def can_run(needs: str, here: str) -> bool:
-    """Whether code for a set runs on a processor of another; both by name. A processor that is no
-    x86 runs what needs nothing, or its own machine's name."""
+    """Whether code for the set `needs` runs on a processor with the set `here`. A processor that is
+    no
+    x86 runs code that needs nothing, or its own machine's name."""
     if not needs or needs == here:
         return True
     sets = dict(_SETS)
@@ -131,7 +133,7 @@ def can_run(needs: str, here: str) -> bool:
 
 
 def demand(needs: str) -> int:
-    """Larger where code needs more."""
+    """Sort key: larger where code needs more."""
     return NAMES.index(needs) + 1 if needs in NAMES else int(bool(needs))
 
 
@@ -140,25 +142,25 @@ ONLY = "only-build-that-runs-here"
 
 # States of a proof.
 HERE = "proved-here"  #: compiled under this very instruction set
-CHECKED = "checked-here"  #: proved elsewhere; its samples are answered right here too
-ELSEWHERE = "proved-elsewhere"  #: and it brings nothing along that could be asked
-NOT_PROVED = "not-proved"  #: proved elsewhere, and its samples are answered otherwise here
+CHECKED = "checked-here"  #: proved elsewhere; its samples gave the right answers here too
+ELSEWHERE = "proved-elsewhere"  #: proved elsewhere, and the artifact has no samples to check
+NOT_PROVED = "not-proved"  #: proved elsewhere, and its samples give other answers here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
     """One compiled form of a model."""
 
-    folder: str  #: below the artifact's root, an artifact by itself
-    needs: str = ""  #: instruction set, by oneDNN's name; "" = any processor
-    target: str = ""  #: what it was compiled for; for people
+    folder: str  #: below the artifact's root; it is an artifact by itself
+    needs: str = ""  #: oneDNN's name of an instruction set; "" = any processor
+    target: str = ""  #: what it was compiled for, for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildChoice:
     build: Build
     reason: str
-    instruction_set: str  #: that is in force here
+    instruction_set: str  #: the one in force here
     passed_over: tuple[str, ...] = ()  #: folders of builds that can't run here
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,12 +175,12 @@ class BuildChoice:
 
 
 def choose(builds: Sequence[Build], here: str) -> BuildChoice | None:
-    """`here`: name of this processor's instruction set. None: no build runs on it."""
+    """`here`: name of this processor's instruction set. Returns None if no build runs on it."""
     able = [one for one in builds if can_run(one.needs, here)]
     if not able:
         return None
     return BuildChoice(
-        build=max(able, key=lambda one: demand(one.needs)),  # the first of those alike
+        build=max(able, key=lambda one: demand(one.needs)),  # of equal ones, the first
         reason=BEST if len(able) > 1 else ONLY,
         instruction_set=here,
         passed_over=tuple(one.folder for one in builds if one not in able),
@@ -187,12 +189,12 @@ def choose(builds: Sequence[Build], here: str) -> BuildChoice | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What may be said of an artifact on this machine."""
+    """What is proved of an artifact on this machine."""
 
     state: str  #: one of the four above
     proved_on: str  #: the compile's instruction set; "" = its report does not say
-    instruction_set: str  #: that is in force here
-    detail: str = ""  #: what lies outside of the tolerance, or why nothing could be asked
+    instruction_set: str  #: the one in force here
+    detail: str = ""  #: which samples are outside of the tolerance, or why none could be checked
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -210,8 +212,9 @@ def needs_check(proved_on: str, here: str) -> bool:
 def proof(
     proved_on: str, here: str, failures: tuple[str, ...] | None, *, unasked: str = ""
 ) -> Proof:
-    """`failures`: of the samples on this processor, () where none is; None: nothing was asked, for
-    the reason `unasked`."""
+    """`failures`: samples with wrong answers on this processor, () where none is; None: no sample
+    was
+    checked, for the reason `unasked`."""
     if not needs_check(proved_on, here):
         state, detail = HERE, ""
     elif failures is None:

@@ -1,32 +1,31 @@
 """How much memory a model needs: estimated before it has ever run here, measured afterwards.
 
-An estimate is what an instance takes at the height of loading and running the model: the process
-with its libraries, and a multiple of the files that hold the weights. Each runtime's record has its
-rule (`runtimes/*/record.py`). The multiples were measured on a model of 16 layers of 2,560 x 2,560
-weights (400 MiB in FP32) on x86, in bytes that processes have for themselves, per byte of file:
+An estimate is the most that an instance takes while it loads and runs the model: the process with
+its libraries, and a multiple of the files that hold the weights. Each runtime's record has its rule
+(`runtimes/*/record.py`). The multiples were measured on a model of 16 layers of 2,560 x 2,560
+weights (400 MiB in FP32) on x86, in private bytes of the processes per byte of file:
 
     OpenVINO, ONNX file     2.06 while it is compiled, 2.05 after the first run
     OpenVINO, its own IR    0.6 after loading, 1.05 to 1.1 after the first run, which packs weights
     ONNX Runtime            1.84 after loading, as after runs
 
-A graph is packed for its processor when it first runs, so a copy that has not run shows less than
-it will take: until then the estimate stands. Python code reads weights and builds a model of them,
-for a moment both are there: 2, in each worker. What a foreign server or a GPU engine takes of the
-host's memory can't be seen from its files: a round figure, which the first load corrects.
+A graph is packed for its processor when it first runs, so before its first run a copy shows less
+memory than it will take: until then the estimate stands. Python code reads the weights and builds a
+model of them; for a moment both are there: a factor of 2, in each worker. The host memory of a
+foreign server or a GPU engine can't be seen from its files: its rule is a round figure, which the
+first load corrects.
 
-A model that was loaded on this machine before needs what it took then; no rule of thumb comes in.
+A model that was loaded on this machine before needs what it took then; the rule no longer counts.
 Caches that fill under traffic (keys and values of OpenVINO GenAI, graphs of frequent shapes) are
 growth, and are measured when they come.
 
-What models of one kind have shown of each other's memory: an estimate that learns.
-
-A rule of thumb (`memory_need`) is for a model that was never loaded on this machine. A host of many
+`KinMemory` corrects the rule for models that were never loaded on this machine. A host of many
 models loads one after the other, and those of one kind (runtime) and of about one size take about
-the same: so what the last ones really took corrects the rule for the next. Of models of another
-size they tell less, only what came on top of the rule. The largest of the last few counts, with a
-little headroom: too little would be memory that is not there.
+the same: so what the last ones took corrects the estimate for the next. Models of another size say
+less: only what they took beyond the rule. The largest of the last few counts, with a little
+headroom: too low an estimate would promise memory that is not there.
 
-Models whose files have the same size to a few parts in a hundred are mostly one graph with other
+Models whose files have the same size to a few parts in a hundred mostly are one graph with other
 weights. What such a model takes is *known* before it was ever loaded.
 """
 
@@ -43,7 +42,7 @@ _MIB = 2**20
 #: An instance's process before it loads anything; 35 MiB were measured.
 START_BYTES = 64 * _MIB
 
-#: What a copy that runs may come to take beyond what was seen: an eighth, and not less than this.
+#: Headroom for growth of a running copy beyond what was seen: an eighth, and not less than this.
 _HEADROOM_SHARE = 8
 _HEADROOM_BYTES_MIN = 64 * _MIB
 
@@ -52,11 +51,11 @@ _HEADROOM_BYTES_MIN = 64 * _MIB
 class MemoryRule:
     """What a runtime takes: `fixed + processes * (each + factor * files) + cache`."""
 
-    fixed_bytes: int = 0  #: of its libraries
-    factor: float = 0.0  #: bytes for each byte of the files
-    each_bytes: int = 0  #: of each worker process
-    #: Of the files, in any case; 0 where a model need not read all of them. Half is usual: weights
-    #: in FP32 may be computed with in 16 bits.
+    fixed_bytes: int = 0  #: memory of its libraries
+    factor: float = 0.0  #: bytes of memory for each byte of the files
+    each_bytes: int = 0  #: memory of each worker process
+    #: Bytes of memory per byte of the files that a model certainly takes; 0 where it need not read
+    #: all of them. Half is usual: weights in FP32 may be computed with in 16 bits.
     least: float = 0.0
 
 
@@ -68,35 +67,35 @@ _ACCELERATED = MemoryRule(fixed_bytes=3072 * _MIB)
 class ModelFacts:
     """What is known of a model before it is loaded."""
 
-    library: str  #: whose models in one process share what is fixed, such as the runtime's name
+    library: str  #: name that models in one process share the fixed part by, such as the runtime's
     rule: MemoryRule
-    file_bytes: int  #: of the files that hold its weights
-    processes: int = 1  #: that hold the model, each for itself
-    cache_bytes: int = 0  #: taken at the start, such as vLLM's keys and values
+    file_bytes: int  #: size of the files that hold its weights
+    processes: int = 1  #: processes that each hold the whole model
+    cache_bytes: int = 0  #: memory taken at the start, such as vLLM's keys and values
     accelerated: bool = False
-    inside: tuple[ModelFacts, ...] = ()  #: of the artifact's other models, loaded beside it
+    inside: tuple[ModelFacts, ...] = ()  #: the artifact's other models, which are loaded beside it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """What a model will take of the host's memory, its instance's process included."""
+    """What a model will take of the host's memory, with its instance's process."""
 
-    memory_bytes: int  #: at the highest
+    memory_bytes: int  #: at its peak
     least_bytes: int = 0  #: no instance with less can hold it; 0 = not known
     basis: str = ESTIMATED  #: estimated | measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryObserved:
-    """What an instance took when it had the model, as the operating system measured."""
+    """What an instance with the model took, as the operating system measured."""
 
-    load_bytes_max: int  #: while it was loaded
-    own_bytes_max: int  #: afterwards
+    load_bytes_max: int  #: peak during the load
+    own_bytes_max: int  #: peak afterwards
     ran: bool  #: it has answered requests
 
 
 def estimated(facts: ModelFacts) -> MemoryEstimate:
-    """Of a model and those loaded beside it, which share the process and its libraries."""
+    """The estimate for a model and those loaded beside it, which share process and libraries."""
     memory_bytes, least_bytes = START_BYTES + sum(_libraries(facts).values()), 0
     for each in (facts, *facts.inside):
         rule = _rule(each)
@@ -111,12 +110,12 @@ def _rule(facts: ModelFacts) -> MemoryRule:
 
 
 def _libraries(facts: ModelFacts) -> dict[str, int]:
-    """Of all its models."""
+    """Library -> fixed memory, for the model and those inside."""
     return {each.library: _rule(each).fixed_bytes for each in (facts, *facts.inside)}
 
 
 def need_of(facts: ModelFacts, seen: MemoryObserved | None) -> MemoryEstimate:
-    """By what was measured here before, else by the rules of thumb."""
+    """The need as measured here before, or else by the rules."""
     guess = estimated(facts)
     if seen is None:
         return guess
@@ -128,13 +127,15 @@ def need_of(facts: ModelFacts, seen: MemoryObserved | None) -> MemoryEstimate:
 
 
 def beside_others(facts: ModelFacts, seen: MemoryObserved | None, *, first: bool) -> MemoryEstimate:
-    """What one more model takes in a process that has others.
+    """What a further model takes in a process that already has others.
 
     Args:
-        seen: of this model beside others, whose libraries were there: what it took while it was
-            loaded, and what it kept.
-        first: the process has no model of this runtime, whose libraries come with it; and with
-            them those of the models inside.
+        seen: measured for this model beside others, whose libraries were loaded: its peak during
+        the
+            load, and what it kept.
+        first: the process has no model of this runtime yet, so that libraries are loaded with it;
+        the
+            same holds for the libraries of the models inside.
     """
     libraries_bytes = sum(_libraries(facts).values()) if first else 0
     if seen is not None:
@@ -155,14 +156,14 @@ def with_headroom(own_bytes: int) -> int:
 def expected_now(
     *, need_bytes: int, own_bytes_max: int, loaded: bool, ran: bool, bytes_max: int
 ) -> int:
-    """What an instance is expected to take, from all that is known of it at this moment.
+    """What an instance is expected to take, by all that is known of it now.
 
     Args:
-        need_bytes: of its model, as `need_of` says; 0 = not known yet.
+        need_bytes: its model's need, as `need_of` says; 0 = not known yet.
         own_bytes_max: the most that was measured: since its start, or since its model is loaded.
-        loaded: its model is there.
+        loaded: its model is loaded.
         ran: it has answered requests.
-        bytes_max: what its type allows: it is ended when it takes more; 0 = not bounded.
+        bytes_max: limit of its type: it is ended when it takes more; 0 = no bound.
     """
     bound = max(bytes_max, own_bytes_max) or need_bytes
     if not loaded:
@@ -171,12 +172,13 @@ def expected_now(
     return measured if ran and own_bytes_max else max(measured, min(need_bytes, bound))
 
 
-#: Loads of a kind that are remembered.
+#: Loads that are remembered per kind.
 _LOADS: Final = 16
 _HEADROOM: Final = 1.1
-#: Estimates that differ by less are of models of one size.
+#: Estimates within this factor belong to models of about one size.
 _ALIKE: Final = 2.0
-#: Estimates that differ by less are of one size: names and lengths of labels differ, weights don't.
+#: Estimates within this factor belong to models of the same size: names and lengths of labels
+#: differ, weights don't.
 _SAME: Final = 1.05
 
 
@@ -193,19 +195,20 @@ class KinMemory:
     def learn(
         self, kind: str, *, estimated_bytes: int, peak_bytes: int, kept_bytes: int = 0
     ) -> None:
-        """A model of that kind took `peak_bytes` at its height and kept `kept_bytes`; the rule said
+        """A model of that kind took `peak_bytes` at its peak and kept `kept_bytes`; the rule had
+        estimated
         `estimated_bytes`."""
         seen = self._seen.setdefault(kind, deque(maxlen=_LOADS))
         seen.append(_Seen(estimated_bytes, peak_bytes, kept_bytes))
 
     def kept(self, kind: str, estimated_bytes: int) -> int | None:
-        """What models of that very size kept, the largest of them; None: there was none."""
+        """The most that a model of the same size kept; None: there was none."""
         return max(
             (one.kept_bytes for one in self._like(kind, estimated_bytes, _SAME)), default=None
         )
 
     def corrected(self, kind: str, estimated_bytes: int) -> int:
-        """What to expect of a model of that kind that was never loaded."""
+        """The estimate for a model of that kind that was never loaded."""
         seen = self._seen.get(kind)
         if not seen:
             return estimated_bytes

@@ -1,10 +1,12 @@
-"""Which of many names have one of a few places: those that are called most.
+"""Which names get one of a few places: those that are called most.
 
-For whatever is kept for each of some names and for the others together, such as time series. A name
-takes a free place with its first call, and the place of another one when it has been called twice
-as often: places change hands seldom, so what is kept of a name stays in one piece. All counts halve
-every hour, so that what was does not decide for ever. Names without a place are counted within a
-bound (the rule of "space saving": Metwally, Agrawal, El Abbadi, ICDT 2005, without its error term).
+For things that are kept per name for a few names and together for all others, such as time series.
+A
+name takes a free place with its first call, and another one's place when it has been called twice
+as often: so places rarely change, and the data of a name stays in one piece. All counts halve every
+hour, so that the past does not decide for ever. A bounded number of names without a place is
+counted (the rule of "space saving": Metwally, Agrawal, El Abbadi, ICDT 2005, without its error
+term).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _FORGOTTEN_BELOW = 0.5
 
 
 class MostCalled:
-    """`called`, then `has_place`. A call costs little, unless it opens a name."""
+    """Call `called`, then `has_place`. A call costs little, unless its name is new."""
 
     __slots__ = ("_counts", "_halved_at", "_placed", "_places_max")
 
@@ -31,7 +33,7 @@ class MostCalled:
         self._halved_at: float | None = None
 
     def called(self, name: str, count: int = 1, *, now: float) -> str | None:
-        """`count` calls of `name`. Returns the name that gives its place up to it, if one does."""
+        """Counts calls of `name`. Returns the name that loses its place to it, if one does."""
         self._age(now)
         if count <= 0:
             return None
@@ -54,7 +56,7 @@ class MostCalled:
         return name in self._placed
 
     def snapshot(self) -> list[tuple[str, float]]:
-        """(name, calls) of those that have a place, the most called first."""
+        """(name, calls) of the names with a place, the most called first."""
         placed = ((name, self._counts.get(name, 0.0)) for name in self._placed)
         return sorted(placed, key=lambda row: (-row[1], row[0]))
 
@@ -76,7 +78,7 @@ class MostCalled:
             self._counts = {name: count for name, count in halved if count >= _FORGOTTEN_BELOW}
 
     def _bound(self) -> None:
-        """The rarest of too many names without a place is forgotten."""
+        """Forgets the rarest name without a place, if there are too many."""
         if len(self._counts) > self._known_max:
             unplaced = (name for name in self._counts if name not in self._placed)
             del self._counts[min(unplaced, key=lambda name: (self._counts[name], name))]

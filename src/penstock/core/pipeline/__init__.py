@@ -1,3 +1,4 @@
-"""Pipelines of steps: what one is, which step runs when, and in which order what the steps make
-leaves.
+"""Pipelines of steps: what a pipeline is, which step runs when, and in which order the events of
+the
+steps leave.
 """

@@ -1,19 +1,19 @@
-"""Which step of a pipeline runs when, and in which order what the steps make leaves.
+"""Which step of a pipeline runs when, and in which order the events of the steps leave.
 
 A pipeline is a graph of named steps. A step begins when the steps that it `needs` have ended, and,
-where it `follows` another, once that one has begun: it is then handed its pieces as they come, all
-to one call, or (`each`) one call per piece. A call has a deadline; one that fails or is late ends
-with its step's fallback, or, where the step has none, ends the pipeline.
+where it `follows` another (its source), once that one has begun. It then gets the source's pieces
+as they come, all in one call, or (`each`) with one call per piece. A call has a deadline; one that
+fails or is late ends with its step's fallback, or, where the step has none, ends the pipeline.
 
-What calls make are typed events. They merge into one stream by these rules, in this order:
+Calls make typed events. They merge into one stream by these rules, in this order:
 
 1. events of one call keep their order, and calls of one step theirs;
-2. an event with an anchor leaves once the step it names has gone past the position, or is over;
-3. everything else leaves at once. So a slow or dead branch holds up its own events alone.
+2. an event with an anchor leaves once the step it names has passed the position, or is over;
+3. everything else leaves at once. So a slow or dead branch delays only its own events.
 
-A follower's deadline begins when its source is over: before that it waits for others, and they
-have deadlines of their own. Knows neither what steps do nor what pieces and events hold. One
-machine per request: `pipeline_spec` has what it is told, `pipeline_actions` what it answers.
+A follower's deadline begins when its source is over: before that it waits for others, which have
+deadlines of their own. This module knows neither what steps do nor what pieces and events contain.
+One machine per request; `spec.py` has its inputs and its actions.
 """
 
 from __future__ import annotations
@@ -40,14 +40,12 @@ from penstock.core.pipeline.spec import (
 
 
 class _Line:
-    """What one call has made and what of it has not left yet."""
+    """The events of one call that have not left yet."""
 
     __slots__ = ("events", "open")
 
     def __init__(self) -> None:
-        self.events: deque[tuple[PipelineEvent, str]] = (
-            deque()
-        )  #: with the fallback's reason, or ""
+        self.events: deque[tuple[PipelineEvent, str]] = deque()  #: the fallback's reason, or ""
         self.open = True
 
 
@@ -57,10 +55,10 @@ class _Call:
     def __init__(self, number: int, step: _PipelineStep) -> None:
         self.number = number
         self.step = step
-        self.deadline = math.inf  #: monotonic s; that of the first piece until it is there
+        self.deadline = math.inf  #: monotonic s; until the first piece, the deadline for that piece
         self.deadline_whole = math.inf
         self.line = _Line()
-        self.spoke = False  #: a piece has come
+        self.spoke = False  #: its first piece has come
 
 
 class _PipelineStep:
@@ -74,29 +72,31 @@ class _PipelineStep:
         self.source = source
         self.followers: list[_PipelineStep] = []
         self.state = "waiting"  #: waiting | running | ended
-        self.fell_back = ""  #: the reason, if a call of it did
+        self.fell_back = ""  #: reason, if one of its calls ended with the fallback
         self.skipped = False  #: its condition did not hold for a call
-        self.calls: dict[int, _Call] = {}  #: under way
+        self.calls: dict[int, _Call] = {}  #: calls under way, by number
         self.backlog: deque[Any] = deque()  #: pieces of the source that no call has yet
-        self.lines: deque[_Line] = deque()  #: in order of the calls; only the first one flows
-        self.position: float = 0  #: how far what has left has come
+        #: in order of the calls; only events of the first one leave
+        self.lines: deque[_Line] = deque()
+        self.position: float = 0  #: position reached by the events that have left
 
     def drop_spent(self) -> None:
-        """A line whose call has ended, and from which all has left, makes way for the next."""
+        """Removes each first line whose call has ended and whose events have all left."""
         while self.lines and not self.lines[0].open and not self.lines[0].events:
             self.lines.popleft()
 
     @property
     def over(self) -> bool:
-        """It has ended, and all that it made has left."""
+        """Whether it has ended, and all its events have left."""
         return self.state == "ended" and not self.lines
 
 
 class Pipeline:
-    """One request's way through the steps. Every method returns what to do now, in order."""
+    """One request's way through the steps. Every method returns the actions, in order."""
 
     def __init__(self, spec: PipelineSpec, *, deadline: float | None = None) -> None:
-        self._steps: dict[str, _PipelineStep] = {}  #: a source comes before those that follow it
+        #: a source comes before the steps that follow it
+        self._steps: dict[str, _PipelineStep] = {}
         for each in spec.in_order():
             source = self._steps[each.follows] if each.follows else None
             step = self._steps[each.name] = _PipelineStep(each, source)
@@ -118,10 +118,10 @@ class Pipeline:
     def piece(
         self, call: int, piece: Any, events: Iterable[PipelineEvent] = (), *, now: float
     ) -> list[Action]:
-        """A part of the call's answer, and the events that it makes."""
+        """A part of the call's answer, and its events."""
         running = self._calls.get(call)
         if running is None:
-            return []  # stopped meanwhile
+            return []  # stopped in the meantime
         actions: list[Action] = []
         running.spoke = True
         running.deadline = running.deadline_whole
@@ -134,7 +134,7 @@ class Pipeline:
         return actions
 
     def done(self, call: int, events: Iterable[PipelineEvent] = (), *, now: float) -> list[Action]:
-        """The call has ended well; `events` come last."""
+        """The call has succeeded; `events` are its last ones."""
         running = self._calls.get(call)
         if running is None:
             return []
@@ -145,7 +145,7 @@ class Pipeline:
         return actions
 
     def skipped(self, call: int, *, now: float) -> list[Action]:
-        """The call's condition does not hold: it is over, and says nothing."""
+        """The call's condition does not hold: it ends without events."""
         running = self._calls.get(call)
         if running is not None:
             running.step.skipped = True
@@ -161,7 +161,7 @@ class Pipeline:
         return actions
 
     def cancel(self) -> list[Action]:
-        """Nobody wants the answer: every call is stopped, and what is held is gone."""
+        """The answer is not needed any more: every call is stopped, and held events are dropped."""
         actions: list[Action] = []
         if self.state == "running":
             self._stop_all("cancelled", actions)
@@ -189,10 +189,10 @@ class Pipeline:
         self._go_on(actions, now)
         return actions
 
-    # how it goes on
+    # progress
 
     def _go_on(self, actions: list[Action], now: float) -> None:
-        """Starts and ends what can be, until nothing changes; then lets events leave."""
+        """Starts and ends steps until nothing changes; then lets events leave."""
         changed = True
         while changed and self.state == "running":
             changed = False
@@ -205,7 +205,7 @@ class Pipeline:
             actions.append(Done())
 
     def _moved(self, step: _PipelineStep, actions: list[Action], now: float) -> bool:
-        """Whether anything began or ended here."""
+        """Whether anything of this step began or ended."""
         spec, source = step.spec, step.source
         moved = False
         if step.state == "waiting":
@@ -282,7 +282,7 @@ class Pipeline:
         call.line.open = False
         call.step.drop_spent()
 
-    # how it goes wrong
+    # failures
 
     def _fall_back(self, call: _Call, reason: str, actions: list[Action]) -> None:
         step = call.step
@@ -299,7 +299,7 @@ class Pipeline:
         actions.append(FellBack(step.spec.name, call.number, reason))
 
     def _give_up(self, actions: list[Action]) -> None:
-        """The request's own deadline: what has not ended ends now."""
+        """The request's own deadline has passed: everything that has not ended ends now."""
         late = [step for step in self._ordered if step.state != "ended"]
         for step in late:
             if step.spec.fallback is None:
@@ -338,16 +338,18 @@ class Pipeline:
     # the merge
 
     def _release(self, actions: list[Action]) -> None:
-        """Every event that may leave leaves, one by one: what waited for a place goes as soon as
-        the place is passed, and before more is said behind it."""
+        """Lets events leave one by one: an event that waits for a position leaves as soon as the
+        position
+        is passed, before anything after it."""
         step, reason = self._next_to_leave(None)
         while step is not None:
             self._leave(step, reason, actions)
             step, reason = self._next_to_leave(step)
 
     def _next_to_leave(self, last: _PipelineStep | None) -> tuple[_PipelineStep | None, str]:
-        """Whose first event leaves now, and why: one with an anchor; else the step that spoke last
-        goes on; else the first that has something to say."""
+        """The step whose first event leaves now, and why: first an event with an anchor; then the
+        step
+        that left last; then the first step with an event."""
         plain: _PipelineStep | None = None
         for step in self._ordered:
             if not step.lines or not step.lines[0].events:
@@ -368,7 +370,7 @@ class Pipeline:
         step.drop_spent()
 
     def _why_now(self, step: _PipelineStep, event: PipelineEvent) -> str:
-        """The reason for which the event may leave; "": it is held."""
+        """The reason for which the event may leave; "": it must wait."""
         anchor = event.after
         named = None if anchor is None else self._steps.get(anchor.step)
         if anchor is None or named is None or named is step:
@@ -378,16 +380,17 @@ class Pipeline:
         return "anchor-over" if named.over else ""
 
     def _uncross(self, actions: list[Action]) -> None:
-        """Anchors that wait for one another would wait for ever: one event is let go, until none
-        is left, the first declared step's first."""
+        """Events whose anchors wait for one another would wait for ever: lets one of them leave,
+        the
+        first declared step's first, until none is left."""
         while held := next((step for step in self._ordered if step.lines), None):
             self._leave(held, "anchors-crossed", actions)
             self._release(actions)
 
-    # seen from outside
+    # views
 
     def snapshot(self) -> dict[str, Any]:
-        """JSON-ready: where each step stands."""
+        """JSON-ready: the state of each step."""
         return {
             "state": self.state,
             "steps": {
@@ -404,7 +407,7 @@ class Pipeline:
         }
 
     def outcomes(self) -> dict[str, str]:
-        """Of each step: done, skipped, or the reason for which it fell back."""
+        """By step: done, skipped, or the reason for which it fell back."""
         return {
             step.spec.name: step.fell_back or ("skipped" if step.skipped else "done")
             for step in self._ordered

@@ -1,9 +1,8 @@
-"""What a pipeline is: its steps, how they depend on one another, and what they may say.
+"""What a pipeline is: its steps, how they depend on one another, and its machine's actions.
 
-Plain values, checked once when a pipeline is declared: a name that is not there, or a circle, is
-told here and not while a request runs.
-
-What a `core.pipeline.Pipeline` wants done, in the order in which it says so.
+Plain values, checked once when a pipeline is declared: an unknown name or a circle is reported then
+and not while a request runs. The actions of `Pipeline` are carried out in the order in which they
+are returned.
 """
 
 from __future__ import annotations
@@ -16,32 +15,33 @@ from penstock.errors import CallerError
 
 
 class Anchor(NamedTuple):
-    """A place in what another step says."""
+    """A position in the output of another step."""
 
     step: str
-    position: float = math.inf  #: in the unit that step counts in; inf: its end
+    position: float = math.inf  #: in the unit that the step counts in; inf: its end
 
 
 class PipelineEvent(NamedTuple):
-    """One thing that the stream says."""
+    """One event of the output stream."""
 
     kind: str  #: text, product, link, image, notice, ...
     data: Any
-    after: Anchor | None = None  #: it leaves no sooner than this is passed
-    advance: float = 0  #: how far it takes its own step's position
+    after: Anchor | None = None  #: it leaves only after this position is passed; None: at once
+    advance: float = 0  #: how far it advances its own step's position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStepSpec:
     name: str
     needs: tuple[str, ...] = ()  #: steps that must have ended
-    follows: str = ""  #: the step whose pieces it is handed as they come
-    each: bool = False  #: one call per piece, in place of one that gets them all
-    calls_max: int = 8  #: under way at once, where each piece has its call
-    deadline_s: float | None = None  #: of a call; a follower's begins when its source has ended
-    first_s: float | None = None  #: until a call's first piece
+    follows: str = ""  #: the source: the step whose pieces it gets as they come; "" = none
+    each: bool = False  #: one call per piece, instead of one call that gets them all
+    calls_max: int = 8  #: calls under way at once, where each piece has its own call
+    #: of a call; a follower's begins when its source has ended; None: no deadline
+    deadline_s: float | None = None
+    first_s: float | None = None  #: s until a call's first piece; None: no limit
     fallback: tuple[PipelineEvent, ...] | None = (
-        None  #: said in place of an answer; None: the step must do
+        None  #: events that replace its answer; None: the step must succeed
     )
 
 
@@ -69,7 +69,7 @@ class PipelineSpec:
         self.in_order()
 
     def in_order(self) -> list[PipelineStepSpec]:
-        """Every step behind those that it takes from. Raises CallerError on a circle."""
+        """The steps, each after those that it depends on. Raises CallerError on a circle."""
         left = list(self.steps)
         placed: dict[str, PipelineStepSpec] = {}
         while left:
@@ -95,11 +95,11 @@ def _wrong(message: str, hint: str) -> CallerError:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin a call; answer with `piece`, and once with `done` or `failed`."""
+    """Begin a call; report each `piece`, and then `done` or `failed` once."""
 
     call: int
     step: str
-    piece: Any  #: of the step that it follows, where each piece has its call; else None
+    piece: Any  #: piece of the source, where each piece has its call; else None
     reason: str  #: needs-met | source-began | piece
 
 
@@ -112,7 +112,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class FeedEnd:
-    """No more pieces come for this call."""
+    """No more pieces follow for this call."""
 
     call: int
     reason: str  #: how the source ended: done | fell-back
@@ -120,7 +120,7 @@ class FeedEnd:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Break the call off; nothing that it says is heard any more."""
+    """Abort the call; its further events are ignored."""
 
     call: int
     reason: str  #: deadline-passed | pipeline-failed | cancelled
@@ -128,18 +128,18 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class FellBack:
-    """The call's result is the fallback's; its events follow as `Emit`. `call` 0: none began."""
+    """The fallback replaces the result; its events follow as `Emit`. `call` 0: none began."""
 
     step: str
     call: int
-    reason: str  #: deadline-passed, or what `failed` was told
+    reason: str  #: deadline-passed, or the reason given to `failed`
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
     step: str
     event: PipelineEvent
-    reason: str  #: ready | anchor-passed | anchor-over | anchors-crossed, or the fallback's
+    reason: str  #: ready | anchor-passed | anchor-over | anchors-crossed, or the fallback's reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Done:
 @dataclass(frozen=True, slots=True)
 class FailPipeline:
     step: str
-    reason: str  #: deadline-passed, or what `failed` was told
+    reason: str  #: deadline-passed, or the reason given to `failed`
 
 
 Action = Start | Feed | FeedEnd | Stop | FellBack | Emit | Done | FailPipeline

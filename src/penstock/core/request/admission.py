@@ -1,4 +1,4 @@
-"""Whether a request may come in at all: what can't be served in time is refused at once.
+"""Whether a request is admitted: what can't be served in time is refused at once.
 
 One `Admission` per endpoint and gateway process. It forecasts from what it has observed:
 
@@ -6,21 +6,21 @@ One `Admission` per endpoint and gateway process. It forecasts from what it has 
     answer = wait + run time of one batch
 
 and refuses when the deadline, or the bound on waiting, would be passed. A request's lane time is
-its rows' share of each run that they were in: what it kept a lane from others. Its mean over all
-answers is right for copies of different speed as well, for the faster ones answer more often; lanes
-over it is what all of them together answer in a second (Little's law).
+its
+rows' share of each run that they were in: the time for which it kept a lane from others. Its mean
+over all answers is right for copies of different speed too, for the faster ones answer more often.
+The number of lanes divided by it is the answers per second of all copies together (Little's law).
 
 Where a lane is a slot for one request (an engine that batches continuously, a model that takes one
-row) its lane time is the time in the slot, however many run beside it: a mean over answers, for
-each takes its own time. Where rows share runs it is the rows that requests have in the mean times
-the run time per row, which falls at once and rises slowly: batches grow with the queue, so the best
-rate seen lately is what a longer queue would get, and only what even that could not serve is
-refused.
+row) its lane time is the time in the slot, however many run beside it: the mean over answers. Where
+rows share runs, it is the mean number of rows per request times the run time per row. The latter
+falls at once and rises slowly: batches grow with the queue, so a longer queue would get the best
+rate seen lately, and a request is refused only if even that rate could not serve it.
 
 Observations are summed over `_FOLD_S` and then folded into the averages, so that a single batch
-cannot swing the forecast and the hot path pays two additions. A forecast never refuses while a lane
-is idle that the request may go to: nothing would run that could correct it. Nothing is forecast
-before the first observation.
+cannot swing the forecast and the hot path pays two additions. A forecast never refuses a request
+that may go to an idle lane: otherwise nothing would run to correct the forecast. Nothing is
+forecast before the first observation.
 """
 
 from __future__ import annotations
@@ -32,24 +32,23 @@ from typing import NamedTuple
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.errors import CallerError
 
-_FOLD_S = 0.1  #: several batches of any model that online serving wants, a tenth of a retry
-_FOLD_WEIGHT = 0.25  #: a changed run time is followed within about half a second
-_RISE_WEIGHT = 1 / 64  #: a worse rate is believed after several seconds
-_ANSWERS_MAX = 32  #: of a mean: enough that long and short ones are in it as often as they come
+_FOLD_S = 0.1  #: s; several batches of any model for online serving, and a tenth of a retry
+_FOLD_WEIGHT = 0.25  #: the average follows a changed run time within about half a second
+_RISE_WEIGHT = 1 / 64  #: the average follows a worse rate only after several seconds
+_ANSWERS_MAX = 32  #: answers in a mean: enough to contain long and short ones in proportion
 _MICROSECONDS = 1e6
-_RETRY_AFTER_S_UNKNOWN = 1.0  #: where nothing was observed yet
-_RETRY_AFTER_S_MIN = 0.05  #: below this a client's own round trip decides
+_RETRY_AFTER_S_UNKNOWN = 1.0  #: s, where nothing was observed yet
+_RETRY_AFTER_S_MIN = 0.05  #: s; below this a client's own round trip decides
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSpec:
-    """Bounds of what one gateway process lets in; wrong values raise `CallerError`."""
+    """Bounds for the requests that one gateway process admits; wrong values raise `CallerError`."""
 
     in_flight_max: int  #: requests, >= 1
-    queue_wait_s_max: float | None = (
-        None  #: refuse what would wait longer than this; None = no bound
-    )
-    shares_runs: bool = True  #: rows of several requests run together; no: a lane is one's slot
+    queue_wait_s_max: float | None = None  #: a longer expected wait is refused; None = no bound
+    #: rows of several requests run together; False: a lane is a slot for one request
+    shares_runs: bool = True
 
     def __post_init__(self) -> None:
         if self.in_flight_max < 1:
@@ -67,9 +66,9 @@ class AdmissionSpec:
 
 
 def admission_spec(routes: EndpointRoutes, *, in_flight_max: int) -> AdmissionSpec:
-    """The bounds that an endpoint's models set in their batching.
+    """The bounds that follow from the batching of an endpoint's models.
 
-    A request is admitted before its variant is drawn, so the loosest bound of all variants holds.
+    A request is admitted before its variant is chosen, so the loosest bound of all variants holds.
     """
     bounds = [_queue_wait_s_max(variant.model) for variant in routes.variants]
     known = [bound for bound in bounds if bound is not None]
@@ -81,7 +80,7 @@ def admission_spec(routes: EndpointRoutes, *, in_flight_max: int) -> AdmissionSp
 
 
 def rows_together(model: Mapping[str, object]) -> int:
-    """Rows of a model's queue that one lane runs together, as its description says; at least 1."""
+    """Rows of a model's queue that one lane runs together, by its description; at least 1."""
     rows = model.get("lane_rows_max", model.get("rows_max"))
     return max(rows, 1) if isinstance(rows, int) else 1
 
@@ -93,7 +92,7 @@ def _queue_wait_s_max(model: Mapping[str, object]) -> float | None:
 
 
 class Refusal(NamedTuple):
-    """Answer the request now."""
+    """The request is to be answered now, with an error."""
 
     reason: str  #: in-flight-limit | queue-wait-limit | deadline-cannot-be-met | deadline-passed
     retry_after_s: float | None  #: None: the same request cannot pass later
@@ -106,7 +105,7 @@ _FORECASTS = (_QUEUE_WAIT_LIMIT, _DEADLINE_CANNOT_BE_MET)
 
 
 class Admission:
-    """Learns how long runs take, and says no in time."""
+    """Learns how long runs take, and refuses in time."""
 
     __slots__ = (
         "_answers", "_fold_at", "_in_flight_max", "_lane_s", "_lane_us_sum", "_queue_wait_s_max",
@@ -120,9 +119,9 @@ class Admission:
         self._run_s = 0.0  #: moving average of a run's time; 0 = nothing observed
         self._lane_s = 0.0  #: lane time per request
         self._row_s = 0.0  #: run time per row, at the best rate seen lately
-        self._rows = 0.0  #: that a request has, in the mean
-        self._answers = 0  #: that means are made of
-        self._run_us_sum = 0  #: since the last fold
+        self._rows = 0.0  #: mean rows of a request
+        self._answers = 0  #: answers that the means are made of
+        self._run_us_sum = 0  #: us since the last fold
         self._rows_sum = 0
         self._lane_us_sum = 0
         self._runs = 0
@@ -131,9 +130,9 @@ class Admission:
     def admit(
         self, *, outstanding: int, lanes: int, deadline: float | None, now: float
     ) -> Refusal | None:
-        """None: let it in. `outstanding` and `lanes` are those of all copies it may be sent to.
+        """None: admit. `outstanding` and `lanes` are sums over all copies that it may be sent to.
 
-        Whoever is told a refusal asks `stands` whether it is one.
+        If the result is a refusal, the caller asks `stands` whether it holds.
         """
         if deadline is not None and now >= deadline:
             return _DEADLINE_PASSED
@@ -152,13 +151,14 @@ class Admission:
 
     def stands(self, refusal: Refusal, *, may_begin: bool) -> bool:
         """Whether a refusal holds. `may_begin`: a copy that the request may go to has an idle lane,
-        though others, which it may not go to or which have more than their share, have a queue."""
+        even
+        if other copies (for other requests, or more loaded) have a queue."""
         return not may_begin or refusal.reason not in _FORECASTS
 
     def observe(self, run_us: int, rows: int, lane_us: int, now: float) -> None:
         """An answer came: its run of `rows` rows took `run_us`, of which `lane_us` were its own.
 
-        Whole microseconds, as frames have them. To be told once per answer, streams too.
+        Whole microseconds, as in frames. Call it once per answer, also for streams.
         """
         self._run_us_sum += run_us
         self._rows_sum += rows
@@ -168,14 +168,14 @@ class Admission:
             self._fold(now)
 
     def revise(self, spec: AdmissionSpec) -> None:
-        """New bounds; what was observed stays."""
+        """Sets new bounds; what was observed stays."""
         self._in_flight_max = spec.in_flight_max
         self._queue_wait_s_max = spec.queue_wait_s_max
         self._shares_runs = spec.shares_runs
 
     @property
     def lane_s(self) -> float:
-        """Lane time per request; 0 = nothing was observed yet. Lanes over it: answers a second."""
+        """Lane time per request; 0 = nothing observed yet. Lanes / lane time = answers per second."""
         return self._lane_s
 
     def snapshot(self) -> dict[str, float | int | None]:
@@ -215,7 +215,7 @@ class Admission:
         self._fold_at = now + _FOLD_S
 
     def _retry_after_s(self, outstanding: int, lanes: int) -> float:
-        """Until about half of what is in flight has been answered."""
+        """s until about half of what is in flight has been answered."""
         if not self._run_s or lanes < 1:
             return _RETRY_AFTER_S_UNKNOWN
         return max(outstanding * self._lane_s / lanes / 2, _RETRY_AFTER_S_MIN)

@@ -1,13 +1,13 @@
 """One budget for the bodies of all requests, from their first byte until they are answered.
 
-Both doors that take bodies off a wire, HTTP and gRPC, take from the one object; memory is bounded
-by it whatever the number of connections. What does not fit is refused at once: a body that waits
+Both doors that read bodies from the network, HTTP and gRPC, use the same object; so memory is
+bounded whatever the number of connections. What does not fit is refused at once: a body that waits
 for room can't be served in time either.
 
-Bytes are taken as they come and not as they are announced: a head that promises a body holds
-nothing. When there is no room, who sends is looked at (`UnfinishedBodies`): the peer with the most
-unfinished bytes makes room first, so that few slow senders can't keep all others out. Bodies that
-are whole are never cut, their requests are being served.
+Bytes are counted as they come and not as they are announced: a head that promises a body takes
+nothing. When there is no room, `UnfinishedBodies` looks at the senders: the peer with the most
+unfinished bytes makes room first, so that a few slow senders can't keep all others out. Complete
+bodies are never cut, as their requests are being served.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-#: A body that is still unfinished after this time makes room for others of its own sender. At 6 MiB
-#: it has come with less than 5 Mbit/s, and the request that it delays would be there in one piece.
+#: s. A body that is unfinished after this time makes room for others of its own peer. A body of 6
+#: MiB then came with less than 5 Mbit/s, and the request that it delays could come in one piece.
 SLOW_S = 10.0
 
 
 class BodyBudget:
-    """Bytes of bodies that may be held. Not for threads: one event loop uses it.
+    """Bytes of bodies that may be held. Not thread-safe: one event loop uses it.
 
     Attributes:
         bytes_taken: held now.
@@ -36,7 +36,7 @@ class BodyBudget:
         self.bytes_taken = 0
 
     def take(self, n: int) -> bool:
-        """Takes `n` bytes; False, and nothing is taken, where they don't fit."""
+        """Takes `n` bytes; if they don't fit, returns False and takes nothing."""
         taken = self.bytes_taken + n
         if taken > self.bytes_max:
             return False
@@ -44,12 +44,12 @@ class BodyBudget:
         return True
 
     def give(self, n: int) -> None:
-        """Gives back what was taken."""
+        """Gives back `n` bytes."""
         self.bytes_taken -= n
         assert self.bytes_taken >= 0, "more was given back than taken"
 
     def missing(self, n: int) -> int:
-        """How many bytes too few there are for `n` more; 0 = they fit."""
+        """How many of `n` more bytes do not fit; 0 = they fit."""
         return max(0, self.bytes_taken + n - self.bytes_max)
 
 
@@ -61,12 +61,12 @@ class _Peer(Generic[Sender]):
     """The unfinished bodies of one peer."""
 
     bytes_held: int = 0
-    #: sender -> (bytes, monotonic s of its first), in the order in which they began
+    #: sender -> (bytes, monotonic s of the first byte), in the order in which they began
     bodies: dict[Sender, tuple[int, float]] = field(default_factory=dict)
 
 
 class UnfinishedBodies(Generic[Sender]):
-    """Bodies that are not whole yet, and which of them make room. Decides, and cuts nothing."""
+    """Unfinished bodies, and which of them must make room. It only decides; the caller cuts."""
 
     def __init__(self) -> None:
         self._peers: dict[str, _Peer[Sender]] = {}
@@ -75,7 +75,7 @@ class UnfinishedBodies(Generic[Sender]):
         return sum(len(peer.bodies) for peer in self._peers.values())
 
     def grown(self, sender: Sender, name: str, size: int, *, now: float) -> None:
-        """The body that `sender`, of the peer `name`, is sending has `size` bytes so far."""
+        """The body of `sender`, which belongs to the peer `name`, has `size` bytes so far."""
         peer = self._peers.get(name)
         if peer is None:
             peer = self._peers[name] = _Peer()
@@ -84,7 +84,7 @@ class UnfinishedBodies(Generic[Sender]):
         peer.bytes_held += size - before
 
     def ended(self, sender: Sender, name: str) -> None:
-        """It is whole, or refused, or its sender is gone. Harmless for one that is not known."""
+        """The body is complete or refused, or its sender is gone. Unknown ones are ignored."""
         peer = self._peers.get(name)
         if peer is None:
             return
@@ -94,10 +94,11 @@ class UnfinishedBodies(Generic[Sender]):
             del self._peers[name]
 
     def making_room(self, wanted: int, name: str, *, now: float) -> list[Sender]:
-        """Whose bodies are to be cut so that the peer `name` gets `wanted` bytes; [] = nobody's.
+        """The senders whose bodies to cut so that the peer `name` gets `wanted` bytes; [] = none.
 
-        The peer that holds most is cut, its oldest bodies first: another than `name` if it holds
-        more than `name` would, `name` itself only of what has been coming for `SLOW_S`.
+        The peer that holds most is cut, its oldest bodies first. That is another peer than `name`
+        if it
+        holds more than `name` would. Of `name` itself only bodies older than `SLOW_S` are cut.
         """
         if not self._peers:
             return []
@@ -109,7 +110,7 @@ class UnfinishedBodies(Generic[Sender]):
         freed = 0
         for sender, (size, began) in self._peers[largest].bodies.items():
             if not fair and now - began < SLOW_S:
-                break  # those behind it are younger
+                break  # the others are younger
             chosen.append(sender)
             freed += size
             if freed >= wanted:
@@ -118,7 +119,7 @@ class UnfinishedBodies(Generic[Sender]):
 
 
 def peer_name(address: str) -> str:
-    """Who an address stands for: of IPv6 its network, since every host there has 2**64 of them."""
+    """The peer of an address: for IPv6 its network, since every host has 2**64 addresses there."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

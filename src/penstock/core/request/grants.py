@@ -1,8 +1,8 @@
 """Who may do what: the one table of operations and the scope that each needs.
 
-A key carries a `Grant`: a scope, and perhaps the endpoints that it is for. Scopes contain each
-other: whoever may administer may operate, whoever may operate may invoke. What is not in the table
-needs the widest, so that a new operation is closed until somebody has thought about it.
+A key carries a `Grant`: a scope, and perhaps the endpoints that it is limited to. Scopes contain
+each other: an administrator may operate, an operator may invoke. An operation that is not in the
+table needs the widest scope, so a new operation is closed until somebody has thought about it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from penstock.errors import CallerError
 INVOKE: Final = "invoke"
 OPERATE: Final = "operate"
 ADMIN: Final = "admin"
-#: Narrowest first; each may do what those before it may.
+#: Narrowest first; each includes those before it.
 SCOPES: Final = (INVOKE, OPERATE, ADMIN)
 
 #: Operations that AWS has no name for.
 SERVER_METADATA: Final = "ServerMetadata"  #: GET / and /v2
 MODEL_METADATA: Final = "ModelMetadata"  #: readiness, configuration and statistics of one model
 LIST_SERVED_MODELS: Final = "ListServedModels"  #: /v1/models, the repository's index
-LOAD_TARGET_MODEL: Final = "LoadTargetModel"  #: or unload, pin, unpin: it costs others memory
-INVOKE_ENDPOINT: Final = "InvokeEndpoint"  #: every door's way to ask a model
+#: load, unload, pin or unpin a target model: it takes other models' memory
+LOAD_TARGET_MODEL: Final = "LoadTargetModel"
+INVOKE_ENDPOINT: Final = "InvokeEndpoint"  #: every door's way to call a model
 READ_METRICS: Final = "ReadMetrics"  #: /metrics
-READ_STATUS: Final = "ReadStatus"  #: /admin/..., and what a region could take
-CHANGE_TRAFFIC: Final = "ChangeTraffic"  #: how much of it goes to which region
-CHANGE_SCHEDULES: Final = "ChangeSchedules"  #: make, pause, run, delete: they create jobs
-CLOUDWATCH_FORM: Final = "CloudWatchForm"  #: which of CloudWatch's, only the body says
+READ_STATUS: Final = "ReadStatus"  #: /admin/..., and a region's free room
+CHANGE_TRAFFIC: Final = "ChangeTraffic"  #: change the regions' shares of traffic
+#: make, pause, run or delete schedules, which create jobs
+CHANGE_SCHEDULES: Final = "ChangeSchedules"
+CLOUDWATCH_FORM: Final = "CloudWatchForm"  #: a CloudWatch operation that only the body names
 UNKNOWN: Final = "Unknown"
 
 #: Operation -> the narrowest scope that may call it.
@@ -101,7 +103,7 @@ NEEDS: Final = MappingProxyType(
     }
 )
 
-#: Tells nothing of any endpoint: a key that is bound to some may ask it too.
+#: They reveal nothing of any endpoint: keys for certain endpoints may call them too.
 _OF_NO_ENDPOINT: Final = frozenset({SERVER_METADATA})
 
 
@@ -110,7 +112,7 @@ class Grant:
     """What a key may do."""
 
     scope: str = ADMIN
-    endpoints: frozenset[str] = frozenset()  #: names in lower case; none = every endpoint
+    endpoints: frozenset[str] = frozenset()  #: names in lower case; empty = every endpoint
 
     def __post_init__(self) -> None:
         """Raises CallerError `scope-unknown`."""
@@ -122,7 +124,7 @@ class Grant:
             )
 
     def only(self, scope: str) -> Grant:
-        """The same, but no more than `scope`: what one makes for others is never more than it."""
+        """The grant limited to `scope`: a grant made for another key never exceeds one's own."""
         return Grant(min(self.scope, scope, key=SCOPES.index), self.endpoints)
 
 
@@ -132,11 +134,12 @@ def needed(operation: str) -> str:
 
 
 def allowed(grant: Grant, operation: str, endpoint: str | None = None) -> bool:
-    """Whether a key may do it.
+    """Whether a key may call the operation.
 
     Args:
-        endpoint: whom it is about; None for what is about none. A key that is bound to endpoints
-            may do only what is about one of them.
+        endpoint: the endpoint concerned; None: the operation concerns none. A key that is limited
+        to
+            endpoints may only call operations that concern one of them.
     """
     if SCOPES.index(grant.scope) < SCOPES.index(needed(operation)):
         return False

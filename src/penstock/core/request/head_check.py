@@ -1,7 +1,7 @@
-"""What the head of a request alone decides: that it can be read in one way only, and whose it is.
+"""Checks of a request's head alone: it can be read in one way only, and comes from an allowed page.
 
-Framing and names first, credentials are not this module's. What can't be read in one way is refused
-and never repaired: a proxy before this server may have read it the other way.
+Framing and names are checked here, credentials elsewhere. A head that can be read in two ways is
+refused and never repaired: a proxy before this server may have read it the other way.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ TRANSFER_ENCODING: Final = b"transfer-encoding"
 ORIGIN: Final = b"origin"
 FETCH_SITE: Final = b"sec-fetch-site"
 FETCH_MODE: Final = b"sec-fetch-mode"
-#: Headers that are looked at here, and by nobody on the hot path.
+#: Headers that are checked here, and that nothing on the hot path reads.
 RARE: Final = (TRANSFER_ENCODING, ORIGIN, FETCH_SITE, FETCH_MODE)
 #: Fields in one head. Browsers and SDKs send fewer than 40; a field of four bytes takes 40 times
-#: that in memory.
+#: its size in memory.
 FIELDS_MAX: Final = 128
 
-#: Spellings of hosts, and of pages with them, that are remembered.
+#: Spellings of hosts, and of pages with hosts, that are remembered.
 _KNOWN_MAX = 64
 Known = TypeVar("Known", bytes, tuple[bytes, bytes])
 _DEFAULT_PORTS = {b"http": "80", b"https": "443"}
@@ -33,8 +33,9 @@ class HeadCheck:
     """Judges heads for one server.
 
     Attributes:
-        known_hosts: values of Host that have passed, as they were spelled: the one look-up that a
-        usual request costs.
+        known_hosts: values of Host that have passed, in their original spelling: a usual request
+        costs
+            one look-up here.
     """
 
     def __init__(self, gate: HostGate) -> None:
@@ -50,12 +51,13 @@ class HeadCheck:
         known_host: bytes | None,
         rare: Mapping[bytes, bytes],
     ) -> PenstockError | None:
-        """None if the request may be read on.
+        """None if the request may be read further.
 
         Args:
             version: "1.0" or "1.1".
-            known_host: the first Host header, if it is one of `known_hosts`.
-            rare: the other headers, by lower-case name; values of repeated ones joined by commas.
+            known_host: the first Host header, if it is one of `known_hosts`; else None.
+            rare: the other headers, by lower-case name; values of repeated ones are joined by
+            commas.
         """
         host = known_host
         noted = rare.get(HOST)
@@ -85,7 +87,7 @@ class HeadCheck:
         site, mode = rare.get(FETCH_SITE), rare.get(FETCH_MODE)
         if origin is None:
             return self._gate.page_error(method, host, None, site, mode)
-        page = (origin, host)  # all that decides where there is an origin
+        page = (origin, host)  # where there is an Origin, nothing else decides
         if page in self._known_pages:
             return None
         error = self._gate.page_error(method, host, origin, site, mode)
@@ -94,12 +96,12 @@ class HeadCheck:
         return error
 
     def _target_error(self, url: bytes, host: bytes | None) -> PenstockError | None:
-        """A target in absolute form names the host once more (RFC 9112, 3.2.2)."""
+        """A target in absolute form names the host a second time (RFC 9112, 3.2.2)."""
         if url[:1] == b"/":
             return None
         authority = authority_of(url)
         if authority is None:
-            return None  # `*`, or what doors will not find
+            return None  # `*`, or a target that doors will not find
         if host is None:
             return self._gate.host_error(authority)
         scheme = url.partition(b":")[0].lower()
@@ -117,7 +119,7 @@ def _remember(known: set[Known], passed: Known) -> None:
 
 
 def authority_of(url: bytes) -> bytes | None:
-    """What stands between scheme and path of a target in absolute form; None for other targets."""
+    """The part between scheme and path of a target in absolute form; None for other targets."""
     scheme, separator, rest = url.partition(b"://")
     if not separator or scheme.lower() not in _DEFAULT_PORTS:
         return None
@@ -125,7 +127,7 @@ def authority_of(url: bytes) -> bytes | None:
 
 
 def origin_form(url: bytes) -> bytes:
-    """Path and query of a target in absolute form (RFC 9112, 3.2.2); others unchanged."""
+    """Path and query of a target in absolute form (RFC 9112, 3.2.2); other targets unchanged."""
     authority = authority_of(url)
     if authority is None:
         return url
@@ -145,6 +147,6 @@ def _framing_error(coding: bytes | None, version: str) -> PenstockError | None:
     if coding.strip(b" \t").lower() != b"chunked":
         message = f"Transfer-Encoding: {coding[:64].decode('latin-1')} is not served."
         hint = "Send the body as it is, with its length or in chunks."
-        # RFC 9112, 6.1 would have 501, which SDKs take for a reason to send the same again.
+        # RFC 9112, 6.1 requires 501, which makes SDKs send the same again.
         return CallerError("transfer-coding-unknown", message, hint=hint)
     return None

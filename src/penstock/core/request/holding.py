@@ -1,14 +1,14 @@
 """Whether a request that comes when no copy can take it is held, or refused at once.
 
-AWS refuses what comes at zero copies, and so does a model that says so (`REFUSE`). All others are
-held until a copy is ready, in the order in which they came, within three bounds:
+AWS refuses requests at zero copies, and so does a model that says so (`REFUSE`). All other requests
+are held until a copy is ready, in the order in which they came, within two kinds of bounds:
 
 * how many are held at their endpoint, and how many bytes their bodies have;
-* the request's own deadline: what the fastest start seen lately could not serve in time is told so
-  at once. Where no start was seen yet nothing is known, and unknown is not too late.
+* the request's own deadline: if even the fastest recent start would be too late, it is refused at
+  once. Where no start was seen yet, the time is unknown, and unknown is not too late.
 
-Requests that come while others are held queue up behind them, even if a copy is ready by then: who
-waited first is served first. What was given back by a copy is `retry.py`'s to judge.
+Requests that come while others are held queue behind them, even if a copy is ready by then: first
+come, first served. For a request that a copy gave back, `retry.py` decides.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from typing import Final, NamedTuple
 from penstock.core.deployment.deployment import ModelSource
 
 HOLD: Final = "hold"
-REFUSE: Final = "refuse"  #: as AWS does
+REFUSE: Final = "refuse"  #: refuse, as AWS does
 ZERO_CAPACITY_MODES: Final = (HOLD, REFUSE)
-#: Of a model's environment: what holds for its variants and components, whatever the server's
-#: setting is.
+#: Variable in a model's environment that overrides the server's setting for its variants and
+#: components.
 ZERO_CAPACITY_VARIABLE: Final = "PENSTOCK_ZERO_CAPACITY"
 
-#: The router's reasons that say that there is no copy, and not that the copies are full.
+#: The router's reasons that mean that there is no copy, not that copies are full.
 NO_CAPACITY: Final = ("no-copies", "no-healthy-copy")
 
-_RETRY_AFTER_S_UNKNOWN: Final = 1.0  #: a small model is loaded in about this time
+_RETRY_AFTER_S_UNKNOWN: Final = 1.0  #: s; a small model is loaded in about this time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldSpec:
-    """Of one gateway process."""
+    """Bounds of one gateway process."""
 
-    count_max: int  #: requests held of one endpoint
-    bytes_max: int  #: of their bodies
-    zero_capacity: str = HOLD  #: of models that say nothing
+    count_max: int  #: requests held per endpoint
+    bytes_max: int  #: bytes of their bodies
+    zero_capacity: str = HOLD  #: hold | refuse, for models without a setting of their own
 
 
 class HoldStep(NamedTuple):
@@ -50,7 +50,7 @@ class HoldStep(NamedTuple):
     retry_after_s: float | None = None
 
 
-#: The reason of those that are refused because their model, or the server, says so.
+#: The reason of requests refused because of a model's or the server's setting.
 REFUSED: Final = "zero-capacity-refused"
 _REFUSED = HoldStep(REFUSE, REFUSED)
 _NO_CAPACITY = HoldStep(HOLD, "no-capacity")
@@ -71,10 +71,10 @@ def decide(
 ) -> HoldStep:
     """
     Args:
-        zero_capacity: what the request's model says; empty = nothing.
-        others_wait: it may be that copies are ready, but others came before.
-        held_count, held_bytes: of its endpoint, without it.
-        ready_in_s: when a copy can be ready at the earliest; None = not known.
+        zero_capacity: the setting of the request's model; empty = none.
+        others_wait: earlier requests are held; copies may be ready already.
+        held_count, held_bytes: of its endpoint, without this request.
+        ready_in_s: earliest time until a copy can be ready; None = not known.
     """
     if not others_wait and (zero_capacity or spec.zero_capacity) == REFUSE:
         return _REFUSED
@@ -91,6 +91,6 @@ def decide(
 
 
 def zero_capacity_of(model: ModelSource) -> str:
-    """What a model's environment says; empty = nothing that is known here."""
+    """The setting in a model's environment; empty = none, or an unknown value."""
     mode = dict(model.environment).get(ZERO_CAPACITY_VARIABLE, "")
     return mode if mode in ZERO_CAPACITY_MODES else ""

@@ -1,19 +1,19 @@
-"""Which names a request may call this server by, and which web pages may send it one.
+"""Which names a request may use for this server, and which web pages may send requests.
 
 A server on loopback asks nobody for credentials, because only programs of this machine reach it. A
-browser is such a program, and runs the scripts of strangers. Two ways are open to them:
+browser is such a program, and runs scripts of strangers. They have two ways:
 
 * A form, or a script that does not ask to read the answer, may post to any address (cross-site
-  request forgery). Browsers tell where such a request comes from, in `Origin` and `Sec-Fetch-Site`.
-* A stranger's host name may be made to point at 127.0.0.1 once its page is there (DNS rebinding).
-  The page then is of the same origin as this server. Browsers tell the name, in `Host`.
+  request forgery). Browsers say where such a request comes from, in `Origin` and `Sec-Fetch-Site`.
+* A stranger's host name may be made to point at 127.0.0.1 once its page is loaded (DNS rebinding).
+  The page then has the same origin as this server. Browsers send the name, in `Host`.
 
-So a request is refused that names a host which is not this server, or comes from another's page.
-Where credentials are asked for there is nothing to misuse, since no browser adds them by itself:
+So a request is refused if it names a host which is not this server, or comes from another's page.
+Where credentials are required there is nothing to misuse, since no browser adds them by itself:
 there, names and pages are restricted only if the settings list some. gRPC needs none of this: pages
 can't send its content type without asking first, and its server answers no such question.
 
-Every decision here is a function of what the request says. Nothing is looked up in DNS.
+Every decision here is a function of the request alone. Nothing is looked up in DNS.
 (RFC 9110 7.2 and 7.4, RFC 9112 3.2, Fetch metadata: w3.org/TR/fetch-metadata.)
 """
 
@@ -28,7 +28,7 @@ ANY = "*"
 _SAFE_METHODS = (b"GET", b"HEAD")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._")
-_HOST_BYTES_MAX = 262  #: a name of 255, a colon and a port
+_HOST_BYTES_MAX = 262  #: a name of 255 characters, a colon and a port
 
 
 def gate_for(
@@ -43,12 +43,12 @@ def gate_for(
 
     Args:
         hosts, origins: as the settings list them; `*` stands for any.
-        machine_names: what this machine is called; of use where others can reach it.
-        asks: credentials are asked for.
+        machine_names: names of this machine; used where others can reach it.
+        asks: credentials are required.
     """
     hosts, origins = tuple(hosts), tuple(origins)
     beyond = not is_loopback(host.strip("[]").lower())
-    # What leads to no other machine than the one that asks (RFC 1122, 3.2.1.3), and is often typed.
+    # Addresses that always lead to the asking machine (RFC 1122, 3.2.1.3), and are often typed.
     names = {"0.0.0.0", "::"}
     names |= {bare(name) for name in (*hosts, host)}
     if beyond:
@@ -78,9 +78,10 @@ class HostGate:
         """
         Args:
             hosts: names and addresses without port. Loopback's are always among them.
-            origins: of other servers' pages that may call, `scheme://host[:port]`.
-            any_address: every IP address is a name of this server. Nobody can make an address point
-            elsewhere, so this is safe; on loopback alone none but its own can be right.
+            origins: other servers' pages that may call, `scheme://host[:port]`.
+            any_address: every IP address is a name of this server. No attacker can make an address
+            point
+            elsewhere, so this is safe; on loopback alone only its own addresses can be right.
         """
         self._hosts = frozenset(hosts)
         self._origins = frozenset(filter(None, map(normal_origin, origins)))
@@ -94,7 +95,7 @@ class HostGate:
         if authority is None:
             return CallerError("host-malformed", "The Host header is no name or address.")
         name = authority[0]
-        # Browsers take names below localhost for this machine, and ask nobody (RFC 6761, 6.3).
+        # Browsers take names below localhost for this machine, without DNS (RFC 6761, 6.3).
         own = is_loopback(name) or name.endswith(".localhost")
         if self._any_host or name in self._hosts or own:
             return None
@@ -115,11 +116,11 @@ class HostGate:
         fetch_site: bytes | None,
         fetch_mode: bytes | None,
     ) -> PenstockError | None:
-        """None if no web page sent the request, or one that may.
+        """None if no web page sent the request, or an allowed one.
 
         Args:
             host: the one Host header, which has passed `host_error`.
-            origin, fetch_site, fetch_mode: the headers Origin and Sec-Fetch-*; None = not there.
+            origin, fetch_site, fetch_mode: the headers Origin and Sec-Fetch-*; None = absent.
         """
         if self._any_origin:
             return None
@@ -130,7 +131,7 @@ class HostGate:
         if fetch_site is None or fetch_site in (b"same-origin", b"none"):
             return None
         if method in _SAFE_METHODS and fetch_mode == b"navigate":
-            return None  # a link that a person followed: the page that had it sees nothing
+            return None  # a link that a person followed: the page with the link sees nothing
         return _foreign("")
 
     def _is_known_page(self, origin: bytes, host: bytes) -> bool:
@@ -140,7 +141,7 @@ class HostGate:
             return False
         if told in self._origins:
             return True
-        # The scheme may differ: a proxy that ends TLS asks in plain HTTP. Pages of other schemes
+        # The scheme may differ: a proxy that ends TLS sends plain HTTP. Pages of other schemes
         # (apps, extensions) are never this server's own.
         scheme, _, of_page = told.partition("://")
         name, port = authority
@@ -175,7 +176,7 @@ def split_authority(value: bytes) -> tuple[str, str] | None:
 
 
 def normal_origin(origin: str) -> str | None:
-    """`scheme://host[:port]` in one spelling; None for `null` and what else names no host."""
+    """`scheme://host[:port]` in one spelling; None for `null` and others that name no host."""
     scheme, separator, rest = origin.strip().lower().partition("://")
     authority = split_authority(rest.encode("latin-1", "replace"))
     if not separator or not scheme or authority is None:
@@ -185,7 +186,7 @@ def normal_origin(origin: str) -> str | None:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name, in lower case, or an address leads to the machine that asks."""
+    """Whether a name (in lower case) or an address leads to the asking machine."""
     if name == "localhost":
         return True
     try:
@@ -207,14 +208,14 @@ def is_address(name: str) -> bool:
 
 
 def is_host(text: str) -> bool:
-    """Whether a setting names a host: without port, an IPv6 address with brackets or without."""
+    """Whether a setting is a host: no port; an IPv6 address with brackets or without."""
     bracketed = f"[{text}]" if is_address(text) and ":" in text else text
     authority = split_authority(bracketed.encode("latin-1", "replace"))
     return authority is not None and not authority[1]
 
 
 def bare(host: str) -> str:
-    """A setting's name or address as `split_authority` gives it."""
+    """A setting's name or address in the form that `split_authority` returns."""
     host = host.strip().lower().strip("[]").removesuffix(".")
     return str(ipaddress.ip_address(host)) if is_address(host) else host
 
