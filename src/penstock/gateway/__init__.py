@@ -1,3 +1,4 @@
-"""The data plane: requests in, a copy for each, answers back. HTTP in `http/`, the way to the
-copies in `dispatch/`, spans in `tracing/`, the tie to the control plane in `channel/`.
+"""The data plane: requests come in, go to a copy each, and answers go back. HTTP is in `http/`, the
+way to the copies in `dispatch/`, spans in `tracing/`, the connection to the control plane in
+`channel/`.
 """

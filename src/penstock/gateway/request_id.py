@@ -1,8 +1,8 @@
 """Request ids: unique over processes and restarts, made without randomness per request.
 
 An id has the shape of a UUID (version 4, as AWS's do): 24 characters drawn once per process, then
-the running number of the request as 12 hexadecimal digits. Whoever holds an id can thus find the
-request by its number. Nothing here knows what a request is.
+the number of the request as 12 hexadecimal digits. So an id gives the request's number. Nothing
+here knows what a request is.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _NUMBER_DIGITS = 12
 
 
 class RequestIds:
-    """Hands out running numbers; `text` is what clients see."""
+    """Gives each request the next number; `text` makes the id that clients see."""
 
     __slots__ = ("count", "prefix", "prefix_bytes")
 
     def __init__(self, prefix: str | None = None) -> None:
         self.prefix = str(uuid.uuid4())[:PREFIX_CHARS] if prefix is None else prefix
         self.prefix_bytes = self.prefix.encode()
-        self.count = 0  #: numbers handed out so far; the hot path adds one itself
+        self.count = 0  #: numbers given so far; the hot path increments it itself
 
     def next(self) -> int:
         self.count += 1

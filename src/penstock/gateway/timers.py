@@ -1,7 +1,7 @@
-"""Timers as the gateway's drivers see them: call something at a moment of their own clock.
+"""Timers of the gateway's drivers: a call at a moment of their own clock.
 
-The event loop's time and the clock of `clock.py` need not have one origin, and a test drives both
-by hand; so drivers take this small interface and never ask a loop for the time.
+The event loop's time and the clock of `clock.py` may have different origins, and a test sets both
+by hand. So drivers use this small interface and never ask a loop for the time.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Protocol
 
 from penstock.clock import Clock
 
-#: uvloop rounds delays to whole milliseconds; without a floor a timer that is early by less than
-#: half of one would be set again with delay zero, over and over.
+#: uvloop rounds delays to whole milliseconds. Without a minimum, a timer that is early by less than
+#: half of one would be set again with delay zero, again and again.
 DELAY_S_MIN = 0.001
 
 
@@ -24,7 +24,7 @@ class TimerHandle(Protocol):
 
 class Timers(Protocol):
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Calls back at or shortly after `when` (monotonic s); compare with the clock again."""
+        """Calls back at or shortly after `when` (monotonic s); compare with the clock then."""
 
     def call_soon(self, callback: Callable[[], None]) -> object:
         """Calls back once the current callback has returned."""

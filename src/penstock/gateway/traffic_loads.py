@@ -1,4 +1,4 @@
-"""What this process's endpoints could take now, for whoever pushes work from another region."""
+"""How much more this process's endpoints can take now, for orchestrators in other regions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NONE: Final[dict[str, Any]] = {}
 
 
 class TrafficLoads:
-    """Reads the endpoints of one dispatcher; nothing is kept.
+    """Reads the endpoints of one dispatcher; nothing is stored.
 
-    What other gateway processes have on copies is counted, as the instances tell it.
+    It includes the load from other gateway processes, as instances report it.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class TrafficLoads:
     ) -> None:
         """
         Args:
-            waiting: requests for an endpoint that wait for a copy in other processes.
-            row_s: run time per row, of an endpoint that this process sees no answers of.
+            waiting: endpoint -> requests that wait for a copy in other processes.
+            row_s: endpoint -> run time per row, used if this process has seen no answers of it.
         """
         self._dispatcher = dispatcher
         self._holds = limits.zero_capacity == HOLD
@@ -47,7 +47,7 @@ class TrafficLoads:
         return self._dispatcher.accepting
 
     def room(self, name: str) -> int:
-        """Requests that an endpoint takes now without letting them wait; 0 for an unknown one."""
+        """Requests that an endpoint takes now without letting them wait; 0 if it is unknown."""
         endpoint = self._dispatcher.table.endpoints.get(name)
         return self._room(endpoint, self._copies(endpoint)) if endpoint is not None else 0
 
@@ -94,7 +94,7 @@ class TrafficLoads:
             lanes = _count(model.get("lanes"))
             if lane_s:
                 rate_rps = lanes / lane_s
-            else:  # the rows of an engine's run are the sequences of all its lanes together
+            else:  # a run of an engine has the sequences of all its lanes as rows
                 rate_rps = (1 if endpoint.generates else lanes) / row_s if row_s > 0 else 0.0
             found.append(
                 CopyRoom(
@@ -109,7 +109,7 @@ class TrafficLoads:
 
 
 def _cache_tokens(endpoint: Endpoint) -> int:
-    """Of prompts that all engines together keep; 0 where any does not say."""
+    """Tokens of prompts that all engines together cache; 0 if any engine does not report it."""
     sizes = [state.cache_bytes for state in endpoint.router.open_copies()]
     return sum(sizes) // TOKEN_BYTES if all(sizes) else 0
 

@@ -1,3 +1,3 @@
-"""A gateway whose targets are regions: it shares traffic among them, follows their load, and goes
-on with streams that a region broke off.
+"""A gateway whose targets are regions: it shares traffic among them, follows their load, and
+continues streams that a region broke off.
 """

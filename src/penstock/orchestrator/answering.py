@@ -1,8 +1,9 @@
-"""What comes back of regions: an answer, a refusal, half an answer, or nothing.
+"""What happens with a region's answer: a whole answer, a refusal, a part of an answer, or none.
 
-An answer goes to the client. What a refusal and a loss cost, `core/traffic/outcomes.py` says. What
-breaks in pieces is gone on with elsewhere where its protocol knows how, or ends with the protocol's
-own error; so does what a region itself breaks off, whose copy is gone.
+An answer goes to the client. `core/traffic/outcomes.py` decides what follows from a refusal or a
+loss. A streamed answer that breaks is continued in another region if its protocol allows it, or
+ends with the protocol's own error. The same holds if the region itself breaks it off because its
+copy is gone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from penstock.orchestrator.requests import ROOM
 from penstock.orchestrator.table import TrafficTable
 
 RESUMES_MAX: Final = 4
-#: A region reported it inside its answer.
+#: The region reported inside its answer that it broke off.
 BROKEN_OFF: Final = "stream-broken"
 
 NEW_SESSION_ID: Final = b"x-amzn-sagemaker-new-session-id"
@@ -31,20 +32,21 @@ CLOSED_SESSION_ID: Final = b"x-amzn-sagemaker-closed-session-id"
 
 
 class AnswerDriver(Protocol):
-    """Who carries out what follows from an answer. `Forwarder` does."""
+    """Carries out what follows from an answer. `Forwarder` implements it."""
 
     def let_go(self, passage: Passage, *, ok: bool | None, outcome: str) -> None:
-        """Frees its slot in a region; `ok`: what the answer says of that, None = nothing."""
+        """Frees the slot in a region. `ok`: whether the region is healthy, by its answer; None:
+        unknown."""
 
     def route(self, passage: Passage) -> None:
         """Sends it to a region that has room, holds it, or refuses it."""
 
     def fail(self, passage: Passage, error: PenstockError) -> None:
-        """The client gets an error of the orchestrator's own."""
+        """The client gets an error of the orchestrator."""
 
 
 class Answering:
-    """For the requests of one forwarder."""
+    """Handles the answers to one forwarder's requests."""
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class Answering:
         self._recorder = recorder
 
     def began(self, passage: Passage) -> str:
-        """The head of a region's answer is here: how it is passed on, if it is."""
+        """The head of a region's answer has come. Returns how it is passed on."""
         passage.began_at = self._monotonic()
         answer = passage.answer
         assert answer is not None
@@ -89,7 +91,7 @@ class Answering:
             self._turned_down(passage)
             return
         if passage.relay is not None and passage.relay.broken_off:
-            region = passage.slot  # it is well: what is gone is one copy
+            region = passage.slot  # the region is healthy: only a copy is gone
             self._driver.let_go(passage, ok=None, outcome=BROKEN_OFF)
             passage.tried += (region,)
             self._resume(passage, region)
@@ -109,7 +111,7 @@ class Answering:
             passage.give_end()
 
     def lost(self, passage: Passage, reason: str) -> None:
-        """A region's answer will not come, or not come to its end."""
+        """A region's answer will not come, or not completely."""
         region = passage.slot
         step = outcomes.when_lost(reason, begun=passage.begun, repeatable=passage.asked.repeatable)
         self._driver.let_go(passage, ok=step.ok, outcome=reason)
@@ -123,7 +125,7 @@ class Answering:
             self._driver.route(passage)
 
     def _note_session(self, passage: Passage, told: dict[bytes, bytes]) -> None:
-        """A region opened or closed a session: what comes of it later goes there as well."""
+        """A region opened or closed a session: later requests of the session go there too."""
         router, now = passage.traffic.router, self._monotonic()
         opened = told.get(NEW_SESSION_ID)
         if opened is not None:
@@ -134,7 +136,7 @@ class Answering:
             router.close_session(closed.decode("latin-1"), now=now)
 
     def _turned_down(self, passage: Passage) -> None:
-        """A region can't take it, or lets nobody in."""
+        """A region can't take the request, or does not accept our key."""
         answer = passage.answer
         assert answer is not None
         region, begun = passage.slot, passage.begun
@@ -147,14 +149,15 @@ class Answering:
         passage.tried += (region,)
         self._recorder.sent_again(step.reason)
         if begun:
-            passage.kept = None  # of no use to a client that has a part of another answer
+            passage.kept = None  # a client that has a part of another answer can't use it
         if step.do == "fail":
             self._driver.fail(passage, refusals.broken(passage.asked.endpoint, region))
         else:
             self._driver.route(passage)
 
     def _resume(self, passage: Passage, region: str) -> None:
-        """A part of the answer is out: it was all, or another region may know how to go on."""
+        """A part of the answer was sent. It was all that was needed, or another region may continue
+        it."""
         relay = passage.relay
         ending = relay.ending() if relay is not None else None
         if ending is not None:
@@ -174,7 +177,7 @@ class Answering:
             self._driver.fail(passage, refusals.broken(passage.asked.endpoint, region))
 
     def _finish(self, passage: Passage, last: bytes) -> None:
-        """The client gets these bytes and no more."""
+        """The client gets these bytes, and then its answer ends."""
         passage.call.state = ANSWERED
         if last:
             passage.call.send(last)

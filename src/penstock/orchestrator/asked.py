@@ -1,4 +1,4 @@
-"""What the way to a region needs to know of a request; which protocol it speaks stays outside."""
+"""What the orchestrator needs to know of a request. The request's protocol stays outside."""
 
 from __future__ import annotations
 
@@ -12,33 +12,34 @@ from penstock.wire.http_client import Headers
 
 
 class Speech(Protocol):
-    """The protocol of a request, for what the orchestrator has to say itself."""
+    """The request's protocol, for answers that the orchestrator gives itself."""
 
     def refuse(self, call: Call, error: PenstockError) -> None:
-        """Answers with an error; nothing of an answer has left."""
+        """Answers with an error; no part of an answer was sent yet."""
 
     def broken(self, call: Call, error: PenstockError) -> None:
-        """Ends an answer of which a part has left: by the protocol's own error, if it has one."""
+        """Ends a partly sent answer, with the protocol's own error if it has one."""
 
 
 class Relay(Protocol):
-    """What passes on the pieces of an answer that is made piece by piece."""
+    """Passes on the parts of a streamed answer."""
 
-    #: what the region said when it broke the answer off itself, kept back; empty: it did not
+    #: the region's own message that it broke the answer off, not passed on; empty: it did not
     broken_off: bytes
 
     def feed(self, data: bytes) -> bytes:
-        """What of the answer so far may go to the client: whole events, whole frames."""
+        """The part of the answer so far that may go to the client: whole events, whole frames."""
 
     def ending(self) -> bytes | None:
-        """What is still to be sent of an answer that broke behind its last word; None: it broke
+        """What the client still needs if the answer broke after its last content; None: it broke
         before that."""
 
     def continuation(self) -> bytes | None:
-        """The body of a request for the rest, once the answer broke; None: there is no such."""
+        """The body of a request for the rest after the answer broke; None: it can't be
+        continued."""
 
     def rest(self) -> bytes:
-        """What is left at the end of a sound answer."""
+        """The remaining bytes at the end of a complete answer."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,14 +47,16 @@ class OrchestratedRequest:
     """One request."""
 
     speech: Speech
-    endpoint: str = ""  #: that it is for; "" = for none
-    operation: str = ""  #: what is asked, for metrics and explain
-    repeatable: bool = True  #: it may be computed twice
+    endpoint: str = ""  #: the endpoint that it is for; "" = none
+    operation: str = ""  #: the kind of request, for metrics and explain
+    repeatable: bool = True  #: computing it twice does no harm
     session: str | None = None
-    prefix: bytes | None = None  #: the prompt from its first byte
-    deadline_s: float | None = None  #: that the caller allows
-    streams: bool = False  #: its answer may be made piece by piece
-    asks_room: bool = False  #: the answer may tell what else could come
-    model_errors_are_500: bool = False  #: so that a 500 says nothing of the region
-    #: made once the head of an answer in pieces is here; None, or of None: bytes as they come
+    prefix: bytes | None = None  #: the prompt, from its first byte
+    deadline_s: float | None = None  #: s that the caller allows; None: it sets no limit
+    streams: bool = False  #: its answer may be streamed
+    asks_room: bool = False  #: the answer should report how many more requests the region takes
+    #: models' errors are 500, so a 500 says nothing about the region
+    model_errors_are_500: bool = False
+    #: makes the relay once the head of a streamed answer has come; None, or a relay of None: bytes
+    #: are passed on as they come
     relay_of: Callable[[Call, Headers], Relay | None] | None = None

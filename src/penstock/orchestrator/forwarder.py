@@ -1,16 +1,16 @@
-"""The driver of traffic between regions: each request goes to one that has room, and ends once.
+"""The driver of traffic between regions: each request goes to a region with room, and ends once.
 
-What decides is `core/traffic`: this class asks it, sends, listens and reports back. A request's
-life:
+The decisions are in `core/traffic`; this class asks it, sends, receives and reports back. A
+request's life:
 
-1. `take`: a region is chosen and a slot there reserved; or it is held here until one has room; or
-   refused at once.
+1. `take`: a region is chosen and a slot there reserved; or the request is held here until one has
+   room; or it is refused at once.
 2. Sent over a connection of the region's pool. Its deadline goes with it.
-3. The region is lost before an answer was seen, or refuses: sent again, to another region first,
-   within its deadline. That holds for requests that may be computed twice; every inference may.
-4. The answer is passed on (`answering.py`). One that breaks in pieces is gone on with elsewhere,
-   where its protocol knows how (`Relay.continuation`), or ends with the protocol's own error.
-5. Its slot is free once the region's last byte is here.
+3. If the region is lost before an answer began, or refuses: sent again within its deadline, to
+   another region first. Only requests that may be computed twice are; every inference may.
+4. The answer is passed on (`answering.py`). A streamed one that breaks is continued in another
+   region if its protocol allows it (`Relay.continuation`), or ends with the protocol's own error.
+5. Its slot is free once the region's last byte has come.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from penstock.orchestrator.table import EndpointTraffic, TrafficTable
 
 
 class Forwarder:
-    """All requests of one orchestrator."""
+    """The requests of one orchestrator."""
 
-    #: headers that it wants to see of requests, beside what doors read
+    #: lower-case names of the headers that it reads, besides those that doors read
     interest: tuple[bytes, ...] = ()
 
     def __init__(
@@ -69,24 +69,23 @@ class Forwarder:
 
     @property
     def in_flight(self) -> int:
-        """Requests taken and not yet written to the last byte."""
+        """Requests that were taken and whose last byte has not left."""
         return len(self._live)
 
     @property
     def held(self) -> int:
-        """Those of them that wait here for a region with room."""
+        """The requests of them that wait here for a region with room."""
         return sum(len(one.waiting) for one in self._table.all())
 
     def check_ready(self) -> None:
-        """Raises NotNowError where no request could be answered: `stopping`,
-        `no-region-reachable`."""
+        """Raises NotNowError if no request could be answered: `stopping`, `no-region-reachable`."""
         if self._stopping:
             raise refusals.stopping()
         if not self._table.unnamed.router.is_reachable(now=self._monotonic()):
             raise refusals.unreachable("Nothing can be answered here", self._how_regions_are())
 
     def _how_regions_are(self) -> str:
-        """Each with why it is not in use, for people."""
+        """Each region with the reason why it is not used, for people."""
         router, now = self._table.unnamed.router, self._monotonic()
         health = {one["region"]: one["reason"] for one in router.snapshot(now=now)["regions"]}
         lives = (SERVING, SLOW_START)
@@ -98,7 +97,7 @@ class Forwarder:
     # Requests
 
     def take(self, call: Call, asked: OrchestratedRequest) -> None:
-        """Sees to the answer of a request, now or later."""
+        """Takes a request; it is answered now or later."""
         passage = Passage(self._answering, call, asked, self._table.of(asked.endpoint))
         call.context = passage
         call.endpoint = asked.endpoint
@@ -114,11 +113,11 @@ class Forwarder:
             self.route(passage)
 
     def written(self, call: Call) -> None:
-        """The last byte of the answer left."""
+        """The last byte of the answer has left."""
         self._over(call, cancelled=False)
 
     def abandoned(self, call: Call) -> None:
-        """The client is gone: its request ends everywhere."""
+        """The client has gone: cancels its request everywhere."""
         self._over(call, cancelled=True)
 
     def _over(self, call: Call, *, cancelled: bool) -> None:
@@ -149,8 +148,8 @@ class Forwarder:
             self._refused(passage, answer)
 
     def _pick(self, passage: Passage, now: float) -> Sent | HeldForRegion | Refused:
-        """A region with a slot reserved there, a place in the queue here, or why there is
-        neither."""
+        """A region with a slot reserved there, a place in the queue here, or the reason why there
+        is neither."""
         asked, traffic = passage.asked, passage.traffic
         traffic.asked_at = now
         allowed = traffic.allowed()
@@ -167,8 +166,8 @@ class Forwarder:
         )
 
     def _fits_elsewhere(self, passage: Passage, region: str, now: float) -> bool:
-        """Whether another region than this one would take it, now or as soon as it has room: it
-        goes before all that was never sent. Reserves nothing."""
+        """Whether a region other than this one would take it, now or as soon as it has room. It
+        goes before all requests that were never sent. Reserves nothing."""
         router = passage.traffic.router
         tried, passage.tried = passage.tried, (*passage.tried, region)
         answer = self._pick(passage, now)
@@ -182,7 +181,8 @@ class Forwarder:
         return answer.region != region
 
     def _refused(self, passage: Passage, refused: Refused) -> None:
-        """No region takes it: the client gets what a region said to that, or why."""
+        """No region takes it: the client gets a region's refusal if there is one, or else our
+        reason."""
         regions = self._how_regions_are() if refused.reason == NO_REGION_SERVES else ""
         self._unanswered(passage, refusals.no_region(passage.asked.endpoint, refused, regions))
 
@@ -195,7 +195,8 @@ class Forwarder:
         self.fail(passage, error)
 
     def _send(self, passage: Passage, sent: Sent, now: float) -> None:
-        """Sends it to the region where it has a slot, at once unless that was asked before."""
+        """Sends it to the region where it has a slot: at once, or after a pause if that was asked
+        before."""
         passage.slot = passage.region = sent.region
         passage.route = sent.reason
         if sent.region not in passage.tried:
@@ -211,7 +212,7 @@ class Forwarder:
         passage.retry_timer = self._timers.call_at(now + wait_s, lambda: self._again(passage))
 
     def _again(self, passage: Passage) -> None:
-        """What failed everywhere is tried everywhere again."""
+        """The request failed in every region: tries all of them again."""
         passage.retry_timer = None
         passage.tried = ()
         if not passage.done:
@@ -239,8 +240,8 @@ class Forwarder:
         )
 
     def leave(self, region: str, reason: str) -> None:
-        """Nothing is heard of a region: what waits for its answers goes elsewhere, before all that
-        was never sent. Where no other region serves it stays: the silence may end."""
+        """A region sends nothing any more: requests that wait for its answers go elsewhere, before
+        all that were never sent. They stay if no other region serves: the region may come back."""
         for call in list(self._live.values()):
             passage: Passage = call.context
             waits = passage.slot == region and passage.exchange is not None
@@ -250,7 +251,7 @@ class Forwarder:
                 passage.stop()
                 self._answering.lost(passage, reason)
 
-    # Those that wait here; which of them may go is the routers' to say
+    # Requests that wait here; the routers decide which may go
 
     def look(self, traffic: EndpointTraffic) -> None:
         """Something has changed for the requests that wait for this endpoint."""
@@ -259,7 +260,7 @@ class Forwarder:
         self._to_look.append(traffic)
 
     def look_all(self) -> None:
-        """Time has passed. Call it a few times a second."""
+        """Time has passed: checks all waiting requests. Call it a few times per second."""
         for traffic in self._table.all():
             if traffic.waiting:
                 self.look(traffic)
@@ -279,7 +280,7 @@ class Forwarder:
     # Ends
 
     def let_go(self, passage: Passage, *, ok: bool | None, outcome: str) -> None:
-        """Frees what it holds: its slot in a region, or its place in the queue here."""
+        """Frees what the request holds: its slot in a region, or its place in the queue here."""
         passage.stop()
         traffic = passage.traffic
         if passage.ticket:
@@ -295,9 +296,9 @@ class Forwarder:
         self.look(traffic)
 
     def fail(self, passage: Passage, error: PenstockError) -> None:
-        """The client gets an error of the orchestrator's own."""
+        """The client gets an error of the orchestrator."""
         if not passage.begun:
-            passage.answer = None  # half of one that nobody saw is not what the client got
+            passage.answer = None  # the client did not get this partial answer
         passage.call.state = ANSWERED
         passage.give_error(error)
 
@@ -311,15 +312,16 @@ class Forwarder:
         self.let_go(passage, ok=None, outcome="deadline-passed")
         self.fail(passage, error)
 
-    # The end of all
+    # Stopping
 
     async def drain(self, timeout_s: float) -> bool:
-        """Refuses new requests from now on and waits for those in flight; False: out of time."""
+        """Refuses new requests from now on and waits for those in flight; False after
+        `timeout_s`."""
         self._stopping = True
         return await self._drain.wait(lambda: not self._live, timeout_s)
 
     def close(self) -> None:
-        """What is still in flight is told so."""
+        """Fails all requests that are still in flight."""
         self._stopping = True
         for call in list(self._live.values()):
             passage: Passage = call.context

@@ -1,7 +1,7 @@
 """One request on its way through the orchestrator, and its answer on the way back.
 
-An answer that is small is gathered until it is whole (`core/traffic/outcomes.py`). Everything else
-is passed on as it comes, and the region is not read while the client can't take more.
+A small answer is collected until it is complete (`core/traffic/outcomes.py`). Everything else is
+passed on as it comes, and the region is not read while the client can't take more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.wire.http_pool import HttpExchange
 
 log = logging.getLogger(__name__)
 
-#: Of a refusal that is kept while others are asked.
+#: Size limit of a refusal that is kept while other regions are asked.
 REFUSAL_BYTES_MAX: Final = 65_536
 
 REQUEST_ID: Final = b"x-amzn-requestid"
@@ -32,7 +32,7 @@ _OPENAI_ID: Final = b"x-request-id"
 
 
 class Answer:
-    """Status, headers and the bytes of a body so far."""
+    """Status, headers, and the body so far."""
 
     __slots__ = ("body", "headers", "length", "status")
 
@@ -44,20 +44,20 @@ class Answer:
 
 
 class AnswerHandler(Protocol):
-    """Who decides what becomes of what comes back of regions."""
+    """Decides what happens with regions' answers."""
 
     def began(self, passage: Passage) -> str:
-        """The head of an answer is here: whole | pieces | refusal."""
+        """The head of an answer has come: whole | pieces | refusal."""
 
     def over(self, passage: Passage) -> None:
         """An answer is complete."""
 
     def lost(self, passage: Passage, reason: str) -> None:
-        """An answer will not come, or not come to its end."""
+        """An answer will not come, or not completely."""
 
 
 class Passage:
-    """A request of one client; the `AnswerReader` of all its exchanges, one after the other."""
+    """A client's request; it is the `AnswerReader` of all its exchanges, one after the other."""
 
     __slots__ = (
         "answer", "answering", "asked", "attempts", "began_at", "body", "call", "done", "exchange",
@@ -78,33 +78,33 @@ class Passage:
         self.traffic = traffic
         self.body = call.body
         self.exchange: HttpExchange | None = None
-        self.slot = ""  #: region that holds a slot for it; "" = none
-        self.region = ""  #: that it was sent to last
-        self.route = ""  #: why that one
-        self.ticket = 0  #: while it is held here
+        self.slot = ""  #: the region that holds a slot for it; "" = none
+        self.region = ""  #: the region that it was sent to last; "" = none
+        self.route = ""  #: the reason why that region was chosen
+        self.ticket = 0  #: its number in the queue, while it is held here
         self.attempts = 0
         self.tried: tuple[str, ...] = ()  #: regions that failed or refused it
         self.sent_at = 0.0
-        self.began_at = 0.0  #: of the present answer's first byte; 0 = none yet
-        self.answer: Answer | None = None  #: the present one
+        self.began_at = 0.0  #: monotonic s of the current answer's first byte; 0 = none yet
+        self.answer: Answer | None = None  #: the current answer; None: there is none
         self.mode = ""
-        self.kept: Answer | None = None  #: a refusal, to be told if no other region does better
+        self.kept: Answer | None = None  #: a refusal, sent to the client if no other region answers
         self.region_request_id = ""
-        self.relay: Relay | None = None  #: of an answer in pieces that mean something
-        self.resumed = 0  #: times that a broken answer was gone on with elsewhere
+        self.relay: Relay | None = None  #: the relay of a streamed answer whose protocol is known
+        self.resumed = 0  #: number of times that a broken answer was continued in another region
         self.pausing: asyncio.Task[None] | None = None
         self.retry_timer: TimerHandle | None = None
-        self.story: list[dict[str, Any]] = []  #: of its attempts
+        self.story: list[dict[str, Any]] = []  #: its attempts, for `explain`
         self.done = False
 
     @property
     def begun(self) -> bool:
-        """Whether the client has seen a part of an answer."""
+        """Whether the client has a part of an answer."""
         return bool(self.call.started or self.call.finished)
 
     @property
     def may_leave(self) -> bool:
-        """Whether another region could answer it in place of the one that was asked."""
+        """Whether another region could answer it instead of the current one."""
         if self.begun:
             return self.relay is not None and self.mode == PIECES
         return self.asked.repeatable
@@ -141,14 +141,14 @@ class Passage:
             log.warning("a region's answer can't be read: %s", detail)
         self.answering.lost(self, REGION_UNREACHABLE if reason == UNREACHABLE else reason)
 
-    # What the forwarder has it do
+    # Called by the forwarder
 
     def give_whole(self, answer: Answer) -> None:
-        """The client gets this answer."""
+        """Sends this answer to the client."""
         self.answer = answer
         try:
             self.call.answer(self.head(), bytes(answer.body))
-        except PenstockError as error:  # a header that spans lines
+        except PenstockError as error:  # a header with a line break
             self.asked.speech.refuse(self.call, error)
 
     def _start(self, length: int | None) -> None:
@@ -161,7 +161,7 @@ class Passage:
             self.call.start(head, length=length)
 
     def give_end(self) -> None:
-        """The client has had all pieces."""
+        """Ends the client's answer, after its last part."""
         if self.relay is not None:
             self.call.send(self.relay.rest())
         self.call.finish()
@@ -173,7 +173,7 @@ class Passage:
             self.asked.speech.refuse(self.call, error)
 
     def head(self) -> bytes:
-        """Of the region's answer, without what concerns one connection only."""
+        """The head of the region's answer, without headers that concern only one connection."""
         answer = self.answer
         assert answer is not None
         headers = [
@@ -188,7 +188,7 @@ class Passage:
         return head_of(answer.status, headers)
 
     def tell(self, outcome: str, now: float) -> None:
-        """Notes what became of an attempt."""
+        """Records how an attempt ended."""
         self.story.append(
             {
                 "region": self.region,
@@ -199,7 +199,7 @@ class Passage:
         )
 
     def stop(self) -> None:
-        """Nothing more is to come of any region for it."""
+        """Stops reading from every region."""
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.cancel()
@@ -209,7 +209,7 @@ class Passage:
         self.retry_timer = self.pausing = None
 
     def _ease(self) -> None:
-        """Reads no more of the region while the client is behind."""
+        """Stops reading from the region while the client is behind."""
         connection, exchange = self.call.connection, self.exchange
         if connection is None or exchange is None or self.pausing is not None:
             return

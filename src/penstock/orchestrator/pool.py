@@ -1,4 +1,4 @@
-"""Where a region listens, and the connections to it (`wire/http_pool`)."""
+"""The address of a region, and the pool of connections to it (`wire/http_pool`)."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from penstock.errors import CallerError
 from penstock.wire.http_client import HttpClientSpec
 from penstock.wire.http_pool import HttpPool
 
-#: A round trip around the earth takes 0.3 s, and a handshake two of them.
+#: Limit for connecting, in s: a round trip around the earth takes 0.3, a TLS handshake two of them.
 CONNECT_S_MAX: Final = 1.5
-#: Servers here close idle connections after 75 s; ours go before that.
+#: Idle connections are closed after this, in s: servers here close theirs after 75.
 IDLE_S_MAX: Final = 45.0
 IDLE_MAX: Final = 256
 
-#: A region's state, and why an attempt there failed.
+#: A region's state, and the reason why an attempt there failed.
 REGION_UNREACHABLE: Final = "region-unreachable"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a region listens."""
+    """The address of a region."""
 
     host: str
     port: int
     tls: bool
-    certificate: Path | None = None  #: of the authority that vouches for it; None: the system's
+    #: certificate of the authority that signed its own; None: the system's authorities
+    certificate: Path | None = None
 
     @property
     def authority(self) -> bytes:
@@ -39,7 +40,7 @@ class Address:
 
 
 def address_of(url: str, certificate: Path | None = None) -> Address:
-    """Raises CallerError (`regions-invalid`) for what is no server's address."""
+    """Raises CallerError (`regions-invalid`) if the URL is no server's address."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -56,7 +57,7 @@ def address_of(url: str, certificate: Path | None = None) -> Address:
 
 
 def tls_to(address: Address) -> ssl.SSLContext | None:
-    """What checks the region's certificate. Raises CallerError (`tls-unusable`)."""
+    """The TLS context that checks the region's certificate. Raises CallerError (`tls-unusable`)."""
     if not address.tls:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the orchestrator counts of requests, and tells of the last ones."""
+"""The orchestrator's counts of requests, and the explanation of the last ones."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from penstock.gateway.request_id import RequestIds
 from penstock.metrics.series.sketch import Sketch
 from penstock.orchestrator.passage import Passage
 
-#: Strangers choose the names of endpoints that are not known.
+#: Counts for unknown endpoints go under this name, since anybody can invent endpoint names.
 _OTHERS: Final = "(none)"
 
 
 class TrafficRecorder:
-    """Of one orchestrator.
+    """The records of one orchestrator.
 
     Attributes:
-        requests: (endpoint, region, outcome) -> requests; "" = no region.
-        again: why requests were sent again -> times.
+        requests: (endpoint, region, outcome) -> number of requests; "" = no region.
+        again: reason for sending a request again -> number of times.
         took_s: (endpoint, region) -> durations of answers.
-        first_byte_s: the same, to the first byte.
+        first_byte_s: the same, until the first byte.
     """
 
     def __init__(self, clock: Clock, ids: RequestIds) -> None:
         self._clock = clock
-        #: number and story, which is bytes: the garbage collector has nothing to walk then
+        #: number and story; the story is bytes, which the garbage collector need not traverse
         self.ring = RequestRing(ids)
         self.requests: Counter[tuple[str, str, str]] = Counter()
         self.again: Counter[str] = Counter()
@@ -38,11 +38,11 @@ class TrafficRecorder:
         self.first_byte_s: dict[tuple[str, str], Sketch] = {}
 
     def sent_again(self, reason: str) -> None:
-        """A request left a region without an answer that could be given to its client."""
+        """A request left a region without a usable answer."""
         self.again[reason] += 1
 
     def ended(self, passage: Passage, *, now: float, cancelled: bool) -> None:
-        """A request is over."""
+        """A request is finished."""
         call, answer = passage.call, passage.answer
         answered = answer is not None and passage.mode != REFUSAL and not cancelled
         region = passage.region if answered else ""
@@ -74,7 +74,7 @@ class TrafficRecorder:
         self.ring.put((call.number, story))
 
     def explain(self, request_id: str) -> dict[str, Any] | None:
-        """Where a request went and why; None if it is unknown, under way, or too long ago."""
+        """Where a request went and why; None if it is unknown, not finished, or too old."""
         found = self.ring.find(request_id)
         if found is None:
             return None
@@ -84,7 +84,7 @@ class TrafficRecorder:
 
 
 def outcome_of(status: int) -> str:
-    """The one word for how a request ended."""
+    """The outcome in one word, by the HTTP status."""
     if not status:
         return "no-region"
     if status in (429, 503):

@@ -1,4 +1,4 @@
-"""The errors that the orchestrator gives itself, each with what the caller can do about it."""
+"""The errors of the orchestrator, each with what the caller can do about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_ROOM = {
 
 
 def no_region(endpoint: str, refused: Refused, regions: str) -> PenstockError:
-    """It could be sent to no region. `regions`: how they are."""
+    """No region can take the request. `regions`: the state of each."""
     if refused.reason == "no-region-allowed":
         return CallerError(
             "no-region-allowed",
@@ -33,7 +33,7 @@ def no_region(endpoint: str, refused: Refused, regions: str) -> PenstockError:
 
 
 def unreachable(what: str, regions: str) -> PenstockError:
-    """No region serves, whatever room there may be. `regions`: how they are."""
+    """No region can be reached. `regions`: the state of each."""
     return NotNowError(
         "no-region-reachable",
         f"{what}: no region can be reached ({regions}).",
@@ -44,7 +44,7 @@ def unreachable(what: str, regions: str) -> PenstockError:
 
 
 def regions_lost(endpoint: str) -> PenstockError:
-    """They were asked, one after the other."""
+    """All regions were tried, one after the other."""
     return NotNowError(
         "regions-lost",
         f"The request for {_whose(endpoint)} was not answered: every region that was asked was lost"

@@ -1,8 +1,8 @@
 """One region as the orchestrator watches it: its feed, its probes, and why it is not used.
 
-The feed (`GET /penstock/v1/traffic`) is one answer without an end; whenever it breaks it is asked
-for again. A probe goes out every quarter of a second, over connections that no request uses, and
-measures the way there and back. What follows from an unanswered one is `core/traffic`'s to say.
+The feed (`GET /penstock/v1/traffic`) is one endless answer; whenever it breaks, it is requested
+again. A probe is sent every quarter of a second, over connections that no request uses, and
+measures the round trip. `core/traffic` decides what follows from a lost probe.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from penstock.wire.server_sent_events import EventSplitter
 log = logging.getLogger(__name__)
 
 PROBE_EVERY_S: Final = 0.25
-#: More than a round trip around the earth: later answers are none.
+#: Limit for a probe's answer, in s: more than a round trip around the earth.
 PROBE_S_MAX: Final = 0.5
 _AGAIN: Final = Backoff(0.1, 1.0)
-#: The feed speaks each second.
+#: The feed counts as lost after this silence, in s: it sends each second.
 SILENCE_S_MAX: Final = 3.0
 PROBES_LOST_MAX: Final = HealthSpec().probes_max
-_WAYS: Final = 16  #: probes whose shortest way counts
+_WAYS: Final = 16  #: the round trip is the shortest of this many probes
 
 FEED: Final = b"/penstock/v1/traffic"
 PING: Final = b"/ping"
@@ -49,7 +49,7 @@ OnEvent = Callable[["Region", Mapping[str, Any], bool], None]
 
 
 class Region:
-    """The region and what is known of its connection. `run` watches it until it is cancelled.
+    """A region and what is known of its connection. `run` watches it until it is cancelled.
 
     Attributes:
         state: connecting | followed | region-unreachable | certificate-untrusted | no-traffic-feed
@@ -66,16 +66,16 @@ class Region:
     ) -> None:
         """
         Args:
-            on_event: is told what the feed tells, and whether that is of every endpoint.
-            on_probe: is told whether a probe was answered in time.
+            on_event: gets each event of the feed, and whether it covers every endpoint.
+            on_probe: gets whether a probe was answered in time.
         """
         self.access = access
         self.name = access.name
         self.pool = pool_to(access.address, clock)
         self.state = CONNECTING
-        self.detail = ""  #: what a person needs to know of it
-        self.heard_at: float | None = None  #: monotonic s of the last event
-        self.probes_lost = 0  #: in a row
+        self.detail = ""  #: more about the state, for people
+        self.heard_at: float | None = None  #: monotonic s of the last event; None: none yet
+        self.probes_lost = 0  #: probes in a row that were lost
         self._probes = pool_to(access.address, clock)
         self._monotonic = clock.monotonic
         self._on_event = on_event
@@ -84,11 +84,11 @@ class Region:
 
     @property
     def way_s(self) -> float:
-        """There and back, at its shortest lately."""
+        """The shortest of the last round trips, in s."""
         return min(self._ways, default=0.0)
 
     def refused_us(self, status: int) -> None:
-        """It does not let the orchestrator in: perhaps its key was replaced."""
+        """The region refuses the orchestrator: perhaps its key was replaced."""
         self._now(NOT_LET_IN, f"it answered {status}: its key is not, or no longer, the right one")
         try:
             self.access.credential.refresh()
@@ -102,7 +102,7 @@ class Region:
                     tasks.create_task(self._follow())
                     tasks.create_task(self._probe())
             except* Exception as bugs:
-                # A region that nobody watches any more would never be used again.
+                # Without its watch a region would never be used again.
                 log.exception("watching region %s failed, again", self.name, exc_info=bugs)
             await asyncio.sleep(_AGAIN.pause_s_max)
 
@@ -143,7 +143,7 @@ class Region:
             await asyncio.sleep(_AGAIN.pause_s(failures))
 
     async def _follow_once(self) -> bool:
-        """Returns when the feed has ended; whether it told anything."""
+        """Reads the feed until it ends; returns whether any event came."""
         reader = _Feed(self._take)
         request = requests.plain(FEED, self.access)
         exchange = self.pool.ask(reader, request, repeatable=False)
@@ -180,7 +180,8 @@ class Region:
     # Probes
 
     async def _probe(self) -> None:
-        """Each has all its time, however long the way is, and none waits for the one before."""
+        """Sends probes at a fixed interval; none waits for the one before, however long that
+        takes."""
         async with asyncio.TaskGroup() as under_way:
             while True:
                 under_way.create_task(self._probe_once())
@@ -194,7 +195,7 @@ class Region:
             async with asyncio.timeout(PROBE_S_MAX):
                 await ping.ended.wait()
         except TimeoutError:
-            pass  # unless its answer came while the loop stood still
+            pass  # unless its answer came while the event loop was blocked
         finally:
             exchange.cancel()
         if ping.ok:
@@ -204,7 +205,7 @@ class Region:
 
     @property
     def silent(self) -> bool:
-        """So many probes were lost in a row that it counts as gone."""
+        """Whether so many probes in a row were lost that the region counts as gone."""
         return self.probes_lost >= PROBES_LOST_MAX
 
 

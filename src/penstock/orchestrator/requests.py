@@ -1,7 +1,7 @@
-"""A client's request as it is written to a region: its head without what was between us and them.
+"""A client's request as bytes for a region, without headers of the client's own connection.
 
-The client's credentials stay here, the region's own go in their place. The deadline that is left
-goes with every attempt, so that no region computes what nobody waits for any more.
+The client's credentials are replaced by the region's. The remaining deadline goes with every
+attempt, so that no region computes an answer that nobody waits for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.gateway.http.call import Call
 from penstock.orchestrator.regions_file import RegionAccess
 from penstock.wire.http_client import HOP_BY_HOP
 
-ROOM: Final = b"x-penstock-room"  #: asks for, and tells, what else an endpoint could take
+ROOM: Final = b"x-penstock-room"  #: asks how many more requests an endpoint takes, and reports it
 
 _LEFT_OUT: Final = HOP_BY_HOP | {
     b"authorization", b"content-length", b"expect", b"host", b"x-amz-content-sha256",
@@ -23,7 +23,7 @@ _LEFT_OUT: Final = HOP_BY_HOP | {
 def written(
     call: Call, body: bytes, access: RegionAccess, *, left_s: float, asks_room: bool
 ) -> bytes:
-    """The whole request; `left_s`: until its deadline."""
+    """The whole request; `left_s`: seconds until its deadline."""
     lines = [
         b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (call.method, call.url, access.address.authority),
         access.credential.line,
@@ -44,7 +44,7 @@ def written(
 
 
 def plain(path: bytes, access: RegionAccess) -> bytes:
-    """A GET of the orchestrator's own."""
+    """A GET request of the orchestrator itself."""
     return b"GET %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (
         path,
         access.address.authority,
@@ -53,7 +53,7 @@ def plain(path: bytes, access: RegionAccess) -> bytes:
 
 
 def _connection_options(call: Call) -> list[bytes]:
-    """Headers that are for this hop only, as the client says."""
+    """The headers that the client marked as for this connection only."""
     return [
         option
         for name, value in call.headers

@@ -1,7 +1,7 @@
-"""Shares of traffic: set by hand, or moved by themselves, with effect on the next request.
+"""Shares of traffic: set by hand, or moved automatically; the next request uses the new ones.
 
-What was set by hand stands above the file of regions until it is set anew: it lies in the state
-directory, and a change is on disk before it is answered.
+Shares set by hand override the file of regions until they are set anew. They are stored in the
+state directory, and a change is on disk before it is confirmed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 FILE: Final = "traffic.json"
 CHANGES_MAX: Final = 256
 BY_HAND: Final = "by-hand"
-#: How often is asked whether shares move; how often they do is `core/traffic`'s to say.
+#: How often it is checked whether shares move, in s; `core/traffic` decides how often they do.
 MOVE_EVERY_S: Final = 0.5
 
 
@@ -49,11 +49,11 @@ class TrafficShares:
         self._forwarder = forwarder
         self._clock = clock
         self._path = state_dir / FILE
-        self._by_hand: dict[str, dict[str, Any]] = {}  #: endpoint -> mode, ratios
+        self._by_hand: dict[str, dict[str, Any]] = {}  #: endpoint -> mode and ratios set by hand
         self.changes: deque[dict[str, Any]] = deque(maxlen=CHANGES_MAX)
 
     def load(self) -> None:
-        """Takes what was set before the last stop. Regions that are gone since are left out."""
+        """Loads shares set by hand before the last stop, without regions that no longer exist."""
         try:
             kept: Any = orjson.loads(self._path.read_bytes())
         except FileNotFoundError:
@@ -71,7 +71,7 @@ class TrafficShares:
                 self._by_hand[endpoint] = {"mode": one["mode"], "ratios": ratios}
 
     def regions(self) -> list[dict[str, Any]]:
-        """JSON-ready: how each region is, and how it is reached."""
+        """The state of each region and how it is reached, JSON-ready."""
         now = self._clock.monotonic()
         known = {
             one["region"]: one for one in self._table.unnamed.router.snapshot(now=now)["regions"]
@@ -88,12 +88,12 @@ class TrafficShares:
         ]
 
     def told(self, endpoint: str | None = None) -> list[dict[str, Any]]:
-        """JSON-ready: the traffic of every endpoint, or of one ("" = those that are not known).
+        """The traffic of every endpoint, or of one, JSON-ready ("" = all unknown endpoints).
 
         Raises CallerError (`endpoint-not-found`).
         """
         found = [one for one in self._table.all() if endpoint in (None, one.name)]
-        found.sort(key=lambda one: (not one.name, one.name))  # the one without a name last
+        found.sort(key=lambda one: (not one.name, one.name))  # the entry without a name comes last
         if not found:
             raise CallerError(
                 "endpoint-not-found",
@@ -126,12 +126,12 @@ class TrafficShares:
     def set_by_hand(
         self, *, endpoint: str, ratios: Mapping[str, float], mode: str | None
     ) -> dict[str, Any]:
-        """Sets shares, or gives them back to what moves them; in effect at once.
+        """Sets shares, or lets them move automatically again; in effect at once.
 
         Args:
-            endpoint: "" = all that have none of their own.
-            ratios: of all regions; those that are not named get none. None at all: as they are.
-            mode: None: `manual` where there are ratios.
+            endpoint: "" = all endpoints without shares of their own.
+            ratios: by region; a region that is not named gets none. Empty: unchanged.
+            mode: None: `manual` if there are ratios.
 
         Raises:
             CallerError: `invalid-traffic`.
@@ -161,7 +161,8 @@ class TrafficShares:
         return self._told(self._table.of(endpoint))
 
     def moved(self, one: EndpointTraffic, after: TrafficSpec, reasons: Mapping[str, str]) -> None:
-        """Shares that moved by themselves: in effect at once, and forgotten with a restart."""
+        """Applies shares that moved automatically. They take effect at once, and a restart forgets
+        them."""
         before = one.router.spec
         one.router.replace(after)
         self._note(before, after, reasons)
@@ -189,9 +190,9 @@ class TrafficShares:
 
 
 class MovingShares:
-    """The driver of shares that move by themselves: asks `core/traffic/ratios.py`, carries out.
+    """The driver of automatic shares: asks `core/traffic/ratios.py` and applies its decision.
 
-    `move` each `MOVE_EVERY_S`.
+    Call `move` every `MOVE_EVERY_S`.
     """
 
     def __init__(self, table: TrafficTable, shares: TrafficShares, clock: Clock) -> None:

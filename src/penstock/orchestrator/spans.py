@@ -1,7 +1,6 @@
 """A request through the orchestrator as spans: its own, one per region asked, its waits.
 
-Attributes have the names that the gateway's have, where they mean the same
-(`gateway/tracing/spans.py`).
+Attributes have the gateway's names where they mean the same (`gateway/tracing/spans.py`).
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from penstock.gateway.tracing.spans import CLIENT, HELD_S_MIN, SERVER, SpanExpor
 from penstock.orchestrator.passage import Passage
 from penstock.orchestrator.tracing import Attempt, TracedPassage
 
-#: As the gateway's for a client that went away.
+#: The status for a client that went away, as in the gateway.
 CANCELLED_STATUS: Final = 499
 _MODEL_FAILED: Final = ModelError.status_default
 _STATUS: Final = "status-"
 
 
 class TrafficSpans:
-    """`tracing.Spans`, of one orchestrator."""
+    """Implements `RegionSpans` of `tracing.py` for one orchestrator."""
 
     def __init__(self, export: SpanExport, clock: Clock) -> None:
         self._export = export
@@ -69,14 +68,14 @@ def _status_of(traced: TracedPassage, passage: Passage) -> int:
 
 
 def _failure(traced: TracedPassage, status: int) -> str:
-    """A server's span says that it failed where the fault is not the caller's."""
+    """The error of a server span: set if the fault is not the caller's."""
     if status < 500 and status != _MODEL_FAILED:
         return ""
     return traced.error.code if traced.error is not None else f"{_STATUS}{status}"
 
 
 def _fault(outcome: str) -> str:
-    """A client's span says that it failed where it got no answer, or an error."""
+    """The error of a client span: set if it got no answer, or an error."""
     status = outcome.removeprefix(_STATUS)
     if status != outcome:
         return outcome if int(status) >= 400 else ""

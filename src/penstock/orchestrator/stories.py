@@ -1,4 +1,4 @@
-"""Why a request went where it did: what is known here, and what its region tells of it."""
+"""Why a request went where it did: from the orchestrator's record and its region's."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import Region
 from penstock.wire.http_client import Headers
 
-#: A person waits for it.
+#: Limit for a region's answer, in s: a person waits for it.
 ASK_S_MAX: Final = 2.0
 _BYTES_MAX: Final = 1 << 20
 
 
 class Stories:
-    """Asks the regions."""
+    """Collects the explanations, also from the regions."""
 
     def __init__(self, recorder: TrafficRecorder, regions: Mapping[str, Region]) -> None:
         self._recorder = recorder
         self._regions = regions
 
     async def of(self, request_id: str) -> dict[str, Any] | None:
-        """None: it is unknown, under way, or too long ago."""
+        """None: the request is unknown, not finished, or too old."""
         story = self._recorder.explain(request_id)
         if story is None:
             return None

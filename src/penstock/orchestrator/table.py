@@ -1,9 +1,9 @@
-"""The routers of all endpoints, and what regions tell that concerns them.
+"""The routers of all endpoints, and the regions' reports for them.
 
-An endpoint has a `TrafficRouter` of its own once a region has told of it. What is for no endpoint,
-or for one that no region has, goes through the router without a name: any region can say what is to
-be said of it. Which regions have an endpoint is kept here, for a request must not go to one that
-would answer that it knows no such endpoint.
+An endpoint gets a `TrafficRouter` of its own once a region has reported it. Requests for no
+endpoint, or for one that no region has, use the router without a name: any region can answer those.
+The table records which regions have an endpoint, because a request must not go to a region that
+would answer that it does not know the endpoint.
 """
 
 from __future__ import annotations
@@ -18,62 +18,62 @@ from penstock.core.traffic.router import TrafficRouter
 from penstock.core.traffic.spec import RegionObserved, TrafficSpec
 from penstock.orchestrator.regions_file import Regions
 
-#: Of the router without a name: what it sends costs a region next to nothing.
+#: Room of each region for the router without a name: its requests cost a region next to nothing.
 _ROOM_UNNAMED: Final = 256
-#: News that an endpoint is as it was matter while something may be on its way there.
+#: s after the last request in which reports without a change matter: one may be on its way there.
 _ASKED_LATELY_S: Final = 5.0
-#: Tables of regions are bounded as regions are believed: more endpoints than any has.
+#: Limit of endpoints, since regions' reports are trusted only so far: no region has as many.
 ENDPOINTS_MAX: Final = 20_000
 
 
 class EndpointTraffic:
-    """One endpoint, or all that none is known of."""
+    """The traffic of one endpoint, or of all unknown endpoints."""
 
     __slots__ = ("asked_at", "moving", "name", "router", "seen", "serving", "waiting")
 
     def __init__(self, name: str, router: TrafficRouter) -> None:
         self.name = name
         self.router = router
-        self.seen: dict[str, RegionObserved] = {}  #: region -> its last news
-        self.serving: frozenset[str] = frozenset()  #: regions that have it
-        self.asked_at = float("-inf")  #: when a region was last chosen
-        self.moving = ""  #: what was last decided of shares that move by themselves
+        self.seen: dict[str, RegionObserved] = {}  #: region -> its last report
+        self.serving: frozenset[str] = frozenset()  #: regions that have the endpoint
+        self.asked_at = float("-inf")  #: monotonic s when a region was last chosen
+        self.moving = ""  #: the last decision about automatic shares
         self.waiting: dict[int, Any] = {}  #: ticket -> the request that is held
 
     def allowed(self) -> frozenset[str] | None:
-        """Regions that requests may go to, as far as it is not the spec that says so."""
+        """Regions that requests may go to, apart from the spec's own limits; None: any."""
         return self.serving if self.name else None
 
 
 class TrafficTable:
-    """Routers by endpoint."""
+    """The routers by endpoint."""
 
     def __init__(self, regions: Regions, rng: random.Random, clock: Clock) -> None:
         self._regions = regions
         self._rng = rng
         self._monotonic = clock.monotonic
         self._accepting: dict[str, bool] = {}
-        self._asleep: dict[str, set[str]] = {}  #: endpoint -> regions where it has no copy
+        self._asleep: dict[str, set[str]] = {}  #: endpoint -> regions where it is scaled to zero
         self.unnamed = EndpointTraffic("", TrafficRouter(regions.spec, rng))
         self.endpoints: dict[str, EndpointTraffic] = {}
 
     def of(self, endpoint: str) -> EndpointTraffic:
-        """The traffic that a request for `endpoint` is part of."""
+        """The traffic that a request for `endpoint` belongs to."""
         return self.endpoints.get(endpoint) or self.unnamed
 
     def pinned(self, endpoint: str) -> frozenset[str] | None:
-        """Regions that data of an endpoint may go to, also while no region has it."""
+        """Regions that an endpoint's data may go to, also if no region has it; None: any."""
         spec = self._regions.endpoints.get(endpoint)
         return spec.pinned or None if spec is not None else None
 
     def all(self) -> list[EndpointTraffic]:
-        """Those with a name, and the one without."""
+        """All with a name, then the one without."""
         return [*self.endpoints.values(), self.unnamed]
 
     def heard(self, region: str, event: Mapping[str, Any], *, way_s: float, whole: bool) -> None:
-        """An event of a region's feed, which began its way `way_s` ago at the earliest.
+        """Handles an event of a region's feed, which was sent at most `way_s` ago.
 
-        `whole`: it tells of every endpoint that the region has.
+        `whole`: it covers every endpoint that the region has.
         """
         now = self._monotonic()
         said_at = now - way_s
@@ -99,20 +99,20 @@ class TrafficTable:
         self.unnamed.router.heard(unnamed, now=now)
 
     def room_told(self, one: EndpointTraffic, region: str, room: int, *, way_s: float) -> None:
-        """A region said with an answer how many more requests it takes."""
+        """A region reported with an answer how many more requests it takes."""
         before = one.seen.get(region)
         if before is not None and one.name:
             now = self._monotonic()
             self._tell(one, region, replace(before, room=room, said_at=now - way_s), now)
 
     def probed(self, region: str, *, ok: bool) -> None:
-        """A probe of a region was answered, or was not in time."""
+        """A probe of a region was answered in time, or was not."""
         now = self._monotonic()
         for one in (*self.endpoints.values(), self.unnamed):
             one.router.probed(region, ok, now=now)
 
     def replace(self, endpoint: str, spec: TrafficSpec) -> None:
-        """Other ratios or another mode by hand; "": for all that have none of their own."""
+        """Sets ratios or a mode by hand; "": for all endpoints that have none of their own."""
         if endpoint:
             self._regions.endpoints[endpoint] = spec
         else:
@@ -123,7 +123,7 @@ class TrafficTable:
                 one.router.replace(self._regions.spec_of(one.name))
 
     def spec_of(self, endpoint: str) -> TrafficSpec:
-        """As it is now, with what has moved by itself."""
+        """The current spec, including shares that moved automatically."""
         found = self.endpoints.get(endpoint)
         return found.router.spec if found is not None else self._regions.spec_of(endpoint)
 
@@ -157,8 +157,8 @@ class TrafficTable:
         self._tell(one, region, seen, now)
 
     def _tell(self, one: EndpointTraffic, region: str, seen: RegionObserved, now: float) -> None:
-        """News for the router. A region that sleeps has no room while another is awake, and one
-        that drains has none at all."""
+        """Passes a report to the router. A region where the endpoint is scaled to zero has no room
+        while another has copies; a region that drains has no room at all."""
         one.seen[region] = seen
         asleep = self._asleep[one.name]
         sleeps = region in asleep and bool(one.serving - asleep)
@@ -176,7 +176,7 @@ class TrafficTable:
         one.router.heard(RegionObserved(name=region, room=0, said_at=now), now=now)
 
     def forget_unserved(self) -> None:
-        """Endpoints that no region has any more leave, once nothing waits for them."""
+        """Removes endpoints that no region has any more, once nothing waits for them."""
         for one in list(self.endpoints.values()):
             if not one.serving and not one.waiting:
                 del self.endpoints[one.name]

@@ -1,9 +1,9 @@
 """A forwarder that also follows traces: which regions were asked, why, and where the time went.
 
-Only where traces are exported is this class used: without it a client's `traceparent` goes on to
-the region as it came, unread. A recorded request has a span of its own and one for each attempt. A
-region is told of the attempt's span, so that what its gateway does stands beneath that; and what is
-not recorded here is told on as such, for a trace is whole or not there at all.
+It is used only if traces are exported; else a client's `traceparent` goes to the region unread. A
+recorded request has a span of its own and one for each attempt. A region gets the attempt's span as
+the parent of its gateway's. If a request is not recorded here, the region is told not to record it
+either: a trace is complete or does not exist.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Attempt:
 
     span_id: int
     region: str
-    reason: str  #: why that one
+    reason: str  #: why this region was chosen
     sent_at: float
-    began_at: float = 0.0  #: of the answer's first byte; 0 = there was none
-    over_at: float = 0.0  #: 0 = it is under way
-    outcome: str = ""  #: as `explain` tells it
+    began_at: float = 0.0  #: time of the answer's first byte; 0 = there was none
+    over_at: float = 0.0  #: time when it ended; 0 = it is under way
+    outcome: str = ""  #: its outcome, as in `explain`
 
 
 class Wait(NamedTuple):
-    """A time for which it was held here. Monotonic s."""
+    """A time during which the request was held here. Monotonic s."""
 
     begun: float
     over: float
@@ -54,15 +54,16 @@ class Wait(NamedTuple):
 
 @dataclass(slots=True)
 class TracedPassage:
-    """One recorded request on its way."""
+    """One recorded request that is under way."""
 
-    context: TraceContext  #: of its own span
-    caller: TraceContext | None  #: None: the trace begins here
+    context: TraceContext  #: the request's own span
+    caller: TraceContext | None  #: the caller's span; None: the trace begins here
     attempts: list[Attempt] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
-    held_at: float = 0.0  #: since when it is held; 0 = it is not
+    held_at: float = 0.0  #: when it began to be held; 0 = it is not held
     held_reason: str = ""
-    error: PenstockError | None = None  #: the orchestrator's own, which the client got
+    #: the orchestrator's error that the client got; None: it got none
+    error: PenstockError | None = None
 
     def held(self, reason: str, now: float) -> None:
         """It waits for a region with room."""
@@ -70,14 +71,14 @@ class TracedPassage:
             self.held_at, self.held_reason = now, reason
 
     def sent(self, attempt: Attempt) -> TraceContext:
-        """It goes to a region, which is told of this span."""
+        """It is sent to a region; returns the span that the region gets."""
         self._waited(attempt.sent_at)
         self.attempts.append(attempt)
         own = self.context
         return TraceContext(own.trace_id, attempt.span_id, own.sampled, own.state)
 
     def left(self, outcome: str, began_at: float, now: float) -> None:
-        """It holds no slot and no place in the queue any more."""
+        """It no longer holds a slot or a place in the queue."""
         self._waited(now)
         if self.attempts and not self.attempts[-1].over_at:
             last = self.attempts[-1]
@@ -90,7 +91,7 @@ class TracedPassage:
 
 
 class RegionSpans(Protocol):
-    """Where what is known of a request becomes spans."""
+    """Turns a finished request into spans."""
 
     def ended(
         self,
@@ -101,7 +102,7 @@ class RegionSpans(Protocol):
         cancelled: bool,
         now: float,
     ) -> None:
-        """Its last byte left at monotonic `now`, or its client. Must not block."""
+        """Its last byte left at monotonic `now`, or its client went away. Must not block."""
 
 
 class TracingForwarder(Forwarder):
@@ -114,15 +115,15 @@ class TracingForwarder(Forwarder):
     ) -> None:
         """
         Args:
-            share: of requests whose caller says nothing that are recorded, 0 to 1.
-            parts: `Forwarder`'s.
+            share: the share, 0 to 1, of requests to record whose caller does not decide it.
+            parts: arguments of `Forwarder`.
         """
         super().__init__(**parts)
         self._spans = spans
         self._share = share
         self._rng = rng
         self._ids = ids
-        self._traced: dict[int, TracedPassage] = {}  #: by number of the request
+        self._traced: dict[int, TracedPassage] = {}  #: request number -> the recorded request
 
     def take(self, call: Call, asked: OrchestratedRequest) -> None:
         caller = caller_of(call.rare)
@@ -177,12 +178,12 @@ class TracingForwarder(Forwarder):
                 cancelled=cancelled,
                 now=self._monotonic(),
             )
-        except Exception:  # a request must not be lost with its spans
+        except Exception:  # an error in its spans must not cost the request
             log.exception("the spans of request %s are lost", request_id)
 
 
 def _telling(headers: Headers, context: TraceContext) -> Headers:
-    """Headers of a request, with this trace in place of any other."""
+    """A request's headers, with this trace in place of any other."""
     told = [(name, value) for name, value in headers if name.lower() not in _REPLACED]
     told.append((TRACEPARENT, context.traceparent.encode()))
     if context.state:

@@ -1,6 +1,6 @@
 """The channel between the control plane's process and a gateway process that it started.
 
-One pair of connected sockets each, made before the gateway starts: there is no address that anybody
-else could open. What is said is in `words.py`, how it is framed in `messages.py`. A gateway routes
-by itself; nothing of a request goes this way.
+Each gateway has one pair of connected sockets, made before it starts, so there is no address that
+anybody else could open. `messages.py` has the framing, `channel.py` the two ends. A gateway routes
+by itself; no request goes this way.
 """

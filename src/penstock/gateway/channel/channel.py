@@ -1,8 +1,8 @@
-"""One end of a channel: tell, ask, hear. Both ends are alike.
+"""One end of a channel: sends and receives events and requests. Both ends are alike.
 
-What is told is handled as it comes, in the order in which it was sent. What is asked is begun in
-its order, at the next turn of the loop, and answered when it is done. A torn message ends the
-channel, as the end of the other process does: everything that was asked then fails.
+Events (`tell`) are handled as they arrive, in the order in which they were sent. Requests (`ask`)
+are begun in that order at the next turn of the loop, and answered when they are done. A torn
+message ends the channel, as the end of the other process does: all open requests then fail.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 
 
 class Hearer(Protocol):
-    """Who listens at an end of a channel."""
+    """The receiver of messages at an end of a channel."""
 
     def told(self, op: str, fields: Json, data: bytes) -> None:
-        """Must not raise: a channel that can't be understood ends."""
+        """Handles an event. Must not raise: an exception ends the channel."""
 
     async def asked(self, op: str, fields: Json) -> Json:
-        """The answer; raises PenstockError, which the one who asks is told."""
+        """The answer to a request; a raised PenstockError goes to the sender of the request."""
 
     def closed(self) -> None:
-        """Nothing more comes. Called once."""
+        """The channel has ended. Called once."""
 
 
 class Channel(asyncio.Protocol):
@@ -49,14 +49,14 @@ class Channel(asyncio.Protocol):
         return self._transport is not None
 
     def tell(self, op: str, fields: Json | None = None, data: bytes = b"") -> None:
-        """Lost where the channel has ended."""
+        """Sends an event. It is lost if the channel has ended."""
         self._write(messages.TELL, 0, {**(fields or {}), "op": op}, data)
 
     async def ask(self, op: str, fields: Json | None = None, *, timeout_s: float) -> Json:
-        """The answer.
+        """Sends a request and returns its answer.
 
-        Raises what the other end raised; NotNowError: `process-gone` where the channel has ended or
-        ends, `process-silent` where no answer comes in time.
+        Raises the error of the other end; NotNowError: `process-gone` if the channel has ended or
+        ends, `process-silent` if no answer comes in time.
         """
         if self._transport is None:
             raise _gone()
@@ -79,7 +79,7 @@ class Channel(asyncio.Protocol):
         return dict(answer["ok"])
 
     def close(self) -> None:
-        """Sends what is waiting and ends. Idempotent."""
+        """Sends what is buffered and ends the channel. Idempotent."""
         if self._transport is not None:
             self._transport.close()
 
@@ -139,7 +139,7 @@ class Channel(asyncio.Protocol):
 
 
 async def open_channel(end: socket.socket, hearer: Hearer) -> Channel:
-    """A channel over one socket of a connected pair, which it closes in the end."""
+    """A channel over one socket of a connected pair; it closes the socket when it ends."""
     end.setblocking(False)
     channel = Channel(hearer)
     await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=end)

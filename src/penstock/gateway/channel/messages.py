@@ -1,13 +1,11 @@
-"""Messages of the channel: bytes into values and back.
+"""Messages of the channel, and routes in them: bytes into values and back.
 
 A message is a frame of `wire/frames.py` with a kind of its own. Its payload is the length of the
-JSON (u32), the JSON object, and bytes that belong to it (metrics, mostly none).
+JSON (u32), the JSON object, and bytes that belong to it (metrics; mostly none).
 
     TELL     {"op": ...}; nobody answers
     ASK      {"op": ...}; answered by ANSWER with the same id
     ANSWER   {"ok": {...}} or {"error": {...}}
-
-Routes as JSON, and back.
 """
 
 from __future__ import annotations
@@ -26,14 +24,14 @@ TELL: Final = 64
 ASK: Final = 65
 ANSWER: Final = 66
 
-#: All routes of thousands of endpoints, or a second's metrics of them.
+#: Size limit of a message: room for all routes of thousands of endpoints, or their metrics of 1 s.
 _BYTES_MAX: Final = 256 << 20
 _BOUNDS: Final = tuple(_BYTES_MAX if kind in (TELL, ASK, ANSWER) else -1 for kind in range(256))
 _JSON_BYTES: Final = struct.Struct("<I")
 
 
 def decoder() -> frames.FrameDecoder:
-    """Of one direction of a channel."""
+    """A decoder for one direction of a channel."""
     return frames.FrameDecoder(_BOUNDS)
 
 
@@ -44,7 +42,7 @@ def encode(kind: int, number: int, fields: Json, data: bytes = b"") -> bytes:
 
 
 def decode(payload: bytes) -> tuple[Json, bytes]:
-    """Raises FrameError for what is no message."""
+    """Raises FrameError if the payload is not a valid message."""
     if len(payload) < _JSON_BYTES.size:
         raise frames.FrameError("a message is shorter than its head")
     (size,) = _JSON_BYTES.unpack_from(payload)

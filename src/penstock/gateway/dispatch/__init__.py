@@ -1,3 +1,3 @@
-"""Each request on its way to a copy and back: routed, held, sent, retried, ended exactly once. It
+"""The way of each request to a copy and back: routed, held, sent, retried, ended exactly once. It
 drives `core/routing` and the rules of `core/request`.
 """

@@ -1,4 +1,4 @@
-"""Awaiting the outcome of an invocation, for doors that have a task per request anyway (gRPC)."""
+"""Awaits the outcome of an invocation, for doors that have a task per request anyway (gRPC)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.wire.frames import Reply
 
-#: A streamed answer is put together for a caller that wants it whole; it may not grow without end.
+#: Size limit of a streamed answer that is joined for a caller that wants it whole.
 ANSWER_BYTES_MAX = 1 << 30
 
 
@@ -31,7 +31,7 @@ class AwaitedReply:
         """Sends the invocation and waits. Cancelling this cancels the request everywhere.
 
         Raises:
-            PenstockError: it was refused or has failed; nothing is left to be written.
+            PenstockError: it was refused or has failed; the door need not call `written`.
         """
         self._dispatcher.invoke(invocation)
         try:

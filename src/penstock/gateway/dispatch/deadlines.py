@@ -1,9 +1,9 @@
-"""Deadlines of all requests in flight, behind one timer and at two dictionary operations each.
+"""Deadlines of all requests in flight, with one timer and two dictionary operations per request.
 
-Requests without a deadline of their own all get the server's limit, so they end in the order in
-which they came: the oldest is the first entry of a dictionary that each leaves when it is over, and
-only the oldest is ever looked at. Deadlines of a caller's own, and the longer ones of streams, are
-kept in a heap of numbers beside it. Nothing here holds on to a request that is over.
+Requests without a deadline of their own all get the server's limit, so they expire in the order in
+which they came. The oldest is the first entry of a dictionary that each leaves when it is over, and
+only the oldest is checked. A heap of numbers holds callers' own deadlines and the longer ones of
+streams. Nothing here keeps a finished request alive.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Deadlines:
     """Calls `expire` for each request that is not answered at its deadline.
 
     Attributes:
-        live: number -> request, in the order of arrival. Whoever owns this object adds a request
-        with its deadline set, calls `watch`, and takes it out when it is over.
+        live: number -> request, in the order of arrival. The owner of this object adds a request
+            with its deadline set, calls `watch`, and removes it when it is over.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Deadlines:
         *,
         limit_s: float,
     ) -> None:
-        """`limit_s`: no request but a stream lives longer after it was received."""
+        """`limit_s`: every request but a stream expires at most this long after it was received."""
         self.live: dict[int, Invocation] = {}
         self._clock = clock
         self._timers = timers
@@ -44,10 +44,10 @@ class Deadlines:
         self._own: list[tuple[float, int]] = []  #: heap of (deadline, number)
         self._sweep_at = _SWEEP_MIN
         self._timer: TimerHandle | None = None
-        self.timer_at = _NEVER  #: monotonic s of the next look; later deadlines need no `watch`
+        self.timer_at = _NEVER  #: monotonic s when the timer fires; later deadlines need no `watch`
 
     def watch(self, deadline: float) -> None:
-        """Sees to it that the timer does not come after `deadline`."""
+        """Makes sure that the timer fires at `deadline` at the latest."""
         if deadline < self.timer_at:
             if self._timer is not None:
                 self._timer.cancel()
@@ -55,7 +55,7 @@ class Deadlines:
             self._timer = self._timers.call_at(deadline, self._on_timer)
 
     def watch_own(self, invocation: Invocation, deadline: float) -> None:
-        """For a deadline that is not the server's usual limit."""
+        """As `watch`, for a deadline that is not the server's usual limit."""
         own = self._own
         if len(own) >= self._sweep_at:
             self._own = own = [item for item in own if item[1] in self.live]

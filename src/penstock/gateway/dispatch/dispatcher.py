@@ -1,22 +1,21 @@
-"""The driver of routing: sends each request to a copy, and sees to it that it ends exactly once.
+"""The driver of routing: sends each request to a copy, and makes sure that it ends exactly once.
 
-What decides is in `core/` (`Admission`, `EndpointRouter`, `retry`); this class waits, calls and
-carries out.
-No socket is known here: links and timers are passed in, so that the same code runs under a manual
-clock. A request's life:
+The decisions are in `core/` (`Admission`, `EndpointRouter`, `retry`); this class waits, calls them
+and carries them out. It knows no socket: links and timers are passed in, so that the same code runs
+under a manual clock. A request's life:
 
-1. `invoke`: admitted and routed in one step, or refused at once; or held (`WAITING`) where no copy
-   is there to take it (`newcomers.py`).
-2. Sent over the link of the chosen copy's instance (`SENT`).
+1. `invoke`: admitted and routed in one step, or refused at once; or held (`WAITING`) if no copy
+   can take it yet (`waiting.py`).
+2. Sent over the link to the chosen copy's instance (`SENT`).
 3. Given back (its worker died, its connection broke): routed again within its deadline, held
-   (`WAITING`) while no copy is well, or given up (`retries.py`).
-4. Answered: the responder is told once (`ANSWERED`).
-5. `written`: the last byte left. Until then it is in flight and its slot on the copy is taken.
+   (`WAITING`) while no copy is healthy, or given up (`retries.py`).
+4. Answered: the responder is called once with the outcome (`ANSWERED`).
+5. `written`: the last byte has left. Until then it is in flight and takes its slot on the copy.
 
 `cancel` ends it from any of these states. The body is kept until the answer, for step 3.
 
-A responder must not raise. One that does nevertheless costs its own client the answer, and nobody
-else anything: the client is told so or cut off, and the request is over (`_responder_failed`).
+A responder must not raise. If one does, only its own client loses the answer: that client gets an
+error or is disconnected, and the request is over (`_responder_failed`).
 """
 
 from __future__ import annotations
@@ -62,10 +61,10 @@ from penstock.wire.frames import Reply
 
 log = logging.getLogger(__name__)
 
-#: Bodies of all requests in flight, held ones included.
+#: Limit for the bodies of all requests in flight, including held ones.
 BODIES_BYTES_MAX = 1 << 30
 STATUS_CANCELLED = 499
-#: The door of InvokeEndpoint, which endpoints with AsyncInferenceConfig don't take.
+#: The door of InvokeEndpoint; endpoints with AsyncInferenceConfig refuse its requests.
 _AT_ONCE = "runtime"
 _COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
 
@@ -73,9 +72,9 @@ LinkFactory = Callable[[str, str, LinkEvents], Link]
 
 
 class Dispatcher:
-    """All endpoints of one gateway process."""
+    """The requests of all endpoints of one gateway process."""
 
-    #: Lower-case names of the headers that it looks for in a request, whichever door it came by.
+    #: Lower-case names of the headers that it reads from requests of any door.
     interest: tuple[bytes, ...] = ()
 
     def __init__(
@@ -95,10 +94,10 @@ class Dispatcher:
     ) -> None:
         """
         Args:
-            shared: other gateways send to the same copies; instances are asked to tell how much.
-            sessions_of: makes the sessions of an endpoint, where other gateways are told of them.
-            on_waiting: is told how many requests wait for copies of a variant or a component.
-            ready_in_s: when a copy of one can be ready at the earliest.
+            shared: other gateways send to the same copies; instances are asked to report how much.
+            sessions_of: makes an endpoint's sessions; for sessions shared with other gateways.
+            on_waiting: called with the number of requests that wait for a variant or a component.
+            ready_in_s: when a copy of a variant or a component can be ready at the earliest.
         """
         self.ids = ids or RequestIds()
         self.clock = clock
@@ -142,18 +141,18 @@ class Dispatcher:
 
     @property
     def in_flight(self) -> int:
-        """Requests taken and not yet written to the last byte."""
+        """Requests that were taken and whose last byte has not left."""
         return len(self._live)
 
     @property
     def accepting(self) -> bool:
-        """False once it drains."""
+        """False once it drains: new requests are refused."""
         return not self._stopping
 
     # Requests
 
     def invoke(self, invocation: Invocation) -> None:
-        """Takes a request; its responder hears of it exactly once, perhaps before this returns."""
+        """Takes a request; its responder is called exactly once, perhaps before this returns."""
         number = invocation.number
         if not number:
             invocation.number = number = self.ids.next()
@@ -235,14 +234,14 @@ class Dispatcher:
             self._outliers.begin()
 
     def _ask_to_load(self, host: CopyState, invocation: Invocation) -> None:
-        """A target model is hot: another host is to have it as well."""
+        """A target model is hot: another host should load it as well."""
         assert invocation.affinity is not None
         link = self._links.get(host.instance_id)
         if link is not None:
             link.tell({"op": "models", "copy": host.copy, "load": invocation.affinity.model})
 
     def cancel(self, invocation: Invocation) -> None:
-        """The client is gone. Harmless in every state."""
+        """The client has gone. Allowed in every state."""
         state = invocation.state
         if state == ANSWERED:
             self.written(invocation)
@@ -259,7 +258,7 @@ class Dispatcher:
             self.written(invocation, STATUS_CANCELLED)
 
     def written(self, invocation: Invocation, status: int = 200) -> None:
-        """The last byte of the answer left: the request is no longer in flight. Idempotent."""
+        """The last byte of the answer has left: the request is no longer in flight. Idempotent."""
         if invocation.state != ANSWERED:
             return
         invocation.state = DONE
@@ -295,7 +294,7 @@ class Dispatcher:
                 stream = invocation.stream
                 if stream is not None:
                     stream.record(recorder, invocation.received, failed=error is not None)
-        except Exception:  # what an instance or a model said must not cost a slot
+        except Exception:  # a bad value from an instance or a model must not cost a slot
             log.exception("counting request %s failed", self.ids.text(invocation.number))
         del self._live[invocation.number]
         if endpoint is not None:
@@ -305,7 +304,7 @@ class Dispatcher:
             self._drains.look()
 
     def _refuse(self, invocation: Invocation, endpoint: Endpoint, error: PenstockError) -> None:
-        """Turned away before it was in flight."""
+        """Refuses a request before it was in flight."""
         recorder = endpoint.recorder_of(invocation.variant, component_of(invocation))
         if recorder is not None:
             recorder.refused(error.code, error.status, invocation.door)
@@ -320,10 +319,10 @@ class Dispatcher:
             self._responder_failed(invocation, raised)
 
     def _responder_failed(self, invocation: Invocation, raised: Exception) -> None:
-        """Telling it what came of its request raised: ends the request all the same.
+        """The responder raised when it got the outcome: ends the request all the same.
 
-        The front door may have given half an answer, or none. If its client can still be told that
-        the request failed it is, else the client is cut off; the slot is free at once.
+        The front door may have sent half an answer, or none. If its client can still get an error,
+        it gets one; else it is disconnected. The slot is freed at once.
         """
         error = raised if isinstance(raised, PenstockError) else refusals.responder_failed()
         if error is not raised:
@@ -349,7 +348,7 @@ class Dispatcher:
         self.written(invocation)
 
     def _expire(self, invocation: Invocation) -> None:
-        """Its deadline is over and nothing has come."""
+        """Its deadline has passed without an answer."""
         error = refusals.deadline_passed(invocation.endpoint)
         if invocation.state in (SENT, STREAMING):
             invocation.link.cancel(invocation)
@@ -373,7 +372,7 @@ class Dispatcher:
             if copy.draining and not copy.outstanding:
                 self._drains.released(copy)
 
-    # What links report (LinkEvents)
+    # Reports of links (LinkEvents)
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         if invocation.state != SENT:
@@ -395,8 +394,8 @@ class Dispatcher:
             self._responder_failed(invocation, raised)
 
     def _took_s(self, invocation: Invocation) -> float:
-        """How long a copy takes; 0 where other copies had the request before, which says nothing
-        of this one."""
+        """How long the copy took, in s. 0 if other copies had the request before: the time says
+        nothing about this copy."""
         return 0.0 if invocation.copy_failures else self._monotonic() - invocation.received
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
@@ -481,7 +480,7 @@ class Dispatcher:
         self._copies_well(instance_id)
 
     def _copies_well(self, instance_id: str) -> None:
-        """Copies there may be picked again: those that wait go first, then queues are levelled."""
+        """Copies there may be picked again: waiting requests go first, then queues are balanced."""
         self._waiting.look()
         self._rebalancing.copies_well(instance_id)
 
@@ -500,55 +499,57 @@ class Dispatcher:
     # Endpoints and instances
 
     def publish(self, routes: EndpointRoutes) -> None:
-        """Replaces an endpoint's routes as a whole; copies that stay keep their counts."""
+        """Replaces an endpoint's routes as a whole. Copies that stay keep their counts."""
         gone = self.table.publish(routes)
         self._drains.add(gone)
         self._waiting.look()
         self._rebalancing.routes_changed(routes.endpoint, [state.copy for state in gone])
 
     def withdraw(self, endpoint: str) -> None:
-        """The endpoint is gone: new requests are told so, those in flight are still answered."""
+        """The endpoint was deleted: new requests are refused, those in flight are still
+        answered."""
         gone = self.table.withdraw(endpoint)
         self._drains.add(gone)
         self._waiting.look()
         self._rebalancing.routes_changed(endpoint, [state.copy for state in gone])
 
     async def connect(self, instance_id: str, address: str, *, timeout_s: float = 10.0) -> None:
-        """Opens the link to an instance and keeps it open. A known id is connected anew.
+        """Opens the link to an instance and keeps it open. For a known id it opens a new link.
 
         Raises:
-            NotNowError: instance-unreachable; the link goes on trying until `disconnect`.
+            NotNowError: instance-unreachable; the link keeps trying until `disconnect`.
         """
         await self.disconnect(instance_id)
         link = self._links[instance_id] = self._link_factory(instance_id, address, self)
         await link.open(timeout_s)
 
     async def disconnect(self, instance_id: str) -> None:
-        """Ends the link; what the instance had not answered is retried elsewhere. Idempotent."""
+        """Ends the link; unanswered requests are retried elsewhere. Idempotent."""
         link = self._links.pop(instance_id, None)
         if link is not None:
             self.table.forget_instance(instance_id)
             await link.close()
 
     def outstanding(self, copy: int) -> int:
-        """Requests in flight on a copy that is routed to; 0 for one that is not known."""
+        """Requests in flight on a copy that is in the routes; 0 for any other."""
         return self.table.outstanding(copy)
 
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
-        """Waits until copies that left the routes have answered all; False: out of time."""
+        """Waits until copies that left the routes have answered everything; False after
+        `timeout_s`."""
         return await self._drains.copies_drained(copies, timeout_s)
 
     async def drain(self, timeout_s: float) -> bool:
-        """Refuses new requests from now on and waits for those in flight; False: out of time.
+        """Refuses new requests from now on and waits for those in flight; False after `timeout_s`.
 
-        Those that never met a copy are refused as well: none is started for them any more.
+        Held requests that were never sent are refused too: no copy is started for them any more.
         """
         self._stopping = True
         self._waiting.refuse_newcomers()
         return await self._drains.wait(lambda: not self._live, timeout_s)
 
     async def close(self) -> None:
-        """Ends all links. What is still in flight is told so."""
+        """Ends all links. Requests that are still in flight get an error."""
         self._stopping = True
         for instance_id in list(self._links):
             await self.disconnect(instance_id)
@@ -563,18 +564,18 @@ class Dispatcher:
         return found.routes if found is not None else None
 
     def published(self) -> list[EndpointRoutes]:
-        """Of all endpoints, in the order of their names."""
+        """The routes of all endpoints, in the order of their names."""
         return [endpoint.routes for _, endpoint in sorted(self._endpoints.items())]
 
     def endpoint_names(self) -> list[str]:
         return sorted(self._endpoints)
 
     def is_ready(self, endpoint: str, component: str | None = None) -> bool:
-        """Whether any copy, of a component if one is named, could take a request now."""
+        """Whether any copy (of `component`, if given) can take a request now."""
         return any(True for _ in self.table.healthy_copies(endpoint, component))
 
     def ready_count(self, endpoint: str) -> int:
-        """Copies of an endpoint that could take a request now."""
+        """The number of copies of an endpoint that can take a request now."""
         return sum(1 for _ in self.table.healthy_copies(endpoint))
 
     def takes_components(self, endpoint: str) -> bool:
@@ -582,13 +583,14 @@ class Dispatcher:
         return found is not None and found.routes.takes_components
 
     def hosts_for(self, endpoint: str, model: str) -> list[int]:
-        """Copies that are to load a target model ahead of its calls; none: no host takes it now."""
+        """Copies that should load a target model before its calls; empty: no host can take it
+        now."""
         found = self._endpoints.get(endpoint)
         hosts = found.router.hosts_for(model, now=self._monotonic()) if found is not None else ()
         return [state.copy for state in hosts]
 
     def is_loaded(self, endpoint: str, model: str) -> bool:
-        """Whether a target model would answer without being loaded first."""
+        """Whether a target model can answer without being loaded first."""
         found = self._endpoints.get(endpoint)
         return found is not None and found.router.is_loaded(model)
 

@@ -1,7 +1,7 @@
-"""Waiting until something is over: copies that left the routes, or everything in flight.
+"""Waits until something is over: copies that left the routes, or everything in flight.
 
-The dispatcher tells when a count reaches zero; nobody polls. Only the waiting is here: what refuses
-new requests meanwhile is the dispatcher, what picks no copy that drains is `core.routing`.
+The dispatcher calls when a count reaches zero; nobody polls. The dispatcher refuses new requests
+meanwhile, and `core/routing` picks no draining copy.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from penstock.gateway.timers import Timers
 
 
 class DrainWatch:
-    """Copies that drain, and who waits for them.
+    """The copies that drain, and the tasks that wait for them.
 
     Attributes:
-        waits: whether anybody waits for anything: saves the hot path a call.
+        waits: whether any task waits; it saves the hot path a call.
     """
 
     def __init__(self, clock: Clock, timers: Timers) -> None:
@@ -29,7 +29,7 @@ class DrainWatch:
         self.waits = False
 
     def add(self, states: Iterable[CopyState]) -> None:
-        """Copies that just left the routes; also forgets those that came back into them."""
+        """Adds copies that just left the routes; forgets those that came back into them."""
         self._copies = {copy: state for copy, state in self._copies.items() if state.draining}
         self._copies.update((state.copy, state) for state in states if state.outstanding)
 
@@ -39,7 +39,7 @@ class DrainWatch:
         self.look()
 
     def look(self) -> None:
-        """Something may be over."""
+        """Checks the conditions of all waiting tasks."""
         for watcher in list(self._watchers):
             watcher()
 
@@ -48,7 +48,7 @@ class DrainWatch:
         return await self.wait(lambda: watched.isdisjoint(self._copies), timeout_s)
 
     async def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """True once the condition holds at a `look`; False after `timeout_s`."""
+        """True once `condition` holds at a `look`; False after `timeout_s`."""
         if condition():
             return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -1,10 +1,9 @@
 """The endpoints that a gateway knows: their routes, and which of their copies may be picked.
 
 A copy may be picked while its instance's link is usable and the instance has not reported the copy
-lost; while the link is paused others are picked before it. These facts come and go by themselves
-and in any order with the routes, so they are kept here and told to the routers whenever one
-changes. Which of the copies gets a request is
-`core.routing`'s.
+lost. While the link is paused, other copies are preferred. These facts change at any time, in any
+order with the routes, so they are kept here and passed to the routers whenever one changes.
+`core/routing` decides which copy gets a request.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from penstock.gateway.dispatch.invocation import UNBOUND, Invocation, component_
 from penstock.gateway.dispatch.recording import Recorders
 from penstock.metrics.counts.recorder import VariantRecorder
 
-#: The sessions of an endpoint, by its name.
+#: Endpoint name -> its sessions.
 SessionsOf = Callable[[str], Sessions]
 
-#: Each copy has a bound of its own; this one only keeps a mistake from growing without end.
+#: Each copy has its own limit; this one only stops a bug from growing without end.
 IN_FLIGHT_MAX = 100_000
-#: `task` of the descriptions whose answers are tokens made one by one.
+#: The `task` in the description of models that generate tokens one by one.
 GENERATION_TASK = "text-generation"
 
 
 class Endpoint:
-    """One endpoint on the hot path; fields are read by the dispatcher for each request."""
+    """One endpoint on the hot path. The dispatcher reads its fields for each request."""
 
     __slots__ = (
         "_stray", "admission", "beside", "generates", "held_bytes", "held_count", "in_flight",
@@ -49,10 +48,10 @@ class Endpoint:
     ) -> None:
         self.name = routes.endpoint
         self.in_flight = 0
-        self.held_count = 0  #: requests that came when no copy could take them, and wait
-        self.held_bytes = 0  #: of their bodies
-        #: what admission counts besides `in_flight`: requests of other gateways on its copies, less
-        #: those of this one that are on none
+        self.held_count = 0  #: requests that wait because no copy could take them
+        self.held_bytes = 0  #: size of their bodies
+        #: what admission counts besides `in_flight`: requests of other gateways on the copies,
+        #: minus this gateway's requests that are on no copy
         self.beside = 0
         self.admission = Admission(admission_spec(routes, in_flight_max=IN_FLIGHT_MAX))
         self.router = EndpointRouter(routes, rng, sessions, shared=shared)
@@ -60,9 +59,9 @@ class Endpoint:
         self.derive(recorders)
 
     def derive(self, recorders: Recorders) -> None:
-        """What follows from new routes."""
+        """Computes what follows from new routes."""
         routes = self.routes
-        #: component, or variant where the model is its own -> what counts its requests
+        #: component, or variant for a variant's own model -> recorder of its requests
         self.recorders: dict[str, VariantRecorder] = {
             pool.component or pool.name: recorders.recorder(self.name, pool.name, pool.component)
             for pool in routes.variants
@@ -70,17 +69,17 @@ class Endpoint:
         for pool in routes.variants:
             if pool.base:
                 self.recorders[pool.component].base = pool.base
-        #: counts requests that are for none of them
+        #: the recorder of requests that are for none of these
         self._stray = next(iter(self.recorders.values()), None)
         if routes.takes_components and routes.variants:
             self._stray = recorders.recorder(self.name, routes.variants[0].name)
         self.count_others()
         self.look_closer()
-        #: its replies say how many tokens went in and out
+        #: whether its replies report the numbers of input and output tokens
         self.generates = any(
             variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants
         )
-        #: of a copy, by component, or by variant where the model is its own
+        #: component, or variant for a variant's own model -> lanes of one copy
         self.lanes_each = {
             pool.component or pool.name: _lanes(pool.model.get("lanes")) for pool in routes.variants
         }
@@ -92,12 +91,13 @@ class Endpoint:
     def recorder_of(
         self, variant: str | None, component: str | None = None
     ) -> VariantRecorder | None:
-        """For requests that never met a copy: what they named, else the first variant's."""
+        """The recorder of requests that were never sent: by the names in the request, or else the
+        first."""
         return self.recorders.get(component or variant or "") or self._stray
 
     def pool_of(self, variant: str | None, component: str | None) -> VariantRoutes | None:
-        """The routes that a request is for; of several variants the first that takes part in the
-        draw by weight."""
+        """The routes that a request is for. If it names no variant: the first that takes part in
+        the draw by weight."""
         pools = self.routes.variants
         if component is not None or variant is not None:
             name = component or variant
@@ -105,31 +105,31 @@ class Endpoint:
         return next((one for one in pools if one.weight > 0), next(iter(pools), None))
 
     def may_begin(self, invocation: Invocation) -> bool:
-        """Whether a request that just came would find an idle lane, whatever else is waiting."""
+        """Whether a new request finds an idle lane, whatever else waits."""
         return self.router.may_begin(
             self.lanes_each, variant=invocation.variant, component=component_of(invocation)
         )
 
     def count_others(self) -> None:
-        """Derives what follows from what other gateways have on the copies."""
+        """Recomputes what follows from other gateways' requests on the copies."""
         self.beside = self.router.others() - self.held_count
 
     def hold(self, body_bytes: int) -> None:
-        """A request that just came waits for a copy; those that come now queue up behind it."""
+        """A new request waits for a copy; later requests queue behind it."""
         self.held_count += 1
         self.beside -= 1
         self.held_bytes += body_bytes
         self.looks_closer = True
 
     def let_go(self, body_bytes: int) -> None:
-        """It waits no longer."""
+        """A request waits no longer."""
         self.held_count -= 1
         self.beside += 1
         self.held_bytes -= body_bytes
         self.look_closer()
 
     def look_closer(self) -> None:
-        """Derives whether anything of a request matters besides its variant."""
+        """Recomputes whether routing must read more of a request than its variant."""
         routes = self.routes
         self.looks_closer = self.held_count > 0 or self.router.looks_closer or routes.asynchronous
 
@@ -139,7 +139,7 @@ def _lanes(value: object) -> int:
 
 
 class EndpointTable:
-    """Endpoints by name, and the health of copies by instance."""
+    """The endpoints by name, and the health of copies by instance."""
 
     def __init__(
         self,
@@ -151,26 +151,27 @@ class EndpointTable:
     ) -> None:
         """
         Args:
-            rng: for what routing draws.
+            rng: the random numbers of routing.
             recorders: count the requests of each variant and component.
-            sessions_of: makes the sessions of an endpoint; None: nobody else knows of them.
+            sessions_of: makes an endpoint's sessions; None: sessions are not shared.
             shared: other gateways send to the same copies.
         """
         self._shared = shared
         self._rng = rng
         self._sessions_of = sessions_of
         self._recorders = recorders
-        self._usable: set[str] = set()  #: instances whose link takes requests
-        self._paused: set[str] = set()  #: and those of them whose link holds them back for now
-        self._lost: dict[str, set[int]] = {}  #: instance -> copies that it reported lost
-        self._models: dict[str, dict[int, ModelsObserved]] = {}  #: instance -> host -> its models
-        #: instance -> copy -> what it has in flight for other gateways
+        self._usable: set[str] = set()  #: instances whose link can send requests
+        self._paused: set[str] = set()  #: those of them whose link is paused
+        self._lost: dict[str, set[int]] = {}  #: instance -> copies that it reported as lost
+        #: instance -> copy that is a host -> its target models
+        self._models: dict[str, dict[int, ModelsObserved]] = {}
+        #: instance -> copy -> requests in flight from other gateways
         self._others: dict[str, dict[int, int]] = {}
-        self._copies: dict[int, tuple[Endpoint, str]] = {}  #: copy -> endpoint, instance
+        self._copies: dict[int, tuple[Endpoint, str]] = {}  #: copy -> (endpoint, instance)
         self.endpoints: dict[str, Endpoint] = {}
 
     def publish(self, routes: EndpointRoutes) -> tuple[CopyState, ...]:
-        """Takes new routes as a whole; returns the copies that drain from now on."""
+        """Replaces an endpoint's routes; returns the copies that drain from now on."""
         endpoint = self.endpoints.get(routes.endpoint)
         gone: tuple[CopyState, ...] = ()
         if endpoint is None:
@@ -203,7 +204,8 @@ class EndpointTable:
         return gone
 
     def set_usable(self, instance_id: str, usable: bool, *, fresh: bool = False) -> None:
-        """The link of an instance takes requests, or not; `fresh`: its earlier reports are void."""
+        """The link of an instance can send requests, or can't. `fresh`: earlier reports are
+        void."""
         if usable:
             self._usable.add(instance_id)
         else:
@@ -217,7 +219,7 @@ class EndpointTable:
         self._tell_all(instance_id)
 
     def set_paused(self, instance_id: str, paused: bool) -> None:
-        """What is sent to the instance waits, or no longer does."""
+        """The link of an instance is paused, or is not any more."""
         if paused:
             self._paused.add(instance_id)
         else:
@@ -225,7 +227,7 @@ class EndpointTable:
         self._tell_all(instance_id)
 
     def set_lost(self, instance_id: str, copy: int, lost: bool) -> None:
-        """The instance reports that a copy died or is back."""
+        """The instance reports that a copy died, or that it is back."""
         copies = self._lost.setdefault(instance_id, set())
         if lost:
             copies.add(copy)
@@ -237,14 +239,14 @@ class EndpointTable:
     def set_models(
         self, instance_id: str, copy: int, loaded: list[str], gone: list[str], *, free_bytes: int
     ) -> None:
-        """A host says which target models it has loaded and dropped since it last said so."""
+        """A host reports the target models that it loaded and dropped since its last report."""
         seen = self._models.setdefault(instance_id, {}).setdefault(copy, ModelsObserved())
         seen.told(loaded=loaded, gone=gone, free_bytes=free_bytes)
         if copy in self._copies:
             self._tell(copy)
 
     def set_others(self, instance_id: str, counts: Iterable[tuple[int, int]]) -> None:
-        """The instance says what its copies have in flight for other gateways: what has changed."""
+        """The instance reports changes of its copies' requests in flight from other gateways."""
         told = self._others.setdefault(instance_id, {})
         for copy, others in counts:
             told[copy] = others
@@ -262,15 +264,15 @@ class EndpointTable:
         self.set_usable(instance_id, False, fresh=True)
 
     def place_of(self, copy: int) -> tuple[Endpoint, str] | None:
-        """The endpoint and the instance of a copy that is routed to."""
+        """The endpoint and the instance of a copy in the routes; None for any other."""
         return self._copies.get(copy)
 
     def copies_on(self, instance_id: str) -> list[int]:
-        """Those that are routed to."""
+        """The copies on an instance that are in the routes."""
         return [copy for copy, (_, owner) in self._copies.items() if owner == instance_id]
 
     def outstanding(self, copy: int) -> int:
-        """Requests on a copy that is routed to; 0 for an unknown one."""
+        """Requests on a copy in the routes; 0 for any other."""
         found = self._copies.get(copy)
         return found[0].router.outstanding_on(copy) if found is not None else 0
 
@@ -305,8 +307,8 @@ class EndpointTable:
 
 
 def _still_described(routes: EndpointRoutes, before: EndpointRoutes) -> EndpointRoutes:
-    """Models without a copy keep the description that their last one gave: it is what clients are
-    told of them while they are asleep."""
+    """Models without a copy keep the description that their last copy gave, since clients read it
+    while the model is scaled to zero."""
     known = {(one.name, one.component): one.model for one in before.variants}
     return replace(
         routes,
@@ -326,7 +328,7 @@ def pick(
     exclude: tuple[int, ...],
     now: float,
 ) -> Routed | NoRoute:
-    """The router's choice, with all that may bind the request to a copy."""
+    """The router's choice, given all that may bind the request to a copy."""
     affinity = invocation.affinity or UNBOUND
     return router.pick(
         variant=variant,

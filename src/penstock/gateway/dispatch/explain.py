@@ -1,8 +1,8 @@
-"""The last requests of this process, so that anyone can ask why one went where it did.
+"""The last requests of this process, so that people can ask why one went where it did.
 
-A ring of tuples: writing one costs a tuple and a store, and nothing is formatted until somebody
-asks. The tuples hold numbers and texts only, so the garbage collector soon leaves them alone.
-Request numbers run, so a number is its own index.
+A ring of tuples: a request costs one tuple and one store, and nothing is formatted until somebody
+asks. The tuples hold only numbers and texts, so the garbage collector soon stops tracking them.
+Request numbers count up, so a number gives its index in the ring.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _NO_BATCH = (0, 0, 0, 0)
 
 
 class RequestRing:
-    """The last `SIZE` requests of a process by number; each row begins with its own."""
+    """The last `SIZE` requests of a process. Each row begins with the request's number."""
 
     def __init__(self, ids: RequestIds) -> None:
         self._ids = ids
         self._rows: list[tuple[Any, ...] | None] = [None] * SIZE
-        self._trace_ids: dict[int, tuple[int, int]] = {}  #: the same, number and trace id
+        self._trace_ids: dict[int, tuple[int, int]] = {}  #: index in the ring -> (number, trace id)
 
     def put(self, row: tuple[Any, ...]) -> None:
-        """A request is over."""
+        """Stores the row of a finished request."""
         self._rows[row[0] % SIZE] = row
 
     def traced(self, number: int, trace_id: int) -> None:
-        """It is in a trace, too."""
+        """Stores the trace id of a request."""
         self._trace_ids[number % SIZE] = (number, trace_id)
 
     def find(self, request_id: str) -> tuple[tuple[Any, ...], dict[str, str]] | None:
-        """The row, and for its story the trace, if there is one; None if the request is unknown,
-        under way, or too long ago."""
+        """The row, and its trace id as a field for people if it has one. None if the request is
+        unknown, not finished, or too old."""
         number = self._ids.number(request_id)
         if number is None:
             return None
@@ -48,14 +48,14 @@ class RequestRing:
 
 
 class ExplainRing(RequestRing):
-    """What a gateway knows of the last requests."""
+    """What a gateway knows of its last requests."""
 
     def __init__(self, clock: Clock, ids: RequestIds) -> None:
         super().__init__(ids)
         self._clock = clock
 
     def record(self, invocation: Invocation, status: int, total_s: float) -> None:
-        """A request is over."""
+        """Stores a finished request."""
         route = invocation.route
         reply = invocation.reply
         error = invocation.error
@@ -85,10 +85,10 @@ class ExplainRing(RequestRing):
             code,
             invocation.stream,
         )
-        self._rows[invocation.number % SIZE] = row  # `put`, without the call
+        self._rows[invocation.number % SIZE] = row  # inlined `put`: it saves a call
 
     def explain(self, request_id: str) -> dict[str, Any] | None:
-        """Why this request went where it did; None if it is unknown, under way, or too long ago."""
+        """Why this request went where it did; None if it is unknown, not finished, or too old."""
         found = self.find(request_id)
         if found is None:
             return None

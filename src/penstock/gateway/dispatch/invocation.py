@@ -1,8 +1,8 @@
-"""One request on its way through the gateway, and who is told how it ended.
+"""One request on its way through the gateway, and the interface that gets its outcome.
 
-Front doors (HTTP paths, gRPC, admin) make an `Invocation` and hand it to `Dispatcher.invoke`; the
-dispatcher admits, routes, forwards, retries, and calls the invocation's `responder` exactly once
-with a final outcome (`on_reply`, `on_end` or `on_error`). No task and no future is made per
+Front doors (HTTP paths, gRPC, admin) make an `Invocation` and pass it to `Dispatcher.invoke`. The
+dispatcher admits, routes, forwards and retries it, and calls the invocation's `responder` exactly
+once with a final outcome (`on_reply`, `on_end` or `on_error`). No task and no future is made per
 request: doors that want to await use a responder that resolves a future.
 """
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 
 class Affinity(NamedTuple):
-    """What binds a request to some copies rather than to others."""
+    """What ties a request to some copies."""
 
-    session: str | None = None  #: requests of one session go to one copy while that lives
-    prefix: bytes | None = None  #: what the caller says that it shares with others
-    opens: bool = False  #: the session begins with this request
-    model: str | None = None  #: TargetModel, of a multi-model endpoint
-    component: str | None = None  #: InferenceComponentName, of an endpoint that takes components
+    session: str | None = None  #: requests of one session go to one copy, while that exists
+    #: the part of the prompt that the caller says is shared with other requests
+    prefix: bytes | None = None
+    opens: bool = False  #: this request starts the session
+    model: str | None = None  #: TargetModel, for a multi-model endpoint
+    component: str | None = None  #: InferenceComponentName, for an endpoint with components
 
 
 UNBOUND = Affinity()
@@ -40,29 +41,29 @@ def component_of(invocation: Invocation) -> str | None:
 class Responder(Protocol):
     """The front door's end of a request. Called on the event loop; must not block or raise.
 
-    If it raises, its request fails: `on_error` is called (once more), or `Invocation.abort`.
-    One object may serve all requests of a door: `invocation.context` is the door's to fill.
+    If it raises, its request fails: `on_error` is called (once more), or `Invocation.abort`. One
+    object may serve all requests of a door: `invocation.context` is the door's to use.
     """
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         """The whole answer. Call `Dispatcher.written` once its last byte has left."""
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
-        """A piece of a streamed answer; `meta` comes with the first."""
+        """A part of a streamed answer; `meta` comes with the first part."""
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         """A streamed answer is complete. Call `Dispatcher.written` once its last byte has left."""
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
-        """No answer, or no more of it. Call `Dispatcher.written` once the error has left."""
+        """No answer, or no more of it. Call `Dispatcher.written` once the error was sent."""
 
 
-#: Where a request stands; each is entered at most once, but for SENT and WAITING, which alternate.
+#: States of a request. Each is entered at most once, except SENT and WAITING, which alternate.
 NEW = 0
-SENT = 1  #: on an instance
-STREAMING = 2  #: the client has seen a part of the answer: no retry any more
-WAITING = 3  #: accepted, and held until a copy is there: none was when it came, or it came back
-ANSWERED = 4  #: the responder knows the outcome, the last byte is not out
+SENT = 1  #: sent to an instance
+STREAMING = 2  #: the client has a part of the answer: no more retries
+WAITING = 3  #: accepted, and held until a copy can take it: none could, or a copy gave it back
+ANSWERED = 4  #: the responder has the outcome; the last byte has not left
 DONE = 5
 
 
@@ -80,24 +81,26 @@ class Invocation:
         "route", "state", "stream", "variant",
     )  # fmt: skip
 
-    attempts: int  #: copies it was sent to so far
-    body_bytes: int  #: of the body as it was taken; a door may drop the body once it has answered
-    copy: CopyState | None  #: the copy that holds the reserved slot
+    attempts: int  #: number of copies that it was sent to
+    #: size of the body as it was received; a door may drop the body after the answer
+    body_bytes: int
+    copy: CopyState | None  #: the copy with the slot that it holds
     copy_failures: tuple[int, ...]  #: copies that gave it back
-    entry: Any  #: the endpoint as it was when the request was accepted
+    entry: Any  #: the `Endpoint` object when the request was accepted
     error: PenstockError | None
-    ident: int  #: id on the instance connection of the present attempt
-    line: Any  #: where it waits, while it does
-    link: Any  #: that connection
-    past: Past  #: what befell it on its copies so far; a door may know of more
+    ident: int  #: its id on the connection of the current attempt
+    line: Any  #: the `Line` in which it waits; None: it does not wait
+    link: Any  #: the connection of the current attempt
+    past: Past  #: its failures on copies so far; a door may add earlier ones
     pinned: bool  #: the caller named the variant
-    recorder: Any  #: the metrics of the variant that accepted it; None = refused
+    recorder: Any  #: the recorder of the variant that accepted it; None = refused
     reply: Reply | None
     route: Routed | None  #: the last routing decision: why this copy
-    stream: StreamObserved | None  #: of an answer in pieces; a door sets it to get a stream's time
+    #: state of a streamed answer; a door sets it to get the time limit of streams
+    stream: StreamObserved | None
 
-    finished = False  #: whether the door has given all that the client will get
-    #: headers that were asked for, by lower-case name; set where a protocol has any
+    finished = False  #: whether the client will get no more of the answer
+    #: values of the headers that doors ask for, by lower-case name; None: the protocol has none
     rare: dict[bytes, bytes] | None = None
 
     def __init__(
@@ -124,7 +127,7 @@ class Invocation:
         self.variant = variant  #: TargetVariant, and after routing the variant that was chosen
         self.priority = priority
         self.door = door
-        self.context = context  #: the front door's own: what it needs to answer
+        self.context = context  #: the front door's own data for its answer
         self.number = number  #: running number; the request id is made of it. 0 = not yet given
         self.affinity: Affinity | None = None
         self.stream = None
@@ -133,4 +136,4 @@ class Invocation:
         self.state = NEW
 
     def abort(self) -> None:
-        """Cuts off the client, where a door can: nothing that is true can be said any more."""
+        """Disconnects the client, if the door can: no correct answer is possible any more."""

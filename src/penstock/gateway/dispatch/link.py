@@ -1,15 +1,15 @@
-"""The connection to one instance: frames out, frames in, and again when it broke.
+"""The connection to one instance: frames out and in, and reconnecting. It decides nothing.
 
-All INVOKE frames of one turn of the loop leave in one write. Requests are known by an id of their
-own on each connection; what was unanswered when a connection broke goes back to the dispatcher,
-which retries it elsewhere. It decides nothing.
+All INVOKE frames of one turn of the loop leave in one write. Each request has an id of its own on a
+connection. When a connection breaks, its unanswered requests go back to the dispatcher, which
+retries them elsewhere.
 
-While the instance does not take what is sent the link is paused, which only means "not now": what
-is sent meanwhile waits here, leaves in its turn with the time that it then has left, and leaves no
-trace if it is cancelled before. Nothing is lost, and the transport's buffer stays bounded.
+While the instance does not read, the link is paused, which only means "not now". Requests sent
+meanwhile wait here. They leave in order with the time that they then have left, and disappear if
+they are cancelled before. Nothing is lost, and the transport's buffer stays bounded.
 
-What can't be a frame ends the connection, and so does a frame that does not come to its end: its
-head was torn, and waiting for it would make the link deaf (`wire/stall.py`).
+Bytes that are no frame end the connection. So does a frame that is never completed: its head was
+damaged, and waiting for the rest would block the link (`wire/stall.py`).
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from penstock.wire.stall import LOOK_S, StallWatch
 
 log = logging.getLogger(__name__)
 
-#: Two bodies of the usual largest size; with more the instance does not read, or not fast enough.
+#: Two bodies of the usual largest size. If more is buffered, the instance reads too slowly.
 BUFFER_BYTES_MAX = 16 << 20
 BUFFER_BYTES_RESUME = 4 << 20
-#: Larger bodies are handed to the transport as they are instead of being copied into one write.
+#: Larger bodies are passed to the transport as they are, not copied into one write.
 COPY_BYTES_MAX = 65_536
-#: Head of a frame and head of its kind in one, as `frames` lays them out.
+#: The head of a frame and the head of its kind together, as `frames` defines them.
 _pack_invoke = struct.Struct(frames.HEAD.format + frames.INVOKE_HEAD.format[1:]).pack
 _unpack_reply = struct.Struct(frames.HEAD.format + frames.REPLY_HEAD.format[1:]).unpack_from
 _REPLY_BYTES_MIN = frames.HEAD.size + frames.REPLY_HEAD.size
 _new_tuple = tuple.__new__
 _RECONNECT = Backoff(0.02, 1.0)
-_WELL_S = 1.0  #: a connection that lasted as long did not fail
+_WELL_S = 1.0  #: a connection that lasted at least this long did not fail
 
 
 class LinkEvents(Protocol):
-    """Whom a link reports to: the dispatcher."""
+    """The receiver of a link's reports: the dispatcher."""
 
     def on_reply(self, invocation: Invocation, reply: frames.Reply) -> None: ...
 
@@ -61,34 +61,34 @@ class LinkEvents(Protocol):
     def on_event(self, instance_id: str, event: dict[str, Any]) -> None: ...
 
     def on_counts(self, instance_id: str, counts: Iterable[tuple[int, int]]) -> None:
-        """What copies have in flight for other gateways, where that has changed."""
+        """Changed numbers of requests that copies have in flight from other gateways."""
 
     def on_usable(self, instance_id: str, *, fresh: bool) -> None:
-        """Requests may be sent; `fresh`: on a new connection."""
+        """Requests may be sent; `fresh`: the connection is new."""
 
     def on_unusable(self, instance_id: str, unanswered: list[Invocation]) -> None:
-        """The connection is lost. `unanswered`: what it had."""
+        """The connection is lost. `unanswered`: the requests on it."""
 
     def on_paused(self, instance_id: str, paused: bool) -> None:
-        """What is sent from now on waits until the instance reads again, or no longer does."""
+        """The instance does not read, so requests wait; or it reads again."""
 
 
 class Link(Protocol):
-    """What the dispatcher needs of a connection."""
+    """The connection as the dispatcher uses it."""
 
     usable: bool
-    heard: int  #: how often the instance has said anything
+    heard: int  #: number of messages that the instance has sent
 
     @property
     def paused(self) -> bool:
-        """What is sent waits here."""
+        """Requests wait here until the instance reads again."""
 
     def send(self, invocation: Invocation, copy: int, deadline_ms: int) -> None: ...
 
     def cancel(self, invocation: Invocation) -> None: ...
 
     def take_back(self, copy: int) -> list[Invocation]:
-        """What a copy has not begun to answer is wanted from it no more: these requests."""
+        """Takes back the requests that a copy has not begun to answer, and returns them."""
 
     def tell(self, call: dict[str, Any]) -> None: ...
 
@@ -98,12 +98,13 @@ class Link(Protocol):
 
 
 class FrameLink(asyncio.Protocol):
-    """A `Link` over a Unix socket, TCP or TLS. One object lives through all reconnections."""
+    """A `Link` over a Unix socket, TCP or TLS. One object lasts through all reconnections."""
 
     def __init__(
         self, instance_id: str, address: str, events: LinkEvents, *, tls: Tls = no_tls
     ) -> None:
-        """`address`: "unix:/path", "tcp:host:port" or "tls:host:port", for which `tls` is asked."""
+        """`address`: "unix:/path", "tcp:host:port" or "tls:host:port"; `tls` gives the TLS
+        context."""
         self.instance_id = instance_id
         self.address = address
         self.usable = False
@@ -113,13 +114,14 @@ class FrameLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._decoder = frames.FrameDecoder(frames.FROM_INSTANCE)
         self._stall = StallWatch(self._decoder)
-        self._looking: asyncio.TimerHandle | None = None  #: while a frame is incomplete
+        #: a timer that runs while a frame is incomplete
+        self._looking: asyncio.TimerHandle | None = None
         self._pending: dict[int, Invocation] = {}
         self._ident = 0
-        self._told: set[int] = set()  #: ids of what was told, and is answered all the same
-        self._holding = False  #: paused, or what waited then is not yet sent
+        self._told: set[int] = set()  #: ids of control calls from `tell`, whose answers are ignored
+        self._holding = False  #: it is paused, or requests from the pause are not sent yet
         self._paused = False
-        #: number -> request, copy, and when its time is up (s of the loop's clock)
+        #: number -> (request, copy, its deadline in s of the loop's clock)
         self._waiting: dict[int, tuple[Invocation, int, float]] = {}
         self._connected_at = 0.0
         self._out: list[bytes] = []
@@ -137,7 +139,7 @@ class FrameLink(asyncio.Protocol):
 
         Raises:
             NotNowError: instance-unreachable, after `timeout_s`; instance-untrusted or
-                instance-version, at once. The link goes on trying.
+                instance-version, at once. The link keeps trying.
         """
         self._keeper = self._loop.create_task(self._keep())
         try:
@@ -151,7 +153,7 @@ class FrameLink(asyncio.Protocol):
             ) from None
 
     async def close(self) -> None:
-        """Ends the connection; what it had unanswered is reported. Idempotent."""
+        """Ends the connection and reports its unanswered requests. Idempotent."""
         self._closing = True
         if not self._opened.done():
             self._opened.cancel()
@@ -174,7 +176,7 @@ class FrameLink(asyncio.Protocol):
                 await self._lost.wait()
                 if self._loop.time() >= self._connected_at + _WELL_S:
                     failures = 0
-            failures += 1  # one that breaks again at once has failed too
+            failures += 1  # a connection that breaks again at once counts as a failure
             await asyncio.sleep(_RECONNECT.pause_s(failures))
 
     async def _connect(self) -> None:
@@ -182,7 +184,8 @@ class FrameLink(asyncio.Protocol):
         await dial(self.instance_id, self.address, self, tls=self._tls)
 
     def _not_connected(self, error: OSError | PenstockError) -> None:
-        refused = isinstance(error, PenstockError)  # it answers, and is not whom we look for
+        # Something answers there, but it is not the right instance.
+        refused = isinstance(error, PenstockError)
         log.log(logging.WARNING if refused else logging.DEBUG, "%s: %s", self.instance_id, error)
         if refused and not self._opened.done():
             self._opened.set_exception(error)
@@ -238,11 +241,12 @@ class FrameLink(asyncio.Protocol):
                 self._events.on_paused(self.instance_id, False)
 
     def _send_waiting(self) -> None:
-        """What has waited leaves, oldest first, as far as the transport takes it now."""
+        """Sends requests that waited, oldest first, as many as the transport takes now."""
         transport, waiting = self._transport, self._waiting
         while waiting and transport is not None and not self._paused:
             if transport.get_write_buffer_size() >= BUFFER_BYTES_MAX:
-                self._loop.call_soon(self._send_waiting)  # it pauses, or has written by then
+                # By then the link is paused, or the transport has written.
+                self._loop.call_soon(self._send_waiting)
                 return
             invocation, copy, until = waiting.pop(next(iter(waiting)))
             left_ms = int((until - self._loop.time()) * 1000.0)
@@ -268,13 +272,13 @@ class FrameLink(asyncio.Protocol):
                 if self._looking is None and not decoder.between_frames:
                     self._looking = self._loop.call_later(LOOK_S, self._look)
         except Exception:
-            # Torn frames or a reply of an impossible form: nothing after it can be trusted.
+            # Torn frames or an impossible reply: nothing after it can be trusted.
             log.exception("instance %s sent what can't be read", self.instance_id)
             if self._transport is not None:
                 self._transport.abort()
 
     def _look(self) -> None:
-        """Whether the frame that has begun is still on its way."""
+        """Checks whether the incomplete frame still grows."""
         self._looking = None
         if self._transport is None or self._decoder.between_frames:
             return
@@ -285,10 +289,10 @@ class FrameLink(asyncio.Protocol):
             self._looking = self._loop.call_later(LOOK_S, self._look)
 
     def _take_replies(self, data: bytes) -> bytes:
-        """Handles the whole REPLY frames that `data` begins with; returns the rest.
+        """Handles the complete REPLY frames at the beginning of `data`; returns the rest.
 
-        Nearly all there is are whole replies: cutting them here, with one unpacking for both heads,
-        takes a third of the time of the general decoder.
+        Nearly all data are complete replies. Unpacking both heads at once takes a third of the time
+        of the general decoder.
         """
         pending = self._pending
         on_reply = self._events.on_reply
@@ -303,7 +307,7 @@ class FrameLink(asyncio.Protocol):
             if kind != frames.REPLY or stop > end or body_at > stop:
                 break
             invocation = pending.pop(ident, None)
-            if invocation is None:  # cancelled meanwhile, if it ever was
+            if invocation is None:  # it was cancelled meanwhile
                 if ident > self._ident:
                     raise frames.FrameError(f"a reply to request {ident}, which was never sent")
             else:
@@ -334,10 +338,10 @@ class FrameLink(asyncio.Protocol):
             return
         if kind == frames.CONTROL_REPLY and ident in self._told:
             self._told.discard(ident)
-            return  # nobody asked
+            return  # an answer to `tell`: nobody waits for it
         if kind not in (frames.REPLY, frames.ERROR, frames.END):
             raise frames.FrameError(f"an instance sent a frame of kind {kind}")
-        # Decoded before the request is taken out: if that fails it is retried, not forgotten.
+        # Decode before the request is removed: if decoding fails, it is retried, not forgotten.
         reply = frames.decode_reply(payload, meta_bytes)
         invocation = self._pending.pop(ident, None)
         if invocation is not None:
@@ -351,7 +355,7 @@ class FrameLink(asyncio.Protocol):
     # What the dispatcher calls
 
     def send(self, invocation: Invocation, copy: int, deadline_ms: int) -> None:
-        """Sends a request to a copy; its answer is reported to the events object."""
+        """Sends a request to a copy; the answer goes to the events object."""
         if self._holding:
             until = self._loop.time() + deadline_ms * 1e-3
             self._waiting[invocation.number] = (invocation, copy, until)
@@ -378,7 +382,7 @@ class FrameLink(asyncio.Protocol):
             self._out_large = True
 
     def cancel(self, invocation: Invocation) -> None:
-        """The request is wanted by nobody any more; no answer to it will be reported."""
+        """Nobody waits for the request any more; its answer will not be reported."""
         if self._waiting.pop(invocation.number, None) is not None:
             return  # it was never sent
         ident = invocation.ident
@@ -389,7 +393,7 @@ class FrameLink(asyncio.Protocol):
         self._out.append(frames.encode(frames.CANCEL, ident))
 
     def take_back(self, copy: int) -> list[Invocation]:
-        """What a copy has not begun to answer, oldest first; it is told that nobody wants it."""
+        """Cancels the requests that a copy has not begun to answer; returns them, oldest first."""
         sent = [*self._pending.values(), *(waiting[0] for waiting in self._waiting.values())]
         taken = [
             one
@@ -401,7 +405,7 @@ class FrameLink(asyncio.Protocol):
         return taken
 
     def tell(self, call: dict[str, Any]) -> None:
-        """A control operation whose outcome nobody waits for; lost while there is no connection."""
+        """Sends a control call whose result nobody waits for. It is lost without a connection."""
         if self._transport is None:
             return
         self._ident += 1

@@ -1,8 +1,8 @@
-"""Copies that answer nothing while others do: looked for while requests are in flight.
+"""Finds copies that answer nothing while others do, as long as requests are in flight.
 
-`core.routing.outliers` decides, and the router follows it; this class looks, asks instances that
-say nothing whether they live, and takes back the requests of a copy that is left out. Those go the
-way of any that a copy gave back (`retries.py`): to another one, within their deadline.
+`core/routing/outliers.py` decides, and the router follows it. This class observes, pings instances
+that send nothing, and takes back the requests of an ejected copy. Those are routed like any request
+that a copy gave back (`retries.py`): to another copy, within their deadline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class OutlierWatch:
-    """Of one dispatcher. `begin` it with a request; it rests when nothing is expected of any."""
+    """The watch of one dispatcher. Call `begin` with a request; it stops when nothing is
+    awaited."""
 
     def __init__(
         self,
@@ -37,10 +38,10 @@ class OutlierWatch:
     ) -> None:
         """
         Args:
-            take_back: a request that its copy is not to answer any more, and why.
-            let_back: copies on this instance may be picked again.
+            take_back: (request, reason): its copy is not to answer it any more.
+            let_back: (instance): its copies may be picked again.
         """
-        self.timer: TimerHandle | None = None  #: None: it rests
+        self.timer: TimerHandle | None = None  #: None: nothing is awaited
         self._monotonic = clock.monotonic
         self._timers = timers
         self._endpoints = endpoints
@@ -59,7 +60,8 @@ class OutlierWatch:
     def _look(self) -> None:
         self.timer = None
         now = self._monotonic()
-        # Those at rest are passed over: of a thousand endpoints few are busy at one moment.
+        # Endpoints without requests are skipped: of a thousand endpoints few are busy at one
+        # moment.
         busy = [one for one in self._endpoints.values() if one.in_flight or one.router.judged]
         awaited: set[str] = set().union(*(one.router.awaits() for one in busy))
         silent = self._silent(awaited)
@@ -71,7 +73,7 @@ class OutlierWatch:
             self.begin()
 
     def _silent(self, awaited: set[str]) -> set[str]:
-        """Instances of those that are to say something; who says nothing is asked."""
+        """The awaited instances that send nothing; each of them is pinged."""
         before, self._instances = self._instances, {}
         for instance_id in awaited:
             link = self._links.get(instance_id)
@@ -79,7 +81,7 @@ class OutlierWatch:
                 continue
             looks = before.get(instance_id) or InstanceLooks(link.heard)
             self._instances[instance_id] = looks
-            # What waits behind large bodies that it reads slowly says nothing of it.
+            # While large bodies wait for a slow reader, its silence proves nothing.
             if looks.look(heard=link.heard, waits=not link.paused):
                 link.tell({"op": "ping"})
         return {instance_id for instance_id, looks in self._instances.items() if looks.silent}

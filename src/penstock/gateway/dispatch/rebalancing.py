@@ -1,8 +1,8 @@
-"""Waiting requests of busy copies move to a copy that came up, or is well again.
+"""Moves waiting requests from busy copies to a copy that became ready or healthy again.
 
-`core.routing.rebalance` decides which copy is asked for how many; this class tells it of changes
-and asks. What a copy gives back arrives as any returned request does and is routed again by
-`retries.py`; behind the last of them the copy says that this was all.
+`core/routing/rebalance.py` decides which copy gives back how many. This class reports changes to it
+and sends its calls. A request that a copy gives back is routed again by `retries.py`. After the
+last one the copy says that it has given back all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Tell = Callable[[Rebalancer, list[CopyLoad]], tuple[GiveBack, ...]]
 
 
 class Rebalancing:
-    """All groups of copies of one dispatcher."""
+    """Rebalancing for all groups of copies of one dispatcher."""
 
     def __init__(self, table: EndpointTable, links: Mapping[str, Link]) -> None:
         self._table = table
@@ -25,7 +25,7 @@ class Rebalancing:
         self._machines: dict[tuple[str, Group], Rebalancer] = {}  #: (endpoint, group)
 
     def routes_changed(self, name: str, gone: Iterable[int]) -> None:
-        """An endpoint has new routes, or none any more; `gone`: copies that left them."""
+        """An endpoint has new routes or was deleted; `gone`: copies that left the routes."""
         endpoint = self._table.endpoints.get(name)
         groups = endpoint.router.groups() if endpoint is not None else ()
         for key in [key for key in self._machines if key[0] == name and key[1] not in groups]:
@@ -33,17 +33,17 @@ class Rebalancing:
         copies = list(gone)
         for group in groups:
             assert endpoint is not None
-            # What they still give back is routed again; nobody waits for it any more.
+            # Requests that they still give back are routed again, but nobody waits for them.
             self._tell(endpoint, group, lambda machine, loads: machine.gone(copies, loads))
             self._tell(endpoint, group, Rebalancer.changed)
 
     def copies_well(self, instance_id: str) -> None:
-        """Copies on an instance may be picked again, or for the first time."""
+        """Copies on an instance may be picked, again or for the first time."""
         for endpoint, group in self._groups_on(instance_id):
             self._tell(endpoint, group, Rebalancer.changed)
 
     def expects(self, copy: int) -> bool:
-        """Whether what a copy gives back now may be what it was asked for."""
+        """Whether the copy was asked to give requests back and has not finished."""
         place = self._table.place_of(copy)
         group = place[0].router.group_of(copy) if place is not None else None
         if place is None or group is None:
@@ -52,20 +52,20 @@ class Rebalancing:
         return machine is not None and machine.expects(copy)
 
     def gave_back(self, instance_id: str, copy: int) -> None:
-        """A copy has given back all that it will."""
+        """A copy has given back everything that it will."""
         place = self._table.place_of(copy)
         group = place[0].router.group_of(copy) if place is not None else None
         if place is not None and place[1] == instance_id and group is not None:
             self._tell(place[0], group, lambda machine, loads: machine.answered(copy, loads))
 
     def lost(self, instance_id: str) -> None:
-        """The connection to an instance: its copies answer no question any more."""
+        """The connection to an instance is lost: its copies answer no call any more."""
         copies = self._table.copies_on(instance_id)
         for endpoint, group in self._groups_on(instance_id):
             self._tell(endpoint, group, lambda machine, loads: machine.gone(copies, loads))
 
     def _groups_on(self, instance_id: str) -> list[tuple[Endpoint, Group]]:
-        """Each once, in the order of the copies."""
+        """Each group with a copy on the instance, once, in the order of the copies."""
         found: dict[tuple[str, Group], tuple[Endpoint, Group]] = {}
         for copy in self._table.copies_on(instance_id):
             place = self._table.place_of(copy)

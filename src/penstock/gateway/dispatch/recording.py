@@ -1,6 +1,6 @@
-"""What the dispatcher tells the metrics: of each variant's requests, to a recorder of its own.
+"""The dispatcher's interface to the metrics: one recorder per variant or component.
 
-`penstock.metrics.counts.registry.MetricRegistry` makes them; tests put their own in its place.
+`penstock.metrics.counts.registry.MetricRegistry` makes them; tests use their own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Recorders(Protocol):
 
 
 class NoRecorder(VariantRecorder):
-    """Counts nothing; also the `Recorders` that hands itself out."""
+    """Counts nothing. It is also a `Recorders` that returns itself."""
 
     __slots__ = ()
 
@@ -36,11 +36,11 @@ class NoRecorder(VariantRecorder):
 
 
 def record_failure(invocation: Invocation, status: int, total_s: float) -> None:
-    """Tells the recorder of a request that ended with an error."""
+    """Records a request that ended with an error."""
     error, reply = invocation.error, invocation.reply
     model_status = error.original_status if isinstance(error, ModelError) else 0
     if error is not None and invocation.stream is not None and invocation.stream.first_at:
-        # The client saw a 200 and then a break, whatever the error: no refusal that can pass.
+        # the client got a 200 and then a broken answer, so it counts as a server error
         model_status = max(model_status, 500)
     queue_s = run_s = 0.0
     batch_rows = 0

@@ -1,4 +1,4 @@
-"""The errors that the dispatcher gives, each with what the caller can do about it."""
+"""The errors of the dispatcher, each with what the caller can do about it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from penstock.wire.frames import Reply
 
 log = logging.getLogger(__name__)
 
-#: What callers are told of the reasons of routing and of holding. `{who}` is the endpoint or a
-#: component of it; clients search the texts of components for what stands at their beginnings.
+#: Messages for the reasons of routing and of holding. `{who}` is the endpoint or its component.
+#: Clients search for the first words of components' messages, so keep these.
 _TEMPLATES: Final = {
     one.code: one
     for one in (
@@ -117,7 +117,7 @@ _TEMPLATES: Final = {
         ),
     )
 }
-#: Reasons whose codes are others.
+#: Reasons whose error code has another name.
 _CODES: Final = {
     "unknown-component": "component-not-found",
     "unknown-variant": "variant-not-found",
@@ -144,7 +144,7 @@ def endpoint_not_found(endpoint: str) -> PenstockError:
 
 
 def component_not_allowed() -> PenstockError:
-    """One is named where none may be."""
+    """The request names a component, but the endpoint has none."""
     return _filled("component-not-allowed")
 
 
@@ -156,7 +156,7 @@ def no_route(
 
 
 def not_held(endpoint: str, pool: VariantRoutes, route: NoRoute, step: HoldStep) -> PenstockError:
-    """No copy can take it, and it can't wait for one."""
+    """No copy can take the request, and it can't wait for one."""
     if step.reason != REFUSED:
         who = _whose(endpoint, pool.component)
         return _filled(step.reason, endpoint, step.retry_after_s, who=who)
@@ -184,12 +184,12 @@ def target_model_not_allowed(endpoint: str) -> PenstockError:
 
 
 def target_model_refused(endpoint: str, *, named: bool) -> PenstockError:
-    """One is named where none may be, or none where one must be."""
+    """A target model is named where none is allowed, or none is named where one is required."""
     return _filled("target-model-not-allowed" if named else "target-model-required", endpoint)
 
 
 def target_model_not_ready(model: str) -> PenstockError:
-    """As its host says it (SageMaker's ModelNotReadyException)."""
+    """The same error as the host's own (SageMaker's ModelNotReadyException)."""
     return NotNowError(
         "target-model-not-ready",
         f"Target model {model} was not loaded within the time that the request allowed.",
@@ -245,7 +245,7 @@ def memory_full() -> PenstockError:
 
 
 def given_up(endpoint: str, reason: str, attempts: int) -> PenstockError:
-    """Sent `attempts` times, given back each time, the last time because of `reason`."""
+    """It was sent `attempts` times and given back each time, the last time because of `reason`."""
     return NotNowError(
         "copies-lost",
         f"Endpoint {endpoint} gave the request back {attempts} times, the last time: {reason}.",
@@ -268,7 +268,7 @@ def responder_failed() -> PenstockError:
 
 
 def of_instance(reply: Reply) -> PenstockError:
-    """The error that an instance answered with."""
+    """The error that an instance answered."""
     try:
         return from_dict(orjson.loads(reply.body))
     except (ValueError, TypeError, AttributeError):

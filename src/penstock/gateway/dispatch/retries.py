@@ -1,8 +1,8 @@
 """Accepted requests that came back unanswered: routed again, held for a copy, or given up.
 
-`core.retry` decides; this class asks it and carries out. Those that are held stand in the lines of
-`waiting.py`, and are routed again from there. What it means to send, to fail and to give a slot
-back is the dispatcher's. Nothing here is touched by a request that is answered at its first copy.
+`core/request/retry.py` decides; this class calls it and carries out the result. Held requests wait
+in the lines of `waiting.py` and are routed again from there. The dispatcher sends, fails, and frees
+slots. A request that its first copy answers costs nothing here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.gateway.timers import Timers
 
 
 class RetrySender(Protocol):
-    """What the dispatcher does with a request that is routed again."""
+    """The dispatcher's method that sends a request that is routed again."""
 
     def __call__(
         self, invocation: Invocation, route: Routed, deadline: float, now: float
@@ -31,7 +31,7 @@ class RetrySender(Protocol):
 
 
 class Retries:
-    """What came back to one dispatcher, and the turns of all that wait."""
+    """The returned requests of one dispatcher, and the routing of all that wait."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Retries:
         self.waiting = Waiting(clock, timers, turn=self._turn, fail=fail, on_waiting=on_waiting)
 
     def take_back(self, invocation: Invocation, reason: str) -> None:
-        """A copy gave it back, or is gone."""
+        """Its copy gave it back, or is gone."""
         copy = invocation.copy
         streamed = invocation.state == STREAMING or copy is None
         invocation.past = past = invocation.past.after(reason)
@@ -72,11 +72,12 @@ class Retries:
             self._hold(invocation)
 
     def _turn(self, invocation: Invocation) -> str:
-        """Of one that waits."""
+        """Routes a request that waits."""
         return self._route_again(invocation, was_held=True)
 
     def move(self, invocation: Invocation) -> None:
-        """It left a queue, for another copy if one has room. It had not begun: this was no try."""
+        """Moves a request from a queue to another copy, if one has room. It had not begun, so this
+        is no retry."""
         copy = invocation.copy
         assert copy is not None
         assert invocation.state == SENT, "an answer that has begun can't be taken back"
@@ -88,7 +89,7 @@ class Retries:
     def _route_again(
         self, invocation: Invocation, *, was_held: bool, leaves: tuple[int, ...] = ()
     ) -> str:
-        """GONE: it is on its way or has failed for good. STAYS, BLOCKS: no copy can take it now.
+        """GONE: it was sent or has failed for good. STAYS, BLOCKS: no copy can take it now.
 
         `leaves`: the copy whose queue it left.
         """
@@ -111,7 +112,7 @@ class Retries:
             step = retry.when_picked(answer, failures=failures, was_held=was_held)
         if isinstance(answer, NoRoute):
             if step.do != "fail":
-                # A session waits for its own copy, all others in a line for the same ones.
+                # A session waits for its own copy; all others in a line wait for the same copies.
                 in_session = invocation.affinity is not None and invocation.affinity.session
                 return STAYS if in_session else BLOCKS
             error = refusals.no_route(endpoint.name, variant, answer, component_of(invocation))

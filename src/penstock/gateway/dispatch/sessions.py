@@ -1,7 +1,7 @@
-"""Sessions of a gateway's endpoints: begun and ended here, or at another gateway.
+"""Sessions of a gateway's endpoints: opened and closed here, or at another gateway.
 
-A request of a session finds its copy by itself (`Dispatcher.invoke`); what is done to a session
-without a request, or told of it by others, comes here.
+A request of a session finds its copy by itself (`Dispatcher.invoke`). This file handles calls
+without a request, and reports of other gateways.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from penstock.gateway.dispatch.endpoint_table import Endpoint
 
 
 class GatewaySessions:
-    """Those of all endpoints of one gateway process."""
+    """The sessions of all endpoints of one gateway process."""
 
-    #: How long one lasts that nobody uses, s.
+    #: Seconds after which an unused session expires.
     idle_s_max = SESSION_IDLE_S_MAX
 
     def __init__(self, clock: Clock, endpoints: Mapping[str, Endpoint]) -> None:
@@ -32,7 +32,7 @@ class GatewaySessions:
         variant: str | None = None,
         component: str | None = None,
     ) -> None:
-        """Begins a session without a request. Raises PenstockError if no copy can take it."""
+        """Opens a session without a request. Raises PenstockError if no copy can take it."""
         opened = self._router(endpoint).open_session(
             session, variant=variant, component=component, now=self._now()
         )
@@ -40,7 +40,7 @@ class GatewaySessions:
             raise refusals.no_route(endpoint, variant, opened, component)
 
     def close(self, endpoint: str, session: str) -> None:
-        """Ends a session. Raises CallerError for one that is unknown or has ended."""
+        """Closes a session. Raises CallerError if it is unknown or has ended."""
         refusal = self._router(endpoint).close_session(session, now=self._now())
         if refusal is not None:
             raise refusals.no_route(endpoint, None, refusal)
@@ -55,13 +55,14 @@ class GatewaySessions:
         return state.reason if isinstance(state, NoRoute) else state.copy
 
     def adopt(self, endpoint: str, session: str, copy: int) -> None:
-        """One that another gateway has begun. Ignored where its endpoint or copy is not known."""
+        """Adds a session that another gateway opened. Ignored if its endpoint or copy is
+        unknown."""
         found = self._endpoints.get(endpoint)
         if found is not None:
             found.router.adopt_session(session, copy, now=self._now())
 
     def forget(self, endpoint: str, session: str) -> None:
-        """One that another gateway has ended."""
+        """Removes a session that another gateway closed."""
         found = self._endpoints.get(endpoint)
         if found is not None:
             found.router.forget_session(session, now=self._now())

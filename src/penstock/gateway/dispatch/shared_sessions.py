@@ -1,8 +1,9 @@
-"""Sessions of an endpoint that other gateways are told of.
+"""Sessions of an endpoint that several gateways share.
 
-A request of a session may come by any connection, and so to any gateway. Whoever begins a session
-says where it lives, whoever ends it says so, and now and then which were used; a gateway that meets
-an unknown one asks (`api/runtime/request.py`). So each keeps only those that it has met.
+A request of a session may come over any connection, and so to any gateway. The gateway that opens a
+session reports its copy, the one that closes it reports that, and from time to time each reports
+the sessions that were used. A gateway that meets an unknown session asks
+(`api/runtime/request.py`). So each gateway keeps only the sessions that it has met.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from penstock.core.routing.copies import CopyState, NoRoute
 from penstock.core.routing.sessions import Sessions
 
-#: (endpoint, session, copy; None: it has ended)
+#: (endpoint, session, copy; None: it has ended): sends a report to the other gateways
 TellSession = Callable[[str, str, int | None], None]
 
 
@@ -21,17 +22,19 @@ class SessionBook:
 
     def __init__(self, tell: TellSession) -> None:
         self.tell = tell
-        self._used: dict[str, set[str]] = {}  #: endpoint -> sessions, since they were taken
+        #: endpoint -> sessions used since the last `take_used`
+        self._used: dict[str, set[str]] = {}
 
     def of(self, endpoint: str) -> Sessions:
-        """Empty ones of an endpoint that is new here."""
+        """The sessions of an endpoint that is new here: none yet."""
         return _SharedSessions(endpoint, self)
 
     def note(self, endpoint: str, session: str) -> None:
         self._used.setdefault(endpoint, set()).add(session)
 
     def take_used(self) -> dict[str, list[str]]:
-        """By endpoint; so that a session that is used here does not expire elsewhere."""
+        """Endpoint -> sessions used since the last call; reported so that they expire nowhere
+        else."""
         used, self._used = self._used, {}
         return {endpoint: sorted(sessions) for endpoint, sessions in used.items()}
 

@@ -1,8 +1,8 @@
-"""What a gateway sees of one answer that is made piece by piece, for metrics and `explain`.
+"""What a gateway observes of one streamed answer, for metrics and `explain`.
 
-Time to the first piece is seen here; how many tokens went in and out only the engine knows, and
-says so in the meta of its last frame (`ReplyMeta.generation`). A request that asks for tokens but
-not for a stream is described by the engine's own times. Nothing here knows a protocol.
+It measures the time to the first part. Only the engine knows the numbers of tokens; it reports them
+in the meta of its last frame (`ReplyMeta.generation`). If a request generates tokens but does not
+stream, the engine's own times are used. Nothing here knows a protocol.
 """
 
 from __future__ import annotations
@@ -17,39 +17,40 @@ from penstock.wire.frames import Reply
 
 log = logging.getLogger(__name__)
 
-#: Where `ReplyMeta.generation` stands in the array that a reply's meta is on the wire.
+#: The index of `ReplyMeta.generation` in the array of a reply's meta on the wire.
 _GENERATION_AT = 3
-#: An engine that says more than this of one answer is wrong, and believed in nothing.
+#: If an engine reports more tokens than this for one answer, none of its figures is used.
 _TOKENS_MAX = 1 << 40
 _SECONDS_MAX = 86_400.0
 
 
 class StreamObserved:
-    """One answer in pieces, or one that an engine generated."""
+    """One streamed answer, or one that an engine generated."""
 
     __slots__ = ("chunks", "first_at", "first_token_s", "per_token_s", "tokens_in", "tokens_out")
 
-    #: That it may take at most, where that is not what streams may; an answer that nobody waits for
+    #: Time limit where it is not the one of streams: for an answer that nobody waits for; None: it
+    #: is.
     timeout_s: float | None = None
 
     def __init__(self) -> None:
         self.chunks = 0
-        self.first_at = 0.0  #: monotonic s of the first piece; 0 = none yet
+        self.first_at = 0.0  #: monotonic s of the first part; 0 = none yet
         self.tokens_in = 0
         self.tokens_out = 0
-        self.first_token_s = 0.0  #: since the request came
-        self.per_token_s = 0.0  #: mean time of each token behind the first
+        self.first_token_s = 0.0  #: s from the request to the first token
+        self.per_token_s = 0.0  #: mean time per token after the first, in s
 
     @classmethod
     def taking(cls, timeout_s: float) -> StreamObserved:
-        """Of a request whose caller does not wait on a connection: it has all the time it asked
-        for."""
+        """For a request whose caller does not wait on a connection: it may take all the time that
+        it asked for."""
         seen = _Patient()
         seen.timeout_s = timeout_s
         return seen
 
     def ended(self, reply: Reply, received: float, now: float) -> None:
-        """The last frame is here: takes what the engine says of the whole answer."""
+        """The last frame has arrived: reads the engine's figures for the whole answer."""
         said = generation_of(reply.meta)
         if said is None:
             return
@@ -66,7 +67,7 @@ class StreamObserved:
             self.per_token_s = max(0.0, decode_s) / (self.tokens_out - 1)
 
     def record(self, recorder: VariantRecorder, received: float, *, failed: bool) -> None:
-        """Counts it, once the last byte has left."""
+        """Records the answer, once its last byte has left."""
         if self.first_at:
             recorder.streamed(self.first_at - received)
             if failed:
@@ -77,7 +78,7 @@ class StreamObserved:
             )
 
     def story(self, received: float) -> dict[str, Any] | None:
-        """What `explain` tells of it; None for a request that came to nothing."""
+        """The part of `explain` about this answer; None if nothing was answered."""
         if not self.first_at and not self.tokens_out:
             return None
         told: dict[str, Any] = {"chunks": self.chunks}
@@ -96,7 +97,8 @@ class _Patient(StreamObserved):
 
 
 def generation_of(meta: bytes) -> dict[str, Any] | None:
-    """`ReplyMeta.generation` of a reply. Not by way of the metas that are kept: each is its own."""
+    """`ReplyMeta.generation` of a reply. It bypasses the cache of metas, since each is
+    different."""
     if not meta:
         return None
     try:

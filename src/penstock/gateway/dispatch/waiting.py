@@ -1,20 +1,16 @@
-"""Requests that no copy can take now, in lines: those that came when there was none, and those that
-a copy gave back.
+"""Requests that no copy can take now: whether a new one is held, and the lines in which they wait.
 
-A line holds the requests for one pool of copies, the oldest first; where its first finds no place
-nobody behind it does, so looking costs a pick per line and not per request. Lines are looked at
-whenever something changed for the better, and at the latest when the timer rings. Who joins is
-decided elsewhere (`core.holding` for newcomers, `core.retry` for what came back); here is the
-order, and that nobody is forgotten: whoever ends for another reason leaves at once.
+A line holds the requests for one pool of copies, the oldest first. If its first request finds no
+copy, nobody behind it does, so a check costs one pick per line and not per request. Lines are
+checked whenever something has improved, and at the latest when the timer fires. A request that ends
+for another reason leaves its line at once, so none is forgotten.
 
-Capacity is asked for here too: whoever scales is told how many wait, at once when a line begins and
-when it is gone, and each time that it was looked at in between.
+`core/request/holding.py` decides which new requests are held (`Newcomers` collects its input), and
+`core/request/retry.py` which returned ones. Both kinds wait in the same lines and are routed again
+in the same way. A request that finds a copy costs nothing here.
 
-Requests that came when no copy could take them: held for one, or refused.
-
-`core.holding` decides; this class gathers what it asks for, and puts those that are held into the
-lines of `waiting.py`, whence they are routed like what came back. Nothing here is touched by a
-request that finds a copy.
+This file also requests capacity: the autoscaler gets the number of waiting requests when a line
+begins, when it is gone, and after each check in between.
 """
 
 from __future__ import annotations
@@ -32,28 +28,28 @@ from penstock.gateway.dispatch.endpoint_table import Endpoint
 from penstock.gateway.dispatch.invocation import WAITING, Invocation, component_of
 from penstock.gateway.timers import TimerHandle, Timers
 
-#: (endpoint, variant, component, requests that wait): capacity is wanted; 0 = no longer.
+#: (endpoint, variant, component, requests that wait): capacity is needed; 0 = no longer.
 OnWaiting = Callable[[str, str, str, int], None]
 
-# What came of a request's turn.
+# Results of a request's turn.
 GONE: Final = "gone"  #: sent, or failed for good
 STAYS: Final = "stays"
-BLOCKS: Final = "blocks"  #: stays, and nobody behind it in its line finds a place either
+BLOCKS: Final = "blocks"  #: stays, and nobody behind it in its line finds a copy either
 
-Key = tuple[str, str, str]  #: endpoint, variant (none: any), component (none: the variant's model)
+Key = tuple[str, str, str]  #: (endpoint, variant; "": any, component; "": the variant's own model)
 
 
 class Line:
-    """Requests for one pool of copies."""
+    """The requests that wait for one pool of copies."""
 
     __slots__ = ("endpoint", "key", "requests", "told", "variant")
 
     def __init__(self, key: Key, endpoint: Endpoint, variant: str) -> None:
         self.key = key
         self.endpoint = endpoint
-        self.variant = variant  #: whose capacity is wanted
+        self.variant = variant  #: the variant whose capacity is needed
         self.requests: dict[int, Invocation] = {}  #: by number, oldest first
-        self.told = 0  #: how many wait, as was told last
+        self.told = 0  #: the number of waiting requests that was last reported
 
     @property
     def first(self) -> int:
@@ -61,7 +57,7 @@ class Line:
 
 
 class Waiting:
-    """All requests of one dispatcher that are without a copy."""
+    """All requests of one dispatcher that wait for a copy."""
 
     def __init__(
         self,
@@ -72,25 +68,26 @@ class Waiting:
         fail: Callable[[Invocation, PenstockError], None],
         on_waiting: OnWaiting,
     ) -> None:
-        """`turn`: routes a request again; GONE, STAYS or BLOCKS."""
+        """`turn`: routes a request again; returns GONE, STAYS or BLOCKS."""
         self._monotonic = clock.monotonic
         self._timers = timers
         self._turn = turn
         self._fail = fail
         self._on_waiting = on_waiting
-        self._lines: dict[tuple[int, Key], Line] = {}  #: of each endpoint object, and key
+        #: (id of the `Endpoint` object, key) -> its line
+        self._lines: dict[tuple[int, Key], Line] = {}
         self._timer: TimerHandle | None = None
 
     def __len__(self) -> int:
         return sum(len(line.requests) for line in self._lines.values())
 
     def is_before(self, endpoint: Endpoint, variant: str | None, component: str | None) -> bool:
-        """Whether newcomers wait for the copies that such a request would go to."""
+        """Whether other requests wait already for the copies that such a request would go to."""
         line = self._lines.get(_place(endpoint, variant, component))
         return line is not None and any(not one.attempts for one in line.requests.values())
 
     def hold(self, invocation: Invocation) -> None:
-        """It waits from now on, at the end of its line."""
+        """Puts a request at the end of its line."""
         endpoint: Endpoint = invocation.entry
         component = component_of(invocation)
         place = _place(endpoint, invocation.variant, component)
@@ -111,7 +108,7 @@ class Waiting:
             self._set_timer()
 
     def want(self, endpoint: Endpoint, variant: str | None, component: str | None) -> None:
-        """For a request that is refused: who comes after it is to find capacity."""
+        """A request is refused: asks for capacity for later ones."""
         pool = endpoint.pool_of(variant, component)
         line = self._lines.get(_place(endpoint, variant, component))
         waiting = len(line.requests) if line is not None else 0
@@ -120,7 +117,7 @@ class Waiting:
                 self._on_waiting(endpoint.name, pool.name, pool.component, count)
 
     def leave(self, invocation: Invocation) -> None:
-        """One that waits no longer does, for whatever reason."""
+        """A request no longer waits, for whatever reason."""
         line: Line = invocation.line
         del line.requests[invocation.number]
         if not invocation.attempts:
@@ -130,7 +127,7 @@ class Waiting:
             self._tell(line)
 
     def look(self) -> None:
-        """Something changed for the better, or some time went by: oldest first."""
+        """Routes waiting requests again, oldest first: something improved, or some time passed."""
         for line in sorted(self._lines.values(), key=lambda line: line.first):
             for invocation in list(line.requests.values()):
                 if invocation.state == WAITING and self._turn(invocation) == BLOCKS:
@@ -139,11 +136,12 @@ class Waiting:
                 self._tell(line)
 
     def refuse_newcomers(self) -> None:
-        """The server stops: who never met a copy can still go elsewhere."""
+        """The server stops: refuses requests that were never sent, so that they can go
+        elsewhere."""
         self._stop([one for one in self._all() if not one.attempts])
 
     def close(self) -> None:
-        """Tells those that are held that the server stops."""
+        """Fails all held requests: the server stops."""
         self._stop(self._all())
         if self._timer is not None:
             self._timer.cancel()
@@ -177,7 +175,7 @@ class Waiting:
 def _place(endpoint: Endpoint, variant: str | None, component: str | None) -> tuple[int, Key]:
     """The line of a request: of its component, or of its variant, or of any variant.
 
-    Who names no variant is in the line of the only one, where it is one.
+    A request that names no variant is in the line of the only variant, if there is just one.
     """
     if component is not None:
         return id(endpoint), (endpoint.name, "", component)
@@ -189,12 +187,12 @@ def _place(endpoint: Endpoint, variant: str | None, component: str | None) -> tu
 #: (endpoint, variant, component) -> s until a copy can be ready at the earliest; None = not known.
 ReadyIn = Callable[[str, str, str], float | None]
 
-#: Instead of the router's answer, for a request that others came before.
+#: Used instead of the router's answer when other requests wait already.
 OTHERS_WAIT = NoRoute("others-wait", None)
 
 
 class Newcomers:
-    """Of one dispatcher."""
+    """Decides, for one dispatcher, what happens to new requests that find no copy."""
 
     def __init__(self, limits: LimitConfig, waiting: Waiting, ready_in_s: ReadyIn) -> None:
         self._waiting = waiting
@@ -206,7 +204,7 @@ class Newcomers:
         )
 
     def must_wait(self, invocation: Invocation, endpoint: Endpoint) -> bool:
-        """Whether others wait for the copies that it asks for, and one of these is there."""
+        """Whether others wait for the same copies, and at least one of these copies exists."""
         if not endpoint.held_count:
             return False
         asked = invocation.variant, component_of(invocation)
@@ -215,7 +213,7 @@ class Newcomers:
     def take(
         self, invocation: Invocation, endpoint: Endpoint, route: NoRoute, now: float
     ) -> PenstockError | None:
-        """The error that refuses it; None: it waits."""
+        """The error that refuses the request; None: it waits."""
         variant, component = invocation.variant, component_of(invocation)
         pool = endpoint.pool_of(variant, component)
         others_wait = route is OTHERS_WAIT

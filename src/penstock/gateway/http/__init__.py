@@ -1,3 +1,3 @@
-"""HTTP/1.1 of the front: listener, TLS, connections, bodies within their budget, answers in
-order, and what is handed to the application behind.
+"""The gateway's HTTP/1.1 server: listener, TLS, connections, bodies within their budget, answers in
+order, and the door to the ASGI application.
 """

@@ -2,14 +2,14 @@
 
 Answers leave in the order of the requests, whichever is ready first. Reading pauses while the
 client does not take its answers or has too many requests waiting. A request is over when its last
-byte has left: the transport's high-water mark is 0 (but for TLS, where what is written may be up to
-the transport's own mark early), so a write goes to the kernel at once, `pause_writing` means
-precisely "some bytes did not leave", and `resume_writing` means "now all have".
+byte has left. For that the transport's high-water mark is 0: a write goes to the kernel at once,
+`pause_writing` means exactly "some bytes did not leave", and `resume_writing` "now all have". With
+TLS the mark is not 0, so a request may be over up to that many bytes early.
 
-Pieces of an answer that are made in one turn of the event loop leave in one write at its end, the
-head with the first of them. Nothing is ever held longer: a piece leaves when it is made.
+All parts of an answer that are made in one turn of the event loop leave in one write at its end,
+the head with the first of them. Nothing is delayed longer than that.
 
-What is read, and whether it is allowed in, is `connection.py`'s, which extends this class.
+`connection.py` extends this class; it reads requests and checks whether they are allowed.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ log = logging.getLogger(__name__)
 IDLE: Final = 0  #: between requests
 HEAD: Final = 1
 BODY: Final = 2
-REFUSED: Final = 3  #: nothing more is read from this connection, it ends after its last answer
-LINGER: Final = 4  #: the last answer is out; what still comes is thrown away so that it can be read
+REFUSED: Final = 3  #: nothing more is read from this connection, and it ends after its last answer
+#: the last answer has left; further input is discarded so that the client can read the answer
+LINGER: Final = 4
 UNDER_WAY: Final = (HEAD, BODY)
 
-#: Requests waiting on one connection before reading pauses; with bodies that together are larger
-#: than one may be it pauses earlier.
+#: Requests waiting on one connection before reading pauses. It pauses earlier if their bodies
+#: together are larger than one may be.
 PIPELINE_MAX: Final = 64
 PENDING_PIECES_MAX: Final = 256
-#: Of an answer in pieces that the client does not read; the producer is cut off beyond it.
+#: Unread bytes of a streamed answer beyond which the producer is cut off.
 UNREAD_BYTES_MAX: Final = 16 << 20
-#: Who leaves this much of an answer in pieces unread may take nothing for `UNREAD_STALL_S_MAX` at
-#: most: a reader that is slow is served, one that has stopped must not hold memory.
+#: A client with this many unread bytes of a streamed answer may read nothing for at most
+#: `UNREAD_STALL_S_MAX`: a slow reader is served, but one that has stopped must not hold memory.
 UNREAD_BYTES_STALLED: Final = 1 << 20
 UNREAD_STALL_S_MAX: Final = 10.0
-#: Pieces that together reach this size leave at once: joining more costs more than a system call.
+#: Parts that together reach this size leave at once: joining more costs more than a system call.
 TURN_BYTES_MAX: Final = 65_536
 
 CLOSE_LINE: Final = b"connection: close\r\n"
@@ -49,7 +50,7 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class AnswerPipeline(asyncio.Protocol):
-    """Requests of one connection whose answers are not out. Its public methods are for `Call`."""
+    """The requests of one connection whose answers have not left. Public methods are for `Call`."""
 
     __slots__ = (
         "_continue_owed",
@@ -76,42 +77,44 @@ class AnswerPipeline(asyncio.Protocol):
     )
 
     _transport: asyncio.Transport
-    _write: Any  #: the transport's, bound once
+    _write: Any  #: the transport's write method, looked up once
 
     def __init__(self, listener: ListenerState) -> None:
         self.listener = listener
-        self.current: Call | None = None  #: the request whose answer may be written now
+        #: the request whose answer may be written now; None: there is none
+        self.current: Call | None = None
         self.speaks_1_1 = True
         self.bodies = listener.bodies
-        self.held_bytes = 0  #: bodies of requests that are not answered
-        self._queue: deque[Call] = deque()  #: later requests of the pipeline
+        self.held_bytes = 0  #: size of the bodies of requests that are not answered
+        self._queue: deque[Call] = deque()  #: later requests of the connection, in order
         self._phase = HEAD
         self._since = listener.now
-        self._paused = False  #: the transport holds bytes that the client has not taken
+        self._paused = False  #: the transport holds bytes that the client has not read
         self._paused_since = 0.0
         self._reading = True
-        self._unwritten: list[Call] = []  #: answered, their last bytes still in the transport
-        self._unread_input = False  #: the client may still be sending what nobody will read
+        #: answered requests whose last bytes are still in the transport
+        self._unwritten: list[Call] = []
+        self._unread_input = False  #: the client may still be sending data that nobody will read
         self._drain_waiters: list[asyncio.Future[None]] = []
         self._continue_owed = False
-        self._out: list[bytes] = []  #: pieces of the current answer made in this turn of the loop
+        self._out: list[bytes] = []  #: parts of the current answer from this turn of the loop
         self._out_bytes = 0
-        self._streamed_bytes = 0  #: of pieces given to the transport so far
-        self._taken_bytes = 0  #: grows while a paused client takes bytes
+        self._streamed_bytes = 0  #: bytes of streamed parts passed to the transport so far
+        self._taken_bytes = 0  #: increases whenever a slow client reads bytes
 
     def put_last(self, call: Call, data: bytes) -> None:
-        """The last bytes of the answer whose turn it is."""
+        """The last bytes of the current answer."""
         self._write(data)
         if self._queue or self._phase or call.connection_line or self._paused:
             self._finish(call)
             return
-        # The common case by itself: nothing else is under way on this connection.
+        # The common case on its own: no other request is under way on this connection.
         self.current = None
         self._since = self.listener.now
         call.front_door.written(call)
 
     def put(self, call: Call, data: bytes, *, last: bool) -> None:
-        """Bytes of an answer, whether or not it is its turn."""
+        """Bytes of an answer, whether or not it is the current one."""
         if self.current is not call:
             self._keep_for_later(call, data)
             return
@@ -132,7 +135,7 @@ class AnswerPipeline(asyncio.Protocol):
             self.listener.flush_soon(self.flush)
 
     def flush(self) -> None:
-        """Writes what this turn of the loop has made. Harmless when there is nothing."""
+        """Writes what was made in this turn of the loop. Does nothing if there is nothing."""
         if self._out:
             self._write_out()
             if self._paused:
@@ -163,8 +166,8 @@ class AnswerPipeline(asyncio.Protocol):
             self.abort()
 
     def _finish(self, call: Call) -> None:
-        """After the last byte of the current answer: the next one's turn, or the end."""
-        # A loop and not recursion: one read can bring thousands of requests.
+        """After the last byte of the current answer: the next answer's turn, or the end."""
+        # A loop and no recursion: one read can bring thousands of requests.
         while True:
             self.current = None
             if self._phase not in UNDER_WAY:
@@ -192,7 +195,7 @@ class AnswerPipeline(asyncio.Protocol):
             self._update_reading()
 
     def _end(self) -> None:
-        """The last answer of this connection is on its way."""
+        """The last answer of this connection was written."""
         dropped = list(self._queue)
         self._queue.clear()
         for call in dropped:
@@ -221,11 +224,11 @@ class AnswerPipeline(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """What the client has not taken; 0 while it keeps up."""
+        """Bytes that the client has not read; 0 while it keeps up."""
         return self._transport.get_write_buffer_size() if self._paused else 0
 
     def _stalled_s_max(self, now: float, unread_bytes: int, limit_s: float) -> float:
-        """How long a client that is behind may still take nothing; notes what it has taken."""
+        """How long a slow client may read nothing from now on, in s; notes how much it has read."""
         taken = self._streamed_bytes - unread_bytes
         if taken > self._taken_bytes:
             self._taken_bytes = taken
@@ -235,7 +238,7 @@ class AnswerPipeline(asyncio.Protocol):
     def give_back(self, size: int) -> None:
         """The body of one of its requests is not needed any more."""
         self.held_bytes -= size
-        self.bodies.bytes_taken -= size  # `give`, without the call
+        self.bodies.bytes_taken -= size  # inlined `give`: it saves a call
         if not self._reading:
             self._update_reading()
 
@@ -244,13 +247,13 @@ class AnswerPipeline(asyncio.Protocol):
         size = call.body_held
         call.body_held = 0
         call.body = b""
-        self.held_bytes -= size  # `give_back`, without the call
+        self.held_bytes -= size  # inlined `give_back`: it saves a call
         self.bodies.bytes_taken -= size
         if not self._reading:
             self._update_reading()
 
     def _queue_up(self, call: Call) -> None:
-        """Its answer comes after those of the requests before it."""
+        """Adds a request: its answer comes after those of the requests before it."""
         self._queue.append(call)
         if self._pipeline_full:
             self._update_reading()
@@ -268,7 +271,7 @@ class AnswerPipeline(asyncio.Protocol):
         if wanted != self._reading and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
-                self._since = self.listener.now  # what did not come meanwhile was not late
+                self._since = self.listener.now  # data that came during the pause was not late
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
@@ -286,7 +289,8 @@ class AnswerPipeline(asyncio.Protocol):
                 waiter.set_result(None)
 
     async def wait_writable(self, call: Call) -> None:
-        """Returns when it is the call's turn and the client has taken all so far, or is gone."""
+        """Returns when it is the call's turn and the client has read everything so far, or has
+        gone."""
         self.flush()
         while call.connection is not None and (self._paused or self.current is not call):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -294,7 +298,7 @@ class AnswerPipeline(asyncio.Protocol):
             await waiter
 
     def _abandon_all(self) -> None:
-        """The client is gone: nobody will see what is still answered."""
+        """The client has gone: nobody will read the remaining answers."""
         gone = [self.current] if self.current is not None else []
         gone += self._queue
         self.current = None

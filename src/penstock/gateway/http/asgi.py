@@ -1,9 +1,9 @@
-"""The door to an ASGI application: every path that is not hot.
+"""The door to an ASGI application, for every path that is not on the hot path.
 
-Implements the server side of ASGI's HTTP protocol (asgi.readthedocs.io, version 3, spec 2.3):
-request bodies are given whole, because a signature covers all of them; response bodies stream, with
-backpressure on `send`; `http.disconnect` comes when the client goes away. One task per request,
-which is fine for what is not hot. Lifespan and WebSocket are not served.
+Implements the server side of ASGI's HTTP protocol (asgi.readthedocs.io, version 3, spec 2.3). A
+request's body is passed whole, because a signature covers all of it. A response's body streams,
+with backpressure on `send`. `http.disconnect` comes when the client has gone. One task per request,
+which is fast enough here. Lifespan and WebSocket are not served.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ AsgiApp = Callable[
     [Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
 ]
 
-#: By which a gateway process tells the control plane's what its client was told the id is.
+#: A gateway process passes its request id to the control plane in this header.
 REQUEST_ID_HEADER = b"x-penstock-request-id"
-#: Ours to say: framing belongs to the connection.
+#: Headers that the connection sets itself, because they describe its framing.
 _OURS = (
     b"date",
     b"server",
@@ -52,9 +52,9 @@ class AsgiDoor:
         """
         Args:
             app: the application.
-            handed_on: requests come from gateway processes, which say what ids they have.
-            refusal: answers a request that was never handled in the form of its own protocol;
-            returns False for one it has no form for, which then gets the plain one.
+            handed_on: requests come from gateway processes, which send the ids of the requests.
+            refusal: answers a refused request in the form of the request's protocol; returns False
+                if it knows no form for it. Then the client gets the plain JSON form.
         """
         self._app = app
         self._refusal = refusal
@@ -94,7 +94,8 @@ class _Exchange:
         self._body, self._give_body_back = call.take_body()
         self._status_and_headers: tuple[int, list[tuple[bytes, bytes]]] | None = None
         self._body_given = False
-        self.gone = asyncio.Event()  #: answered or abandoned: what `http.disconnect` stands for
+        #: set once the request was answered or abandoned: then `http.disconnect` is sent
+        self.gone = asyncio.Event()
 
     async def run(self, app: AsgiApp) -> None:
         call = self._call
@@ -103,7 +104,7 @@ class _Exchange:
         except Exception:
             log.exception("%s %s failed", call.method.decode(), call.url[:256])
         finally:
-            # The application may go on when the client has its answer, or is gone.
+            # The application may continue after the client has its answer, or has gone.
             self._body = b""
             self._give_body_back()
         if call.finished or call.connection is None:
@@ -161,7 +162,7 @@ class _Exchange:
 
 
 def head_of(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Status line and headers; refuses values that would end their line."""
+    """Status line and headers. Refuses a value with a line break."""
     lines = [status_line(status)]
     for name, value in headers:
         if name in _OURS:
@@ -180,7 +181,7 @@ def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
 
 
 def _handed_on_id(call: Call) -> str:
-    """What the client knows the request by."""
+    """The request id that the client gets from the gateway process."""
     for name, value in call.headers:
         if name.lower() == REQUEST_ID_HEADER:
             return value.decode("latin-1")

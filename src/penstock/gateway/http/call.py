@@ -1,11 +1,11 @@
 """One HTTP request and its answer, as a front door sees them.
 
-The connection (`connection.py`) makes a `Call` when a request is complete and hands it to a door. A
-call is an `Invocation` from the start, so that a request is one object on its whole way: the door
-of a hot path fills in endpoint and meta and passes it on to the dispatcher. The door answers with
-`answer`, or with `start`, `send` and `finish`, from any later callback; the call puts the bytes in
-the order of the connection's pipeline. Doors know nothing of sockets, and this module knows nothing
-of routing or models.
+`connection.py` makes a `Call` when a request is complete and passes it to a door. A call is an
+`Invocation` from the start, so a request is one object on its whole way: a door on the hot path
+adds the endpoint and the meta, and passes it to the dispatcher. The door answers with `answer`, or
+with `start`, `send` and `finish`, from any later callback; the call keeps the order of the
+connection's pipeline. Doors know nothing of sockets, and this module knows nothing of routing or
+models.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from penstock.errors import PenstockError
 from penstock.gateway.dispatch.invocation import NEW, Invocation, Responder
 from penstock.gateway.request_id import RequestIds
 
-#: Larger bodies go to the transport on their own: copying them costs more than a second system
-#: call.
+#: Larger bodies are passed to the transport separately: copying costs more than a system call.
 JOIN_BYTES_MAX = 131_072
 
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 class Door(Protocol):
-    """A front door. One object serves all its requests; `call.context` is its own to fill."""
+    """A front door. One object serves all its requests; `call.context` is the door's to use."""
 
     def handle(self, call: Call) -> bool:
-        """Takes the request and sees to its answer, now or later. False: not this door's path."""
+        """Takes the request and answers it now or later. False: this path is not the door's."""
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         """Answers a request that was never handled (too large, not authenticated, not in time)."""
@@ -41,18 +40,18 @@ class Door(Protocol):
         """The last byte of the answer has left."""
 
     def abandoned(self, call: Call) -> None:
-        """The client went away before that; nothing that is still answered will be seen."""
+        """The client went away before that; nothing more of the answer will be read."""
 
 
 class AnswerHeads(Protocol):
-    """What the answers of all connections have in common."""
+    """The headers that the answers of all connections share."""
 
     ids: RequestIds
-    common_head: bytes  #: date, server and the beginning of the request id, as headers
+    common_head: bytes  #: the headers for date and server, and the beginning of the request id's
 
 
 class ClientConnection(Protocol):
-    """The way back to a client. `http.py` has it."""
+    """The connection to a client; `connection.py` implements it."""
 
     current: Call | None  #: the request whose answer may be written now
     speaks_1_1: bool
@@ -62,28 +61,29 @@ class ClientConnection(Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """What the client has not taken; 0 while it keeps up."""
+        """Bytes that the client has not read; 0 while it keeps up."""
 
     def put(self, call: Call, data: bytes, *, last: bool) -> None:
-        """Bytes of an answer, whether or not it is its turn."""
+        """Bytes of an answer, whether or not it is the current one."""
 
     def put_last(self, call: Call, data: bytes) -> None:
-        """The last bytes of the answer whose turn it is."""
+        """The last bytes of the current answer."""
 
     def take_back(self, call: Call) -> None:
         """The body that `call` holds is not needed any more."""
 
     def give_back(self, size: int) -> None:
-        """Nor is a body of this size, which its call gave away."""
+        """A body of this size, which its call gave away, is not needed any more."""
 
     async def wait_writable(self, call: Call) -> None:
-        """Returns when it is the call's turn and the client has taken all so far, or is gone."""
+        """Returns when it is the call's turn and the client has read everything so far, or has
+        gone."""
 
     def abort(self) -> None:
-        """Cuts it."""
+        """Disconnects the client."""
 
     def about(self, name: str) -> Any:
-        """What the transport knows: `peername`, `sockname`, `sslcontext`."""
+        """A value of the transport: `peername`, `sockname`, `sslcontext`."""
 
 
 def status_line(status: int) -> bytes:
@@ -91,7 +91,7 @@ def status_line(status: int) -> bytes:
 
 
 def error_body(error: PenstockError) -> bytes:
-    """The plain form of an error, for paths that speak no protocol with a form of its own."""
+    """The plain JSON form of an error, for paths whose protocol has no form of its own."""
     return orjson.dumps({"code": error.code, "message": error.message, "hint": error.hint})
 
 
@@ -101,11 +101,11 @@ class Call(Invocation):
     Attributes:
         method, url: as on the wire; `url` is percent-encoded and includes the query.
         headers: (name, value) as on the wire, in order.
-        content_type, accept: values of these headers, None where the client sent none.
-        rare: other headers that doors asked for (`HttpListener.interest`), by lower-case name.
-        number: running number, the id of the request is made of it.
+        content_type, accept: values of these headers; None if the client sent none.
+        rare: other headers that doors read (`HttpListener.interest`), by lower-case name.
+        number: counts up; the request id contains it.
         received: monotonic s.
-        context: the door's.
+        context: for the door's own use.
     """
 
     __slots__ = (
@@ -113,7 +113,7 @@ class Call(Invocation):
         "front_door", "headers", "method", "pending", "rare", "started", "url",
     )  # fmt: skip
 
-    # Filled in by the door that hands the call to the dispatcher.
+    # The door that passes the call to the dispatcher sets these.
     endpoint: str
     meta: bytes
     responder: Responder
@@ -134,25 +134,27 @@ class Call(Invocation):
         front_door: Door,
         body_held: int = 0,
     ) -> None:
-        self.connection: ClientConnection | None = connection  #: None once the client is gone
+        self.connection: ClientConnection | None = connection  #: None once the client has gone
         self.method = method
         self.url = url
         self.headers = headers
         self.body = body
-        self.body_held = body_held  #: bytes of the budget for bodies, given back with the body
+        self.body_held = body_held  #: bytes of the budget for bodies, returned with the body
         self.number = number
         self.received = received
         self.content_type = content_type
         self.accept = accept
         self.rare = rare
-        self.connection_line = connection_line  #: header line, empty for a plain keep-alive
+        #: the Connection header line; empty for a plain keep-alive
+        self.connection_line = connection_line
         self.front_door = front_door
         self.context = None
-        self.finished = False  #: the whole answer was given
+        self.finished = False  #: the whole answer was passed on
         self.started = (
             0  #: 0 = no; 1 = its length was given; 2 = chunked; 3 = ends with the connection
         )
-        self.pending: list[bytes] | None = None  #: output while earlier answers are not out
+        #: output while it is not this call's turn; None: it is
+        self.pending: list[bytes] | None = None
         self.state = NEW
         self.affinity = self.stream = None
         self.past = FRESH
@@ -176,17 +178,17 @@ class Call(Invocation):
         return self.connection.listener.ids.text(self.number)
 
     def answer(self, head: bytes, body: bytes) -> None:
-        """Gives the whole answer.
+        """Sends the whole answer.
 
         Args:
             head: status line and headers, each with its CRLF, without length, date and request id.
-            body: left out for HEAD, its length is told all the same.
+            body: not sent for HEAD, but its length is.
         """
         connection = self.connection
         if connection is None or self.finished or self.started:
             return
         self.finished = True
-        if self.body_held:  # `drop_body`, without the call
+        if self.body_held:  # inlined `drop_body`: it saves a call
             connection.take_back(self)
         self.headers = ()
         tail = b"%012x\r\ncontent-length: %d\r\n\r\n" % (self.number, len(body))
@@ -204,14 +206,15 @@ class Call(Invocation):
             connection.put(self, data, last=True)
 
     def answer_error(self, error: PenstockError, status: int | None = None) -> None:
-        """The plain JSON form of an error."""
+        """Sends the plain JSON form of an error."""
         head = status_line(status or error.status) + b"content-type: application/json\r\n"
         if error.retry_after_s is not None:
             head += b"retry-after: %d\r\n" % max(1, round(error.retry_after_s))
         self.answer(head, error_body(error))
 
     def start(self, head: bytes, *, length: int | None = None) -> None:
-        """Begins an answer in pieces; `head` as in `answer`, `length` their sum if it is known."""
+        """Begins a streamed answer. `head` as in `answer`; `length`: total size of the body, if
+        known."""
         connection = self.connection
         if connection is None or self.finished or self.started:
             return
@@ -231,7 +234,7 @@ class Call(Invocation):
         connection.put(self, data, last=False)
 
     def start_without_body(self, head: bytes) -> None:
-        """The whole answer for statuses that have no body and tell no length (204, 304)."""
+        """The whole answer, for a status that has no body and no length (204, 304)."""
         connection = self.connection
         if connection is None or self.finished or self.started:
             return
@@ -242,7 +245,7 @@ class Call(Invocation):
         connection.put(self, b"".join((head, self.connection_line, common, tail)), last=True)
 
     def send(self, chunk: bytes) -> None:
-        """A piece of the body, after `start`."""
+        """A part of the body, after `start`."""
         connection = self.connection
         if connection is None or self.finished or not chunk or self.method == b"HEAD":
             return
@@ -251,7 +254,7 @@ class Call(Invocation):
         connection.put(self, chunk, last=False)
 
     def finish(self) -> None:
-        """The end of an answer in pieces."""
+        """Ends a streamed answer."""
         connection = self.connection
         if connection is None or self.finished:
             return
@@ -261,15 +264,16 @@ class Call(Invocation):
         connection.put(self, ending, last=True)
 
     def drop_body(self) -> None:
-        """Nobody needs it any more: it must not wait until it is the answer's turn. Idempotent."""
+        """The body is not needed any more: frees it before the answer's turn. Idempotent."""
         if self.body_held and self.connection is not None:
             self.connection.take_back(self)
         self.headers = ()
 
     def take_body(self) -> tuple[bytes, Callable[[], None]]:
-        """The body for one who may need it longer than the answer takes, and how it is given back.
+        """The body, for a user that may need it longer than the answer takes, and a function to
+        return it.
 
-        Until that is called it counts as held.
+        Until that function is called, the body counts against the budget.
         """
         assert self.connection is not None
         connection, held = self.connection, self.body_held
@@ -277,13 +281,13 @@ class Call(Invocation):
         return body, lambda: connection.give_back(held)
 
     def abandon(self) -> None:
-        """The client is gone."""
+        """The client has gone."""
         self.drop_body()
         self.connection = None
         self.front_door.abandoned(self)
 
     def abort(self) -> None:
-        """Cuts the connection: all that can be said once an answer is under way."""
+        """Disconnects the client: the only way to report an error once an answer has begun."""
         if self.connection is not None:
             self.connection.abort()
 

@@ -1,10 +1,10 @@
 """One HTTP/1.1 connection: bytes in, `Call`s out, answers back in order.
 
-Parsing is httptools' (llhttp in its strict mode, which refuses the request-smuggling forms: both
+httptools parses (llhttp in strict mode, which refuses the forms of request smuggling: both
 Content-Length and Transfer-Encoding, repeated Content-Length, bad chunk sizes, bare line feeds).
-This class adds the limits, the order of pipelined answers, backpressure in both directions and the
-detection of clients that went away. It decides nothing about a request but whether it is whole and
-allowed in; paths belong to doors.
+This class adds limits, the order of pipelined answers, backpressure in both directions, and the
+detection of clients that have gone. Of a request it decides only whether it is complete and
+allowed; doors handle the paths.
 
 Timeouts are not timers here: the connection notes the time of its last change, and the listener's
 one coarse timer calls `check`.
@@ -46,21 +46,21 @@ from penstock.gateway.http.listener_state import (
 
 log = logging.getLogger(__name__)
 
-#: Those of them that a head is judged by, if it has them; HOST unless its value is known.
+#: The headers among them that can refuse a head. HOST is one unless its value is known.
 JUDGED: Final = frozenset((EXPECT, HOST, *RARE))
 NOTHING: Final[dict[bytes, bytes]] = {}
 
 SLASH: Final = ord("/")
 LINGER_S_MAX: Final = 5.0
 LINGER_BYTES_MAX: Final = 64 << 20
-#: A chunk of one byte takes six on the wire: bounds what framing and trailers may add to a body.
+#: Bounds what framing and trailers add to a body: a chunk of one byte takes six on the wire.
 WIRE_BYTES_PER_BODY_BYTE: Final = 8
 
 KEEP_ALIVE_LINE: Final = b"connection: keep-alive\r\n"
 
 
 class HttpConnection(HoldingPipeline):
-    """The protocol of one client connection. Its public methods are for `Call` and the listener."""
+    """The protocol of one client connection. Public methods are for `Call` and the listener."""
 
     __slots__ = (
         "_accept", "_body", "_body_buffer", "_body_bytes_max", "_connection_header",
@@ -71,34 +71,36 @@ class HttpConnection(HoldingPipeline):
 
     def __init__(self, listener: ListenerState) -> None:
         super().__init__(listener)
-        self._read_bytes = 0  #: of the last read
+        self._read_bytes = 0  #: size of the last read
         self._lingered_bytes = 0
-        self._wire_bytes = 0  #: of the head or the body that is being read, at least
+        self._wire_bytes = 0  #: bytes of the current head or body on the wire, at least
         self._fields = listener.fields
         self._known_hosts = listener.head_check.known_hosts
         self._known_heads = listener.known_heads
-        self._new_head: bytes | None = None  #: that the last read began with, if it may be kept
-        self._unknown = 0  #: reads in a row that began with no known head
+        #: the head at the start of the last read, if it may be kept; else None
+        self._new_head: bytes | None = None
+        self._unknown = 0  #: number of reads in a row that did not begin with a known head
         self._body_bytes_max = listener.limits.body_bytes_max
         self._head_bytes_max = listener.limits.head_bytes_max
         self._unusual = True
         self._forget_request()
 
     def _forget_request(self) -> None:
-        """Ready for the next one; what few requests set is reset only when it was."""
+        """Prepares for the next request. Values that few requests set are reset only if they were
+        set."""
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._content_type: bytes | None = None
         self._accept: bytes | None = None
-        self._host: bytes | None = None  #: if it is known; others are noted
+        self._host: bytes | None = None  #: its value if it is a known one
         self._body = b""
         if self._unusual:
             self._unusual = False
             self._rare: dict[bytes, bytes] | None = None
             self._body_buffer: bytearray | None = None
             self._connection_header = False
-            self._declared = 0  #: Content-Length, if it is not small
-            #: the head says something that decides whether the request may go on
+            self._declared = 0  #: Content-Length, if it is large
+            #: whether the head must be checked before the request may continue
             self._judged = self.listener.authenticator is not None
 
     # The transport's callbacks
@@ -106,7 +108,8 @@ class HttpConnection(HoldingPipeline):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         if self._transport.get_extra_info("sslcontext") is None:
-            # uvloop's TLS transport pauses at the mark and not above it: 0 would mean for ever.
+            # uvloop's TLS transport pauses at the mark and not above it: with 0 it would pause for
+            # ever.
             self._transport.set_write_buffer_limits(high=0)
         self._write = self._transport.write
         self._parser = httptools.HttpRequestParser(self)
@@ -141,7 +144,7 @@ class HttpConnection(HoldingPipeline):
         else:
             if self._phase in UNDER_WAY:
                 wire_bytes = 1
-                # What came before it in the same read is not counted against a request.
+                # Bytes before it in the same read are not counted against a request.
                 if headers is self._headers and (self._phase == HEAD or phase == BODY):
                     wire_bytes = len(data)
                     if phase == self._phase:
@@ -151,19 +154,20 @@ class HttpConnection(HoldingPipeline):
                     self._list()
 
     def eof_received(self) -> None:
-        """A client that has stopped sending is taken as gone: the transport closes."""
+        """A client that has stopped sending counts as gone: the transport closes."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._drop_unfinished()
         self.listener.forget(self)
         self._phase = REFUSED
-        self._parser = None  # it holds this object's methods: together they would wait for the GC
+        # It refers to this object's methods: the cycle would wait for the garbage collector.
+        self._parser = None
         self._abandon_all()
 
     # The parser's callbacks
 
     def on_message_begin(self) -> None:
-        """At the first byte of a request: in phase IDLE the parser holds none."""
+        """At the first byte of a request: in phase IDLE the parser has no data."""
         if self._phase < REFUSED:
             self._phase = HEAD
             self._since = self.listener.now
@@ -174,11 +178,11 @@ class HttpConnection(HoldingPipeline):
         elif self._phase == HEAD:
             self._url = url
             if url[0] != SLASH:
-                self._unusual = self._judged = True  # it may name a host
+                self._unusual = self._judged = True  # the URL may name a host
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase != HEAD:
-            return  # a trailer: nothing of it is used
+            return  # a trailer: none is used
         self._headers.append((name, value))
         try:
             field = self._fields[name]
@@ -194,7 +198,7 @@ class HttpConnection(HoldingPipeline):
             self._accept = value
         elif field is CONTENT_LENGTH:
             if len(value) >= self.listener.length_digits:
-                # llhttp has seen to it that this is one number of digits, below 2**64.
+                # llhttp has checked that this is one decimal number below 2**64.
                 self._declared = int(value)
                 self._unusual = self._judged = True
         elif field is CONNECTION:
@@ -203,7 +207,7 @@ class HttpConnection(HoldingPipeline):
             self._note(field, value)
 
     def _note(self, field: bytes, value: bytes) -> None:
-        """A header that few requests have, and that this connection or a door has use for."""
+        """Keeps a header that few requests have and that this connection or a door reads."""
         self._unusual = True
         if field in JUDGED:
             self._judged = True
@@ -219,20 +223,22 @@ class HttpConnection(HoldingPipeline):
             return
         self._phase = BODY
         self._since = self.listener.now
-        bytes_at_most = self._read_bytes  # of the head; body may be among them
+        # An upper bound for the head; the read may contain a part of the body.
+        bytes_at_most = self._read_bytes
         if self._held:
             bytes_at_most += self._held
-            self._let_go()  # what the unfinished head held
+            self._let_go()  # frees the memory of the unfinished head
         if (
             self._judged
             or self._host is None
             or bytes_at_most > self._head_bytes_max
             or len(self._headers) > FIELDS_MAX
         ) and not (self._connection_header and self._parser.should_upgrade()):
-            self._judge_head(bytes_at_most)  # an upgrade comes again, see `_ignore_upgrade`
+            # After an upgrade the head comes again, see `_ignore_upgrade`.
+            self._judge_head(bytes_at_most)
 
     def _judge_head(self, bytes_at_most: int) -> None:
-        """What the head alone decides, before any of the body is waited for."""
+        """Checks what the head alone decides, before any of the body is awaited."""
         rare = self._rare or NOTHING
         error = self._head_error(rare, bytes_at_most)
         if error is not None:
@@ -269,7 +275,7 @@ class HttpConnection(HoldingPipeline):
             return
         size = len(data)
         bodies = self.bodies
-        taken = bodies.bytes_taken + size  # `take`, without the call
+        taken = bodies.bytes_taken + size  # inlined `take`: it saves a call
         if taken <= bodies.bytes_max:
             bodies.bytes_taken = taken
         elif not self._take_with_room_made(size):
@@ -280,7 +286,7 @@ class HttpConnection(HoldingPipeline):
         else:
             buffer = self._body_buffer
             if buffer is None:
-                # Not a list of pieces: chunks of one byte each would take 40 times their size.
+                # Not a list of parts: chunks of one byte each would take 40 times their size.
                 self._body_buffer = buffer = bytearray(self._body)
                 self._unusual = True
             buffer += data
@@ -289,10 +295,10 @@ class HttpConnection(HoldingPipeline):
 
     def on_message_complete(self) -> None:
         if self._phase != BODY:
-            return  # refused
+            return  # it was refused
         if self._unusual:
             if self._parser.should_upgrade():
-                return  # `_ignore_upgrade` feeds it again without that
+                return  # `_ignore_upgrade` parses it again without the upgrade header
             if self._body_buffer is not None:
                 self._body = bytes(self._body_buffer)
         self._phase = IDLE
@@ -326,7 +332,7 @@ class HttpConnection(HoldingPipeline):
     # Heads that came before
 
     def _take_known(self, data: bytes) -> bool:
-        """Takes a whole request whose head is known; False if `data` is for the parser."""
+        """Takes a whole request whose head is known. False: the parser must read `data`."""
         known_heads = self._known_heads
         listener = self.listener
         if known_heads is None or listener.draining:
@@ -365,8 +371,8 @@ class HttpConnection(HoldingPipeline):
         return True
 
     def _keep_head(self, head: bytes, call: Call) -> None:
-        """Keeps the head of a request that was all of the last read, if it is a plain one."""
-        self._new_head = None  # what follows in the read is not all of it either
+        """Keeps the head of a plain request that was the whole last read."""
+        self._new_head = None  # a later request in the same read is not the whole read either
         known_heads = self._known_heads
         size = len(call.body)
         if (
@@ -384,7 +390,7 @@ class HttpConnection(HoldingPipeline):
     # Requests in and out
 
     def _fail(self, call: Call) -> None:
-        """Answers a request on which its door raised; called while that is handled."""
+        """Answers a request whose door raised; call it in the exception handler."""
         log.exception("a front door failed on %s", call.url[:256])
         error = InternalError("internal", "The request failed inside Penstock.")
         call.front_door.refuse(call, error)
@@ -428,7 +434,7 @@ class HttpConnection(HoldingPipeline):
     # Refusals
 
     def _refuse(self, error: PenstockError) -> None:
-        """Answers the request that is being read with an error, after which the connection ends."""
+        """Answers the current request with an error, after which the connection ends."""
         if self._phase >= REFUSED:
             return
         self._phase = REFUSED
@@ -443,7 +449,7 @@ class HttpConnection(HoldingPipeline):
             call.answer_error(error)
 
     def _drop_unfinished(self) -> None:
-        """Lets go of the request that is being read."""
+        """Forgets the request that is being read and frees its memory."""
         self._body = b""
         self._body_buffer = None
         self._let_go()
@@ -459,13 +465,13 @@ class HttpConnection(HoldingPipeline):
             self._continue_owed = True
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Serves a request for another protocol as what it is besides: an HTTP/1.1 request.
+        """Serves a request with an Upgrade header as an HTTP/1.1 request.
 
-        llhttp takes what follows such a head for the other protocol, body included, so the request
-        goes through a new parser without the header, as the last one of its connection.
+        llhttp treats everything after such a head, body included, as the other protocol. So the
+        request goes through a new parser without that header, as the last one of its connection.
         """
         if self._phase >= REFUSED:
-            return  # its head was all that there was to answer
+            return  # its head was refused
         method = self._parser.get_method()
         if method == b"CONNECT":
             self._refuse(refusals.connect_unserved())
@@ -483,7 +489,7 @@ class HttpConnection(HoldingPipeline):
         self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
     def _count_wire(self, wire_bytes: int) -> None:
-        """Bounds heads and bodies that never end."""
+        """Limits heads and bodies that never end."""
         self._wire_bytes = wire_bytes
         limits = self.listener.limits
         if self._phase == HEAD:
@@ -492,7 +498,7 @@ class HttpConnection(HoldingPipeline):
             elif len(self._headers) > FIELDS_MAX:
                 self._refuse(refusals.fields_too_many(FIELDS_MAX))
             else:
-                # All of the read: where in it the head began is not known.
+                # Counts the whole read: where the head begins in it is unknown.
                 self._hold_head(self._read_bytes)
         elif wire_bytes > limits.body_bytes_max * WIRE_BYTES_PER_BODY_BYTE + limits.head_bytes_max:
             self._refuse(refusals.body_too_large(limits))
@@ -500,7 +506,7 @@ class HttpConnection(HoldingPipeline):
     # Flow and time
 
     def check(self, now: float) -> None:
-        """Ends what takes too long. Called by the listener's timer."""
+        """Ends whatever takes too long. The listener's timer calls it."""
         limits = self.listener.limits
         waited_s = now - self._since
         if self._paused:
@@ -514,7 +520,7 @@ class HttpConnection(HoldingPipeline):
             if self.current is None and waited_s >= limits.body_timeout_s:
                 self.abort()
         elif not self._reading:
-            pass  # it is not the client that is slow
+            pass  # the delay is not the client's
         elif self._phase == HEAD:
             if waited_s >= limits.head_timeout_s:
                 self._refuse_late("head", limits.head_timeout_s)
@@ -526,12 +532,12 @@ class HttpConnection(HoldingPipeline):
 
     def _refuse_late(self, part: str, limit_s: float) -> None:
         if self._phase == HEAD and not self._wire_bytes and self.current is None:
-            self._transport.close()  # not one byte came: there is nobody to answer
+            self._transport.close()  # no byte came, so there is no request to answer
             return
         self._refuse(refusals.too_slow(part, limit_s))
 
     def stop(self) -> None:
-        """Takes no further request; ends once those in flight are answered."""
+        """Accepts no further request; ends once those in flight are answered."""
         if self.current is None and self._phase in (IDLE, HEAD) and not self._wire_bytes:
             self._transport.close()
             return

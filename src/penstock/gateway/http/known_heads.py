@@ -1,17 +1,17 @@
-"""Heads that this server has read before, byte for byte: most clients send the same ones again.
+"""A cache of request heads by their exact bytes: most clients send the same ones again.
 
-A program that calls an endpoint differs from call to call in its body, and seldom in its head. What
-the parser made of a head, and that it passed every check, follows from its bytes and from settings
-that stay, so it need not be found out again. What else decides is looked at each time: room for the
-body, whether the server stops, credentials (where they are asked for no head is kept).
+A program that calls an endpoint changes the body from call to call, and seldom the head. The
+parser's result and the checks that a head passed depend only on its bytes and on fixed settings, so
+they can be reused. Everything else is checked each time: room for the body, whether the server
+stops, credentials (a server that asks for credentials keeps no heads).
 
-Strangers fill this, so:
+Anybody can fill this cache, so:
 
-* A head is kept when it comes for the second time: those that never come again cost nothing here.
-* Only heads of the headers in `PLAIN` are kept, and none with a query: no key, cookie or signature
-  stays here for longer than its request lasts, whether or not this server asks for any.
-* Heads are few and short, and what is used goes last: as long as others bring fewer than
-  `HEADS_MAX` new ones between two uses, a head is not forgotten.
+* A head is kept when it comes for the second time: heads that come once cost nothing here.
+* Only heads with no other headers than `PLAIN` are kept, and none with a query: no key, cookie or
+  signature stays here longer than its request, whether or not this server asks for any.
+* There are few heads, and they are short. The longest unused goes first: a head stays as long as
+  others add fewer than `HEADS_MAX` new ones between two of its uses.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from typing import Final, NamedTuple
 from penstock.gateway.http.call import Door
 
 HEAD_END: Final = b"\r\n\r\n"
-#: Longer heads are mostly signed ones, which differ each time.
+#: Longer heads are usually signed ones, which differ each time.
 HEAD_BYTES_MAX: Final = 512
-#: A connection whose heads were not known so many times in a row has its heads looked up seldom:
-#: looking is a fifth of what reading costs.
+#: After so many unknown heads in a row, a connection looks its heads up only seldom: a lookup costs
+#: a fifth of a read.
 TRIES: Final = 4
 TRY_EVERY: Final = 31
-#: In each of two generations. A megabyte or two at most, were all of them made of short headers.
+#: Heads in each of two generations: one or two megabytes at most, even if all headers are short.
 HEADS_MAX: Final = 128
-#: What says nothing about who asks, and nothing that is judged.
+#: Headers that do not identify the caller and that no check reads.
 PLAIN: Final = frozenset(
     (
         b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"connection",
         b"content-length", b"content-type", b"host", b"pragma", b"user-agent",
     )
 )  # fmt: skip
-#: Cells that remember which heads came once; what falls into one cell forgets what was there.
+#: Cells that remember heads that came once; two heads in one cell overwrite each other.
 CELLS: Final = 1024
 
 
 class KnownHead(NamedTuple):
-    """What is the same in all requests with this head."""
+    """The values that all requests with this head share."""
 
-    body_bytes: int  #: as it announces them
+    body_bytes: int  #: the Content-Length
     method: bytes
     url: bytes
     headers: Sequence[tuple[bytes, bytes]]
@@ -54,31 +54,33 @@ class KnownHead(NamedTuple):
 
 
 class KnownHeads:
-    """By the bytes of a head, its empty line included.
+    """The cache; the key is the bytes of a head, its empty line included.
 
     Attributes:
-        recent: what was learned or used since the generation began; the hot path reads it.
+        recent: heads added or used since the generation began; the hot path reads it.
     """
 
     __slots__ = ("_before", "_came", "recent")
 
     def __init__(self) -> None:
         self.recent: dict[bytes, KnownHead] = {}
-        self._before: dict[bytes, KnownHead] = {}  #: the generation before, minus what was used
-        self._came = [0] * CELLS  #: hash of a head that came once; ~hash of one that is not kept
+        #: the generation before, without heads that were used since
+        self._before: dict[bytes, KnownHead] = {}
+        #: hash of a head that came once; ~hash of one that must not be kept
+        self._came = [0] * CELLS
 
     def __len__(self) -> int:
         return len(self.recent) + len(self._before)
 
     def used_before(self, head: bytes) -> KnownHead | None:
-        """A head that is not in `recent`."""
+        """Looks up a head that is not in `recent`."""
         known = self._before.pop(head, None)
         if known is not None:
             self._put(head, known)
         return known
 
     def wants(self, head: bytes) -> bool:
-        """Whether a head that passed, and is not known, came before. Notes that it came."""
+        """Whether an unknown head that passed all checks came before. Notes that it came."""
         mark = hash(head)
         cell = mark % CELLS
         before = self._came[cell]
@@ -89,7 +91,7 @@ class KnownHeads:
         return False
 
     def keep(self, head: bytes, known: KnownHead) -> None:
-        """Learns a head that is wanted, if it is a plain one."""
+        """Adds a head for which `wants` was true, if it has only plain headers."""
         if b"?" in known.url or any(name.lower() not in PLAIN for name, _ in known.headers):
             self._came[hash(head) % CELLS] = ~hash(head)
             return

@@ -1,6 +1,6 @@
-"""The HTTP server: its listening sockets, and the one timer of all connections.
+"""The HTTP server: its listening sockets, and one timer for all connections.
 
-The timer looks at each connection about once a second, so timeouts cost nothing per request.
+The timer checks each connection about once per second, so timeouts cost nothing per request.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from penstock.gateway.http.tls import TlsAcceptor
 log = logging.getLogger(__name__)
 
 TICK_S_MAX = 1.0
-#: When it stops, for the first request of a connection that was accepted just before.
+#: While it stops: time for the first request of a connection that was just accepted, in s.
 UNUSED_S = 0.1
-#: What all clients together may leave unread; beyond it those that hold most of it are cut.
+#: Unread bytes of all clients together; beyond it those that hold most of them are disconnected.
 UNREAD_BYTES_MAX = 512 << 20
-#: Connections that wait in the kernel to be accepted: a burst of new clients must not see resets.
+#: Connections that wait in the kernel to be accepted: a burst of new clients must not be reset.
 BACKLOG = 2048
 
 
 class HttpListener(ListenerState):
-    """Accepts connections, and looks at them as time goes by. Made once per gateway process."""
+    """Accepts connections and checks their timeouts. There is one per gateway process."""
 
     _servers: tuple[asyncio.Server, ...] = ()
     _timer: asyncio.TimerHandle | None = None
@@ -45,12 +45,12 @@ class HttpListener(ListenerState):
         reuse_port: bool = False,
         held: Sequence[socket.socket] = (),
     ) -> int:
-        """Listens; returns the port, which differs from `port` when that is 0.
+        """Listens; returns the port, which differs from `port` if that is 0.
 
         Args:
-            reuse_port: beside other processes at this port.
+            reuse_port: other processes listen at the same port.
             held: sockets that listen there already and outlive this listener, which accepts at
-                them: in place of its own, or besides where the port is shared.
+                them: in place of its own, or besides its own if the port is shared.
 
         Raises:
             CallerError: port-in-use, address-unknown, port-forbidden.
@@ -81,7 +81,7 @@ class HttpListener(ListenerState):
         return port
 
     async def start_at(self, path: str) -> None:
-        """Listens at a Unix socket that only this user may open. Raises OSError."""
+        """Listens at a Unix socket that only this user can open. Raises OSError."""
         loop = asyncio.get_running_loop()
         make = partial(HttpConnection, self)
         self._servers += (await loop.create_unix_server(make, path, backlog=BACKLOG),)
@@ -89,7 +89,7 @@ class HttpListener(ListenerState):
         self._tick()
 
     async def stop(self, timeout_s: float) -> None:
-        """Takes no new connection, lets the requests in flight end, then cuts what is left."""
+        """Accepts no new connection, lets the requests in flight end, then disconnects the rest."""
         self.draining = True
         self._stop_accepting()
         began = self.monotonic()
@@ -104,7 +104,8 @@ class HttpListener(ListenerState):
             self._timer.cancel()
 
     def _stop_connections(self, *, unused: bool) -> None:
-        """`unused`: also those that have asked nothing yet, though their request may be coming."""
+        """`unused`: also connections that have sent no request yet, though one may be on its
+        way."""
         for connection in list(self.connections):
             if unused or connection.received:
                 connection.stop()
@@ -127,7 +128,8 @@ class HttpListener(ListenerState):
         self._timer = asyncio.get_running_loop().call_later(tick_s, self._tick)
 
     def _bound_unread(self) -> None:
-        """Each connection has a bound of its own; together they must not fill the memory either."""
+        """Each connection has a limit of its own; this one keeps all together from filling the
+        memory."""
         unread = [(each.unread_bytes, each) for each in self.connections]
         total = sum(size for size, _ in unread)
         if total <= UNREAD_BYTES_MAX:
@@ -142,7 +144,7 @@ class HttpListener(ListenerState):
 
 
 def listen_error(cause: OSError, host: str, port: int) -> CallerError:
-    """What a person can do about an address that can't be listened on."""
+    """The error for an address that can't be listened on, with what a person can do about it."""
     if cause.errno == errno.EADDRINUSE:
         return CallerError(
             "port-in-use",

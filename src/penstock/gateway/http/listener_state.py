@@ -1,12 +1,12 @@
-"""What the connections of one listener share: limits, doors, memory for bodies, who may come in.
+"""What the connections of one listener share: limits, doors, memory for bodies, authentication.
 
-A door is found by path prefix; what no door takes goes to the fallback (an ASGI application behind
-`asgi.AsgiDoor`). What every answer carries (date, request id's prefix) is put together here once
-per tick. Sockets and time are `listener.py`'s, which extends this class; how a connection reads and
-writes is its own.
+A door is found by path prefix. A request that no door takes goes to the fallback (an ASGI
+application behind `asgi.AsgiDoor`). The headers of every answer (date, beginning of the request id)
+are made here once per tick. `listener.py` extends this class with sockets and time; a connection
+reads and writes by itself.
 
-How many may be connected follows from the limit on open files and sockets of this process:
-`core/servers/server_size.py` says who gets them.
+The limit of connections follows from this process's limit of open files and sockets:
+`core/servers/server_size.py` divides it.
 """
 
 from __future__ import annotations
@@ -38,52 +38,51 @@ ACCEPT: Final = b"accept"
 CONTENT_LENGTH: Final = b"content-length"
 CONNECTION: Final = b"connection"
 EXPECT: Final = b"expect"
-#: Header names that connections act on; doors add theirs. Compared by identity on the hot path.
+#: Header names that connections read; doors add theirs. The hot path compares them by identity.
 FIELDS: Final = (CONTENT_TYPE, ACCEPT, CONTENT_LENGTH, CONNECTION, EXPECT, HOST, *RARE)
-#: Spellings of header names that are remembered; a stranger can only make us forget and learn
-#: again.
+#: Remembered spellings of header names. If a client fills this, it is emptied and learned anew.
 SPELLINGS_MAX = 4096
 SPELLING_BYTES_MAX = 128
-#: Connections over the limit that are kept until they have read why they are not served.
+#: Connections over the limit that stay open until they have read why they are refused.
 TURNED_AWAY_MAX = 32
-#: A body below 10,000 bytes mostly comes with its head.
+#: Digits of a Content-Length below 10,000: such a body usually comes with its head.
 LENGTH_DIGITS = 5
 
 
 class OpenConnection(Protocol):
-    """A client's connection, as its listener sees it."""
+    """A client's connection, as the listener sees it."""
 
     received: float  #: monotonic s of the last read
 
     @property
     def unread_bytes(self) -> int:
-        """What the client has not taken; 0 while it keeps up."""
+        """Bytes that the client has not read; 0 while it keeps up."""
 
     def check(self, now: float) -> None:
-        """Ends what takes too long."""
+        """Ends whatever takes too long."""
 
     def stop(self) -> None:
-        """Takes no further request; ends once those in flight are answered."""
+        """Accepts no further request; ends once those in flight are answered."""
 
     def abort(self) -> None:
-        """Cuts it."""
+        """Disconnects the client."""
 
 
 class BodySender(Protocol):
-    """A connection that holds an unfinished request."""
+    """A connection with an unfinished request."""
 
     def __hash__(self) -> int: ...
 
     @property
     def peer(self) -> str:
-        """Whose bodies are counted together with those that come here."""
+        """The client whose connections share one account for bodies."""
 
     def refuse_for_room(self) -> None:
-        """Others need the memory that the request holds."""
+        """Others need the memory of the request: refuses it."""
 
 
 class Authenticator(Protocol):
-    """Who may come in. A request is shown twice: its head, and then all of it."""
+    """Checks whether a request may pass: first its head, later the whole request."""
 
     def check_head(
         self,
@@ -92,11 +91,11 @@ class Authenticator(Protocol):
         query: bytes,
         headers: Sequence[tuple[bytes, bytes]],
     ) -> None:
-        """Raises PenstockError or AwsError where the head alone shows that it may not pass.
+        """Raises PenstockError or AwsError if the head alone shows that the request may not pass.
 
-        Called once the head is there, so that strangers can't make the server hold bodies: no
-        credentials, malformed ones, an unknown key, an old date. Returns for those that the body
-        must still prove.
+        Called once the head is complete, so that strangers can't make the server hold bodies: no
+        credentials, malformed ones, an unknown key, an old date. Returns if the body must be
+        checked as well.
         """
 
     def check(
@@ -107,17 +106,17 @@ class Authenticator(Protocol):
         headers: Sequence[tuple[bytes, bytes]],
         body: bytes,
     ) -> None:
-        """Raises PenstockError or AwsError for a whole request that may not pass."""
+        """Raises PenstockError or AwsError if the whole request may not pass."""
 
 
 class Denied(CallerError):
-    """Not authenticated or not allowed; `code` is AWS's name for it, which clients match on."""
+    """Not authenticated or not allowed; `code` is AWS's code, which clients compare."""
 
     status_default = 403
 
 
 class ListenerState:
-    """One per gateway process: `HttpListener` extends it."""
+    """The state of one gateway process's listener; `HttpListener` extends it."""
 
     def __init__(
         self,
@@ -135,10 +134,10 @@ class ListenerState:
         """
         Args:
             doors: (path prefix, door), tried in order.
-            fallback: takes every other path, and what a door hands back.
-            interest: lower-case names of headers that doors want to find in `Call.rare`.
-            bodies: what all doors of this process may hold; None = one of the limits' size.
-            gate: which hosts and pages may call; None = loopback's names and no other pages.
+            fallback: takes every other path, and requests that a door hands back.
+            interest: lower-case names of the headers that doors read in `Call.rare`.
+            bodies: the budget of all doors of this process; None = a new one of the limits' size.
+            gate: which hosts and web pages may call; None = loopback names and no other pages.
         """
         self.head_check = HeadCheck(gate or HostGate())
         self.bodies = bodies or BodyBudget(limits.bodies_bytes_max)
@@ -148,14 +147,16 @@ class ListenerState:
         self.doors = tuple(doors)
         self.fallback = fallback
         self.authenticator = authenticator
-        #: None where each head has credentials of its own to show
+        #: None if every request must show credentials
         self.known_heads = KnownHeads() if authenticator is None else None
         self.monotonic = clock.monotonic
-        self.now = clock.monotonic()  #: of the last tick: exact enough for timeouts
+        #: monotonic s of the last tick, which is exact enough for timeouts
+        self.now = clock.monotonic()
         self.draining = False
-        #: of lengths that are looked at when they are announced, and not as the body comes
+        #: Content-Lengths with more digits are checked when they are announced, not as the body
+        #: comes
         self.length_digits = min(LENGTH_DIGITS, len(str(limits.body_bytes_max)))
-        #: what descriptors allow may be less than was asked for
+        #: the limit of descriptors may allow fewer than configured
         self.connections_max = connections_for(limit_now(), limits.connections_max)
         if self.connections_max < limits.connections_max:
             log.warning(
@@ -163,25 +164,27 @@ class ListenerState:
                 self.connections_max,
                 limit_now(),
             )
-        self.tls: TlsAcceptor | None = None  #: its handshakes are connections that may come
+        self.tls: TlsAcceptor | None = None  #: its handshakes count as connections; None: no TLS
         self.connections: set[OpenConnection] = set()
         self._unflushed: list[Callable[[], None]] = []
         self._clock = clock
         self._interest = {name: name for name in (*FIELDS, *interest)}
-        self.fields: dict[bytes, bytes | None] = {}  #: spelling on the wire -> name, None = unused
+        #: spelling on the wire -> name; None = nobody reads it
+        self.fields: dict[bytes, bytes | None] = {}
         self._dated_at = -1
         self.common_head = b""
         self.date_head()
 
     def room(self) -> int:
-        """Connections that may still come; below 0 some are to be turned away without a word."""
+        """Connections that may still come; below 0, new ones are closed without an answer."""
         pending = len(self.tls) if self.tls is not None else 0
         return self.connections_max + TURNED_AWAY_MAX - len(self.connections) - pending
 
     def admit(self, connection: OpenConnection) -> bool:
-        """Counts a new connection in; False if there are too many, and it is to be told so.
+        """Counts a new connection. False if there are too many: then it gets an answer that says
+        so.
 
-        Telling takes a socket as well: beyond `TURNED_AWAY_MAX` of them it is closed at once.
+        That answer needs a socket too: beyond `TURNED_AWAY_MAX` of them it is closed at once.
         """
         room = len(self.connections) < self.connections_max
         self.connections.add(connection)
@@ -193,19 +196,19 @@ class ListenerState:
         self.connections.discard(connection)
 
     def may_have_room(self, size: int, peer: str) -> bool:
-        """Whether a body of `size` bytes that `peer` announces would fit as things are."""
+        """Whether a body of `size` bytes that `peer` announces fits now."""
         missing = self.bodies.missing(size)
         return not missing or bool(self.unfinished.making_room(missing, peer, now=self.monotonic()))
 
     def make_room(self, size: int, peer: str) -> None:
-        """Cuts unfinished bodies so that `size` bytes of a body of `peer` fit, if that is fair."""
+        """Refuses unfinished bodies so that `size` bytes of `peer` fit, if that is fair."""
         missing = self.bodies.missing(size)
         for connection in self.unfinished.making_room(missing, peer, now=self.monotonic()):
             log.warning("no room for bodies: one of %s is cut", connection.peer)
             connection.refuse_for_room()
 
     def flush_soon(self, flush: Callable[[], None]) -> None:
-        """A connection has made output: it writes it at the end of this turn of the loop."""
+        """A connection has output: `flush` is called at the end of this turn of the loop."""
         if not self._unflushed:
             asyncio.get_running_loop().call_soon(self._flush)
         self._unflushed.append(flush)
@@ -216,7 +219,7 @@ class ListenerState:
             flush()
 
     def learn_field(self, name: bytes) -> bytes | None:
-        """What a header name is to us, remembered under the spelling that came."""
+        """The name for a header as it was spelled on the wire; the spelling is remembered."""
         field = self._interest.get(name.lower())
         if len(name) <= SPELLING_BYTES_MAX:
             if len(self.fields) >= SPELLINGS_MAX:
@@ -225,7 +228,7 @@ class ListenerState:
         return field
 
     def hand_over(self, call: Call) -> None:
-        """A door did not want this path: the fallback takes it."""
+        """A door did not take this path: the fallback does."""
         call.front_door = self.fallback
         if not self.fallback.handle(call):
             call.answer_error(CallerError("not-found", "Nothing is served here.", status=404))
@@ -233,7 +236,7 @@ class ListenerState:
     def head_error(
         self, method: bytes, url: bytes, headers: Sequence[tuple[bytes, bytes]]
     ) -> PenstockError | None:
-        """None if a request with this head may go on to its body."""
+        """None if a request with this head may go on to its body; else the error."""
         authenticator = self.authenticator
         if authenticator is None:
             return None
@@ -242,7 +245,7 @@ class ListenerState:
         return _denial(lambda: authenticator.check_head(text, path, query, headers), url)
 
     def authentication_error(self, call: Call) -> PenstockError | None:
-        """None if the whole request may pass."""
+        """None if the whole request may pass; else the error."""
         authenticator = self.authenticator
         if authenticator is None:
             return None
@@ -277,21 +280,21 @@ def _denial(check: Callable[[], None], url: bytes) -> PenstockError | None:
 
 
 def raise_limit() -> int:
-    """Asks for all descriptors that this process may have; returns how many it has.
+    """Raises the soft limit of descriptors to the hard limit; returns the limit.
 
-    The soft limit is low for the sake of programs that use select(); none of ours does.
+    The soft limit is low because of programs that use select(); ours do not.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError) as cause:  # a system may refuse an infinite one
+        except (OSError, ValueError) as cause:  # a system may refuse an infinite limit
             log.warning("the limit on open files stays at %d: %s", soft, cause)
             return soft
     return hard
 
 
 def limit_now() -> int | None:
-    """Descriptors that this process may have open; None = any number."""
+    """Descriptors that this process may have open; None = no limit."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return None if limit == resource.RLIM_INFINITY else limit

@@ -1,9 +1,9 @@
-"""What this process has no door for is answered by the control plane's: an ASGI application that
-hands requests on over a Unix socket, and their answers back as they come.
+"""An ASGI application that forwards requests to the control plane's process over a Unix socket.
 
-A request goes on as it came, its credentials included: whoever answers it checks them again, and
-believes nothing that another process says of its caller. A connection of its own each: these paths
-are not hot, and no answer waits behind another. A client that goes away ends its request there too.
+It serves the paths that this process has no door for. Answers stream back as they come. A request
+is forwarded with its credentials: the control plane checks them again, and trusts nothing that
+another process says about the caller. Each request has a connection of its own: these paths are not
+hot, and no answer waits behind another. If the client goes away, its request ends there too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.wire.http_client import (
     connect,
 )
 
-#: Framing belongs to a connection, and the id is ours to say.
+#: Headers that are not forwarded: framing belongs to a connection, and we set the request id.
 _NOT_HANDED_ON: Final = HOP_BY_HOP | {b"content-length", b"expect", REQUEST_ID_HEADER}
 
 Receive = Callable[[], Awaitable[Message]]
@@ -34,7 +34,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class ProxyApp:
-    """Asks the HTTP server at a Unix socket."""
+    """Forwards requests to the HTTP server at a Unix socket."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -75,12 +75,12 @@ class ProxyApp:
         return await connect(HttpClientSpec(path=self._path))
 
     async def away(self, scope: Scope, body: bytes, send: Send) -> None:
-        """Answers a request that nobody has answered."""
+        """Answers a request that got no answer."""
         await _send_away(send)
 
 
 class _PulledAnswer:
-    """An answer as the messages that it becomes; not read while one of them waits."""
+    """An answer as ASGI messages. The connection is not read while a message waits."""
 
     def __init__(self, connection: HttpClientConnection) -> None:
         self.begun = False
@@ -91,8 +91,8 @@ class _PulledAnswer:
         self._fault = ""
 
     async def next(self) -> Message | None:
-        """None: there are no more, or nobody has answered. Raises ConnectionError where the answer
-        is none, or was broken off, so that the client's connection is cut as well."""
+        """The next message; None: there are no more, or no answer came. Raises ConnectionError for
+        a malformed or incomplete answer, so that the client is disconnected as well."""
         while not self._messages:
             if self._fault:
                 raise ConnectionError(f"the control plane's process: {self._fault}")
@@ -139,7 +139,7 @@ def _head(scope: Scope, body_bytes: int) -> bytes:
 
 
 async def _send_away(send: Send) -> None:
-    """The control plane's process does not answer: requests for models do not need it."""
+    """The answer when the control plane's process does not respond. Inference does not need it."""
     told = {
         "code": "control-plane-away",
         "message": "The control plane does not answer.",

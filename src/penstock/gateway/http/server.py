@@ -1,4 +1,4 @@
-"""The data plane's HTTP side put together: doors, application, limits and TLS on one port."""
+"""The gateway's HTTP server put together: doors, application, limits and TLS on one port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.gateway.http.call import Call, Door
 from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.http.listener_state import Authenticator
 
-#: When the server stops: for the last bytes of answers that are made.
+#: When the server stops: time for the last bytes of finished answers, in s.
 LAST_BYTES_S = 1.0
 
 
@@ -42,11 +42,12 @@ class GatewayServer:
         """
         Args:
             doors: (path prefix, door) of the hot paths, tried in order.
-            interest: lower-case names of the headers that these doors look for in `Call.rare`.
+            interest: lower-case names of the headers that these doors read in `Call.rare`.
             refusal: answers what is refused before the application sees it (see `AsgiDoor`).
             reuse_port: several gateway processes share the port.
-            bodies: what all doors of this process may hold; None = this server's alone.
-            inner: the Unix socket where gateway processes hand requests on, instead of a port.
+            bodies: the budget of all doors of this process; None = a budget of this server alone.
+            inner: path of the Unix socket where gateway processes forward requests, instead of a
+                port; None: a port.
             held: sockets that listen at the port already (see `HttpListener.start`).
         """
         self._config = config
@@ -75,7 +76,7 @@ class GatewayServer:
         self.port = 0
 
     async def start(self) -> int:
-        """Listens; returns the port, 0 where there is none.
+        """Listens; returns the port, 0 if there is none.
 
         Raises CallerError (`port-in-use`, `tls-unusable`, ...).
         """
@@ -92,11 +93,12 @@ class GatewayServer:
         return self.port
 
     async def stop(self) -> bool:
-        """Refuses what is new, lets what is in flight end; False if some of it had to be cut."""
+        """Refuses new requests and lets those in flight end; False if some had to be cut off."""
         timeout_s = self._limits.drain_s_max
         drained = await self._dispatcher.drain(timeout_s)
         if not drained:
-            # What is cut off is told so first: a stream ends with its protocol's own error.
+            # Requests that are cut off get an error first: a stream ends with its protocol's own
+            # error.
             await self._dispatcher.close()
         await self.listener.stop(LAST_BYTES_S)
         await self._dispatcher.close()
@@ -104,7 +106,7 @@ class GatewayServer:
 
 
 def tls_context(config: ListenConfig) -> ssl.SSLContext | None:
-    """The server side of TLS, None without it. Raises CallerError for files that can't be used."""
+    """The server side of TLS; None without TLS. Raises CallerError if the files can't be used."""
     if config.tls_cert is None and config.tls_key is None:
         return None
     if config.tls_cert is None or config.tls_key is None:
@@ -113,7 +115,8 @@ def tls_context(config: ListenConfig) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     try:
-        # An encrypted key gets this wrong password: without one OpenSSL would ask the terminal.
+        # This wrong password is used for an encrypted key: without one OpenSSL would ask the
+        # terminal.
         context.load_cert_chain(config.tls_cert, config.tls_key, password=lambda: "-")
     except (OSError, ssl.SSLError) as cause:
         raise CallerError(

@@ -1,12 +1,13 @@
-"""A port that several processes are going to share (SO_REUSEPORT), kept for them.
+"""A port that several processes share (SO_REUSEPORT), reserved for them.
 
-The kernel lets any process of the same user join such a port. So it is first taken as nobody else's
-(a second server is told that the port is in use, and does not answer half of the first one's
-requests), and then held by sockets that never listen: while gateways come and go its number is
-given to nobody who asks for any free one, and each connection goes to a gateway that listens.
+The kernel lets any process of the same user join such a port. So the port is first bound
+exclusively: a second server gets the error that the port is in use, and does not take half of the
+first one's requests. Then sockets that never listen hold it: while gateways come and go, nobody who
+asks for any free port gets its number, and each connection goes to a gateway that listens.
 
-A server that may follow or lead has them listen (`listen`): who connects while one part of it has
-ended and the next has not begun waits in the kernel, and is served by whoever takes `sockets`.
+In a server that may follow or lead, the sockets listen too (`listen`). If a client connects after
+one part of the server has ended and before the next has begun, it waits in the kernel, and whoever
+accepts at `sockets` serves it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.gateway.http.listener import BACKLOG, listen_error
 
 
 class SharedPort:
-    """Kept from its making until `close`."""
+    """Reserves the port from construction until `close`."""
 
     def __init__(self, host: str, port: int) -> None:
         """Raises CallerError: port-in-use, address-unknown, port-forbidden."""
@@ -36,7 +37,7 @@ class SharedPort:
             raise listen_error(cause, host, port) from cause
 
     def listen(self) -> None:
-        """From now on nobody is refused. Raises CallerError: port-in-use."""
+        """From now on no client is refused. Raises CallerError: port-in-use."""
         try:
             for one in self._held:
                 one.listen(BACKLOG)
@@ -46,7 +47,7 @@ class SharedPort:
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """Those that listen: to be accepted at, by copies of them."""
+        """The listening sockets; copies of them accept connections."""
         return self._held if self.listens else []
 
     def close(self) -> None:
@@ -59,7 +60,7 @@ class SharedPort:
 def _bind(
     family: int, kind: int, protocol: int, address: tuple[object, ...], held: list[socket.socket]
 ) -> int:
-    """The port that was taken at one address. Raises OSError."""
+    """Binds one address and returns the port. Raises OSError."""
     with _socket(family, kind, protocol) as alone:
         alone.bind(address)
         address = (address[0], alone.getsockname()[1], *address[2:])
@@ -72,7 +73,8 @@ def _bind(
 
 def _socket(family: int, kind: int, protocol: int) -> socket.socket:
     made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: past connections
+    # As servers do, so that closed connections do not block the port.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if family == socket.AF_INET6:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     return made

@@ -1,9 +1,9 @@
-"""TLS before a connection is one: handshakes are counted, bounded in number and in time.
+"""TLS handshakes, limited in number and in time.
 
-A server's protocol hears of a client when its handshake is done; until then the event loop's own
-servers count it nowhere, and a client that never speaks holds a socket and OpenSSL's buffers for a
-minute. So connections are accepted here. When too many handshakes are under way the oldest is cut:
-it has had the most time, and a real client needs two round trips.
+An event loop's own TLS server does not count a client until its handshake is done. A client that
+never sends would hold a socket and OpenSSL's buffers for a minute. So this file accepts connections
+itself. If too many handshakes are under way, the oldest is cut: it has had the most time, and a
+real client needs two round trips.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-#: nginx waits 60 s, which is for clients behind modems; two lost packets and their repeats take 7.
+#: Limit of a handshake, in s: two lost packets and their repeats take 7. nginx's 60 suit modems.
 HANDSHAKE_S_MAX = 10.0
-#: Each holds some 60 KB.
+#: Handshakes at once; each holds some 60 KB.
 HANDSHAKES_MAX = 256
-#: For the client's half of the goodbye, after which the socket closes.
+#: Time for the client's side of the TLS shutdown, in s; after it the socket closes.
 SHUTDOWN_S_MAX = 5.0
-#: In one turn of the event loop, which others wait for.
+#: Connections accepted in one turn of the event loop, so that others need not wait long.
 ACCEPTS_MAX = 64
-#: Nothing can be accepted without descriptors or memory: the next look is after this.
+#: Pause in s after nothing could be accepted for lack of descriptors or memory.
 EXHAUSTED_S = 0.25
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class TlsAcceptor:
-    """Accepts on its sockets and hands over connections whose handshake is done."""
+    """Accepts on its sockets and passes on connections whose handshake is done."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class TlsAcceptor:
         *,
         room: Callable[[], int],
     ) -> None:
-        """`room`: how many more connections may be open, those in a handshake included."""
+        """`room`: how many more connections may be open, including those in a handshake."""
         self._context = context
         self._make_protocol = make_protocol
         self._room = room
@@ -50,7 +50,7 @@ class TlsAcceptor:
         self._pending: dict[asyncio.Task[None], None] = {}  #: oldest first
 
     def __len__(self) -> int:
-        """Handshakes under way."""
+        """The number of handshakes under way."""
         return len(self._pending)
 
     def listen(self, host: str, port: int, *, backlog: int, reuse_port: bool) -> int:
@@ -73,13 +73,13 @@ class TlsAcceptor:
         return int(self._sockets[0].getsockname()[1])
 
     def accept_at(self, listening: socket.socket) -> None:
-        """Accepts at a socket that listens; it is this acceptor's from now on."""
+        """Accepts at a listening socket, which this acceptor owns from now on."""
         listening.setblocking(False)
         self._sockets.append(listening)
         self._watch(listening)
 
     def close(self) -> None:
-        """Accepts no more and cuts what is in a handshake. Idempotent."""
+        """Accepts no more and ends the handshakes under way. Idempotent."""
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             listening.close()
@@ -101,7 +101,7 @@ class TlsAcceptor:
                 if cause.errno not in _EXHAUSTED:
                     log.warning("a connection could not be accepted: %s", cause)
                     return
-                # It stays readable: without a pause this would be called for ever.
+                # The socket stays readable: without a pause this would be called again at once.
                 log.warning("no connection can be accepted: %s", cause)
                 self._loop.remove_reader(listening)
                 self._loop.call_later(EXHAUSTED_S, self._watch, listening)
@@ -110,7 +110,7 @@ class TlsAcceptor:
 
     def _begin(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
-        with contextlib.suppress(OSError):  # the client is gone already
+        with contextlib.suppress(OSError):  # the client has gone already
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = self._loop.create_task(self._shake_hands(accepted))
         self._pending[task] = None
@@ -121,7 +121,8 @@ class TlsAcceptor:
             oldest.cancel()
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # ssl.SSLError is one too; they are the client's fault
+        # Ssl.SSLError is an OSError too; these are the client's fault.
+        with contextlib.suppress(OSError):
             await self._loop.connect_accepted_socket(
                 self._make_protocol,
                 accepted,

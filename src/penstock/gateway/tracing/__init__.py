@@ -1,1 +1,1 @@
-"""Traces of requests: who asked, where the time went, and spans to a collector."""
+"""Traces of requests: the caller's trace, where the time went, and spans to a collector."""

@@ -1,16 +1,16 @@
-"""A request as spans (`span_export.py` sends them).
+"""A finished request as spans, and their export to an OpenTelemetry collector over OTLP.
 
-What the gateway knows of a request when it is over is enough: when it came, when it was sent, how
-long the instance says that it waited and ran, when its first piece came. The instance's own spans
-(calls between the models of an artifact) come with the answer (`wire.span_notes`). They are placed
-from the moment at which the request was sent, so what the way there took counts as waiting.
+The gateway knows enough once a request is over: when it came, when it was sent, how long the
+instance says that it waited and ran, when its first part came. The instance's own spans (calls
+between the models of an artifact) come with the answer (`wire/span_notes.py`). They are placed from
+the moment at which the request was sent, so the time on the way there counts as waiting.
 
-Names of attributes: OpenTelemetry's semantic conventions where they have one, else `penstock.*`.
+Attributes have the names of OpenTelemetry's semantic conventions where these have one, else
+`penstock.*`.
 
-Spans to an OpenTelemetry collector over OTLP; a span's id was told to others before it was made.
-
-The library batches and sends on a thread of its own; when the collector is away or slow the oldest
-spans are dropped, and no request waits. Whether something is recorded was decided before.
+The library batches and sends on a thread of its own. If the collector is away or slow, the oldest
+spans are dropped, and no request waits. `tracing.py` decides before whether a request is recorded.
+A span's id may have been sent to others before the span is made.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from penstock.wire.span_notes import read_told
 TRACES_PATH: Final = "/v1/traces"
 _NS: Final = 1e9
 
-#: Kinds of spans, by OpenTelemetry's names.
+#: Kinds of spans, with OpenTelemetry's names.
 INTERNAL: Final = "INTERNAL"
 SERVER: Final = "SERVER"
 CLIENT: Final = "CLIENT"
 
 
 class SpanExport:
-    """Of one process. `close` sends what is left."""
+    """The export of one process. `close` sends what is buffered."""
 
     def __init__(self, endpoint: str, *, resource: Mapping[str, str]) -> None:
         """
@@ -66,7 +66,7 @@ class SpanExport:
             raise not_installed() from missing
 
         class GivenIds(IdGenerator):
-            """Ids that were told to others before the span was made."""
+            """Ids that were sent to others before the span was made."""
 
             trace_id = 0
             span_id = 0
@@ -78,7 +78,7 @@ class SpanExport:
                 return self.span_id
 
         self._api: Any = trace
-        self._root = Context()  #: of spans that nobody is above
+        self._root = Context()  #: the context of spans without a parent
         self._ids = GivenIds()
         self._provider = TracerProvider(
             sampler=ALWAYS_ON,
@@ -91,7 +91,7 @@ class SpanExport:
         self._tracer = self._provider.get_tracer("penstock")
 
     def close(self) -> None:
-        """Sends what is left. Blocks for some seconds where the collector does not answer."""
+        """Sends what is buffered. Blocks for some seconds if the collector does not answer."""
         within(STOP_S_MAX, self._provider.shutdown)
 
     def span(
@@ -107,14 +107,14 @@ class SpanExport:
         kind: str = INTERNAL,
         error: str = "",
     ) -> None:
-        """Hands over one span; never blocks.
+        """Exports one span; never blocks.
 
         Args:
             trace: any span of the trace.
-            parent: None: nobody is above it.
+            parent: None: the span has no parent.
             begun, over: wall s.
             facts: its attributes.
-            error: a code; empty: it went well.
+            error: an error code; empty: no error.
         """
         api = self._api
         context = self._root
@@ -141,7 +141,7 @@ class SpanExport:
 
 
 def not_installed() -> CallerError:
-    """The libraries of the extra are not there."""
+    """The libraries of the extra are not installed."""
     return CallerError(
         "telemetry-not-installed",
         "Traces and metrics are to go to an OTLP endpoint, and OpenTelemetry is not installed.",
@@ -151,12 +151,12 @@ def not_installed() -> CallerError:
 
 log = logging.getLogger(__name__)
 
-#: A request that waited for a copy longer than this has a span for it.
+#: A request that waited for a copy for longer than this gets a span for it, in s.
 HELD_S_MIN: Final = 0.001
 
 
 class OtlpSpans:
-    """`gateway.tracing.Spans`, of one process."""
+    """Implements `gateway.tracing.tracing.Spans` for one process."""
 
     def __init__(self, export: SpanExport, clock: Clock) -> None:
         self._export = export
@@ -225,14 +225,14 @@ class OtlpSpans:
         *,
         span_id: int = 0,
     ) -> None:
-        """A part of the request. `span_id`: that others were told of; 0 = nobody was."""
+        """A span inside the request. `span_id`: the id that others know already; 0 = none."""
         mine = traced.context
         own = span_id or trace_context.span_id(self._rng)
         self._export.span(name, own, mine, mine, begun, over, facts)
 
 
 def _failure(invocation: Invocation, status: int) -> str:
-    """A server's span says that it failed where the fault is the model's or ours."""
+    """The error of a server span: set if the fault is the model's or ours, not the caller's."""
     error = invocation.error
     failed = error is not None and (status >= 500 or isinstance(error, ModelError))
     return error.code if failed and error is not None else ""

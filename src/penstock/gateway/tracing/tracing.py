@@ -1,9 +1,9 @@
-"""A dispatcher that also follows traces: who asked, where the time went, and who is told.
+"""A dispatcher that also follows traces of requests.
 
-Only where traces are exported is this class used: without it a request does not know of them. It
-gives each traced request a span of its own, tells the instance of the span that the model's run
-will be, and hands what is known of the request to the exporter once its last byte has left.
-Whether a request is recorded is `core.trace_context`'s decision.
+It is used only if traces are exported; else requests know nothing of traces. It gives each traced
+request a span of its own, sends the instance the id of the span for the model's run, and passes the
+finished request to the exporter once its last byte has left. `core/request/trace_context.py`
+decides whether a request is recorded.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ INTEREST: Final = (TRACEPARENT, TRACESTATE)
 
 @dataclass(slots=True)
 class Traced:
-    """One recorded request on its way. Times are monotonic s."""
+    """One recorded request that is under way. Times are monotonic s."""
 
-    context: TraceContext  #: of its own span
-    caller: TraceContext | None  #: None: the trace begins here
-    run_id: int  #: of the span that the model's run will be
-    sent_at: float = 0.0  #: to the last copy; 0 = it never was
+    context: TraceContext  #: the request's own span
+    caller: TraceContext | None  #: the caller's span; None: the trace begins here
+    run_id: int  #: id of the span for the model's run
+    sent_at: float = 0.0  #: when it was sent to the last copy; 0 = never
 
 
 class Spans(Protocol):
-    """Where what is known of a request becomes spans."""
+    """Turns a finished request into spans."""
 
     def ended(
         self, traced: Traced, invocation: Invocation, *, request_id: str, status: int, now: float
@@ -57,14 +57,14 @@ class TracingDispatcher(Dispatcher):
     ) -> None:
         """
         Args:
-            share: of requests whose caller says nothing that are recorded, 0 to 1.
-            parts: `Dispatcher`'s.
+            share: the share, 0 to 1, of requests to record whose caller does not decide it.
+            parts: arguments of `Dispatcher`.
         """
         super().__init__(**parts)
         self._spans = spans
         self._share = share
         self._trace_rng = trace_rng
-        self._traced: dict[int, Traced] = {}  #: by number of the request
+        self._traced: dict[int, Traced] = {}  #: request number -> the recorded request
 
     def invoke(self, invocation: Invocation) -> None:
         if not invocation.number:
@@ -106,12 +106,12 @@ class TracingDispatcher(Dispatcher):
                 status=status if error is None else error.status,
                 now=self.clock.monotonic(),
             )
-        except Exception:  # what an instance said of its spans must not cost the loop
+        except Exception:  # a bad value in an instance's spans must not stop the loop
             log.exception("the spans of request %s are lost", self.ids.text(number))
 
 
 def caller_of(headers: Mapping[bytes, bytes] | None) -> TraceContext | None:
-    """The trace that a request is part of, by the headers of `INTEREST` that it has."""
+    """The caller's trace, from the headers of `INTEREST`; None: it sent none."""
     if headers is None or TRACEPARENT not in headers:
         return None
     return trace_context.read(
@@ -120,7 +120,7 @@ def caller_of(headers: Mapping[bytes, bytes] | None) -> TraceContext | None:
 
 
 def _with_context(meta: bytes, context: TraceContext) -> bytes:
-    """What the instance is told, with the trace; a meta that has no room stays as it is."""
+    """The meta for the instance with the trace added; unchanged if it has no field for it."""
     fields = frames.decode_request_meta(meta)
     try:
         return frames.encode_request_meta(
