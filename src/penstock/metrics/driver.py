@@ -1,7 +1,6 @@
-"""Once a second: samples, publishes what is due, and now and then writes history to disk.
+"""Once per second: samples and publishes what is due, and from time to time saves the history.
 
-What is known of copies and instances comes from whoever reconciles them, through a function given
-at construction; metrics never ask the data plane to wait.
+A function that is passed in reports copies and instances; metrics never make the data plane wait.
 """
 
 from __future__ import annotations
@@ -29,31 +28,33 @@ from penstock.metrics.utilization.instances import InstanceSample
 
 _log = logging.getLogger(__name__)
 
-_LOOP: Final = "metrics"  #: in the count of failures
+_LOOP: Final = "metrics"  #: the label of this loop in the count of failures
 COLLECT_EVERY_S: Final = 1.0
-OBSERVE_EVERY_S: Final = 10.0  #: utilization is a CloudWatch metric of 10 s, and so is cost
+#: CloudWatch's utilization metrics have points of 10 s; cost follows them
+OBSERVE_EVERY_S: Final = 10.0
 SAVE_EVERY_S: Final = 60.0
-READ_S_MAX: Final = 2.0  #: counters of energy are read in some milliseconds, or their driver hangs
+#: reading energy counters takes some milliseconds, unless their driver hangs
+READ_S_MAX: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantObserved:
-    """Copies and instances of one variant at a moment."""
+    """Copies and instances of one variant at one moment."""
 
     endpoint: str
     variant: str
-    copies: dict[str, int]  #: state -> copies; an instance without one counts in its own state
-    serving_count: int  #: instances with a copy that is ready
+    copies: dict[str, int]  #: state -> copies; an instance without a copy counts in its own state
+    serving_count: int  #: instances with a ready copy
     instances: tuple[InstanceHeld, ...] = ()  #: for cost and energy
-    #: inference component -> state -> its copies, one without any too
+    #: inference component -> state -> its copies; also components without copies
     components: dict[str, dict[str, int]] = field(default_factory=dict)
-    publishing: Publishing = ALWAYS  #: how often what is published
-    #: (component, part of its last start | forecast) -> s
+    publishing: Publishing = ALWAYS  #: how often each kind of metric is published
+    #: (component, part of its last start, or "forecast") -> s
     ready_s: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
 class Observed(Protocol):
-    """Whoever reconciles: what copies there are, and what their instances use."""
+    """Reports which copies exist and what their instances use: the control plane."""
 
     def variants(self) -> Sequence[VariantObserved]: ...
 
@@ -61,7 +62,7 @@ class Observed(Protocol):
 
 
 class History(Protocol):
-    """Where metrics are kept so that another server can go on with them."""
+    """Keeps metrics so that another server can continue with them."""
 
     async def save(self, snapshot: Snapshot) -> None:
         """Raises PenstockError."""
@@ -84,9 +85,9 @@ class MetricsDriver:
     ) -> None:
         """
         Args:
-            path: of the file that keeps history over a restart, if a file does.
-            history: what keeps it else; who made it has put what was kept into the store.
-            machine: whose energy is read, with all its cores; None = this one.
+            path: the file that keeps the history over a restart; None: no file.
+            history: another store for the history; its maker has loaded the store from it already.
+            machine: the machine whose energy is read, with all its cores; None = this one.
         """
         self._history = history
         self._registry = registry
@@ -97,15 +98,16 @@ class MetricsDriver:
         self._task: asyncio.Task[None] | None = None
         self._machine = machine or this_machine()
         self._meter = meter
-        self._reading: asyncio.Task[EnergyRead] | None = None  #: under way, or late
+        #: a reading that is under way or late; None: none is
+        self._reading: asyncio.Task[EnergyRead] | None = None
         self._accounts = Accounts()
         self._noted_at: float | None = None
         self._charged_at = clock.monotonic()
 
     def start(self) -> None:
-        """Loads history; a file that can't be read costs the history, not the start.
+        """Loads the history. If the file can't be read, only the history is lost.
 
-        It is moved aside: the next save must not replace what may be whole.
+        The file is moved aside: the next save must not replace a file that may be intact.
         """
         if self._path is not None:
             self._load(self._path)
@@ -122,7 +124,7 @@ class MetricsDriver:
             _log.warning("%s %s It is kept as %s.", error.message, error.hint, aside)
 
     async def stop(self) -> None:
-        """Collects and writes a last time. Idempotent."""
+        """Collects and saves a last time. Idempotent."""
         if self._task is None:
             return
         self._registry.loop_lag.stop()
@@ -148,12 +150,12 @@ class MetricsDriver:
                 save_at = now + SAVE_EVERY_S
             try:
                 await self._round(self._meter if observes else None, saves=saves)
-            except Exception:  # no descriptor left, a counter that went away: it may be back later
+            except Exception:  # no free descriptor, or a counter disappeared: it may be back later
                 _log.exception("metrics of this second are lost")
             await asyncio.sleep(COLLECT_EVERY_S)
 
     async def _round(self, meter: EnergyMeter | None, *, saves: bool) -> None:
-        """One second's work; `meter`: it is time to observe."""
+        """One second's work; `meter` is passed when it is time to observe."""
         with apart(_LOOP, "counts"):
             self._counts()
         if meter is not None:
@@ -166,7 +168,7 @@ class MetricsDriver:
             await self._save()
 
     def _counts(self) -> None:
-        """How many copies and instances each variant has; whatever else is held leaves."""
+        """Sets how many copies and instances each variant has, and removes everything else."""
         seen = set()
         components = set()
         held: list[InstanceHeld] = []
@@ -207,11 +209,11 @@ class MetricsDriver:
         self._registry.add_charges(charges, self._clock.wall())
 
     async def _read(self, meter: EnergyMeter, now: float) -> EnergyRead:
-        """A driver that hangs costs its readings, not the metrics."""
+        """Reads energy. If a driver hangs, only its readings are lost, not the metrics."""
         if self._reading is not None:
             if not self._reading.done():
                 return EnergyRead(None, None)
-            self._reading.exception()  # of an interval that was charged by estimate: dropped
+            self._reading.exception()  # its interval was already charged by estimate
         self._reading = asyncio.create_task(asyncio.to_thread(meter.read, now), name="energy")
         await asyncio.wait([self._reading], timeout=READ_S_MAX)
         if not self._reading.done():

@@ -1,8 +1,8 @@
-"""One bad item costs only itself: what failed in a loop over stored things, logged and counted.
+"""One bad item affects only itself: failures in loops over stored things are logged and counted.
 
-Whoever goes through alarms, targets, schedules, jobs or rows takes each of them inside `apart`, or
-tells `note` of what it caught itself. There is one account for each process, as there is one log:
-rows are read where nobody has been given anything to count on.
+A loop over alarms, targets, schedules, jobs or rows handles each item inside `apart`, or passes
+what it caught to `note`. There is one account per process, as there is one log, because rows are
+also read by code that has no counter.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-#: What reading a row raises whose text is damaged, or of a version that is not known.
+#: Errors when a row is read whose text is damaged, or of an unknown version.
 UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, CallerError)
-#: An item that fails each second is logged once in so many of them.
+#: An item that fails each second is logged once in this time.
 LOG_EVERY_S: Final = 60.0
-#: Items that are remembered for that; beyond it the earliest one is logged anew.
+#: Items that are remembered for that; beyond it the oldest one is logged anew.
 _LOGGED_MAX: Final = 1_000
 
 
 class ItemFailures:
-    """What failed, by the name of the loop. Safe in all threads."""
+    """Failures by the name of the loop. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
-        self._logged: dict[tuple[str, str], float] = {}  #: -> monotonic s
+        #: (loop, item) -> monotonic s of its last log line
+        self._logged: dict[tuple[str, str], float] = {}
 
     def note(self, loop: str, item: str, error: Exception) -> None:
-        """Counts a failure, and logs it unless that item's was logged a moment ago."""
+        """Counts a failure. Logs it unless that item's failure was logged a moment ago."""
         with self._lock:
             self._counts[loop] += 1
             now, logged_at = time.monotonic(), self._logged.get((loop, item))
@@ -67,8 +68,8 @@ counts = _failures.counts
 
 @contextmanager
 def apart(loop: str, item: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """What is raised inside is this item's failure. `but`: what concerns all items, and is raised:
-    a database that can't be reached is nobody's fault in particular."""
+    """An exception inside is a failure of this item. `but`: exceptions that concern all items and
+    are raised; an unreachable database, for example, is not one item's fault."""
     try:
         yield
     except but:
@@ -80,7 +81,7 @@ def apart(loop: str, item: str, *, but: tuple[type[Exception], ...] = ()) -> Ite
 def readable(
     loop: str, rows: Iterable[R], read: Callable[[R], T], name: Callable[[R], str]
 ) -> list[T]:
-    """Those of the rows that can be read; the others are failures of the loop, by their names."""
+    """The rows that can be read. Each other row counts as a failure of the loop, by its name."""
     found: list[T] = []
     for row in rows:
         try:

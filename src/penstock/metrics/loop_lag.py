@@ -1,8 +1,8 @@
-"""How late an event loop is: a timer that compares when it was to run with when it did.
+"""How late an event loop is: a timer compares when it should have run with when it did.
 
-Whoever keeps the loop keeps everybody waiting, so this is the one number that shows it, whatever
-the cause: a parser, a large body, a driver, too few cores. A stall of `EVERY_S` or longer is always
-seen; a shorter one as often as it covers a look.
+Whoever blocks the loop makes everybody wait, so this one number shows it, whatever the cause: a
+parser, a large body, a driver, too few cores. A stall of `EVERY_S` or longer is always noticed; a
+shorter one only if it covers a timer.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 EVERY_S: Final = 0.1
-#: Of the maximum that is shown: one or two of these ago it is forgotten.
+#: A maximum is shown for one or two of these windows, in s.
 WINDOW_S: Final = 30.0
-#: From what a timer costs to what clients give up after; 50 ms is what nothing may take.
+#: From the cost of a timer to the patience of clients; nothing should block for more than 50 ms.
 EDGES_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
 class LagObserved:
-    """What one loop has shown so far."""
+    """The lag of one loop so far."""
 
-    counts: tuple[int, ...]  #: looks by upper bound, `EDGES_S` and then all others
+    counts: tuple[int, ...]  #: number of looks per bucket of `EDGES_S`, and of longer ones last
     total_s: float
-    max_s: float  #: of the last half minute to minute
+    max_s: float  #: maximum of the last 30 to 60 s
 
     def to_dict(self) -> dict[str, Any]:
         return {"counts": list(self.counts), "total_s": self.total_s, "max_s": self.max_s}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> LagObserved | None:
-        """Inverse of `to_dict`; None for what an instance of another version says."""
+        """Inverse of `to_dict`; None for fields of another version's instance."""
         counts = tuple(int(count) for count in fields.get("counts", ()))
         if len(counts) != len(EDGES_S) + 1:
             return None
@@ -40,7 +40,7 @@ class LagObserved:
 
 
 class LoopLag:
-    """Watches the loop that it is started on. `start`, then `stop`."""
+    """Measures the event loop on which it is started. `start`, then `stop`."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(EDGES_S) + 1)
@@ -62,7 +62,7 @@ class LoopLag:
             self._timer = None
 
     def note(self, lag_s: float, *, now: float) -> None:
-        """One look was so late."""
+        """Records one look that was `lag_s` late."""
         self._counts[bisect_left(EDGES_S, lag_s)] += 1
         self._total_s += lag_s
         if now >= self._window_began + WINDOW_S:

@@ -1,1 +1,1 @@
-"""Every metric that is published, as data: names, units, dimensions, meaning."""
+"""Every published metric, as data: names, units, dimensions, meaning."""

@@ -1,7 +1,7 @@
 """Every metric that Penstock publishes, as data.
 
-`prometheus.py` builds its families from this table, and `docs/reference/metrics.md` is written from
-it, so neither can name a metric that the other lacks.
+`metrics/page/prometheus.py` builds its families from this table, and `docs/reference/metrics.md` is
+written from it, so neither can name a metric that the other lacks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PrometheusMetric:
 
 @dataclass(frozen=True, slots=True)
 class CloudWatchMetric:
-    """One metric in the CloudWatch API; statistics that make sense beside it."""
+    """One metric in the CloudWatch API, with the statistics that make sense for it."""
 
     namespace: str
     name: str
@@ -41,17 +41,17 @@ DURATION_EDGES_S: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0,
 )  # fmt: skip
-#: Of tokens after the first: from a small model on a GPU (1 ms) to reading speed and below.
+#: Time per token after the first: from a small model on a GPU (1 ms) to reading speed and slower.
 TOKEN_EDGES_S: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0,
 )  # fmt: skip
 BATCH_EDGES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 _VARIANT: Final = ("endpoint", "variant")
-#: Of endpoints that take inference components each component has its own rows; others have no such
+#: On endpoints with inference components each component has its own rows; others have no such
 #: label. It stands last: rows without it leave it out.
 _COMPONENT: Final = "component"
-#: The models that are called most, at most 50 a variant; `(others)` for the rest together.
+#: The most called models, at most 50 per variant; `(others)` for all others together.
 _MODEL: Final = (*_VARIANT, "target_model")
 
 REQUESTS: Final = PrometheusMetric(
@@ -405,7 +405,7 @@ _GAUGE: Final = "Average, Minimum, Maximum"
 
 _E: Final = "EndpointName"
 
-#: Of endpoints with an AsyncInferenceConfig.
+#: Metrics of endpoints with an AsyncInferenceConfig.
 _ASYNCHRONOUS: Final = (
     CloudWatchMetric(
         _SAGEMAKER,

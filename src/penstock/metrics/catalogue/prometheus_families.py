@@ -1,4 +1,4 @@
-"""Families of the page at `/metrics`, from their entry in the catalogue and their rows."""
+"""Families of the page at `/metrics`, made from a catalogue entry and its rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gauge(metric: PrometheusMetric, rows: Iterable[Row]) -> Metric:
 def durations(
     metric: PrometheusMetric, rows: Iterable[tuple[tuple[str, ...], Sketch]], per_s: float = 1.0
 ) -> Metric:
-    """`per_s`: how many of the sketch's units are a second."""
+    """`per_s`: how many of the sketch's units make a second."""
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     for labels, sketch in rows:
         buckets = [(str(edge), sketch.count_at_most(edge * per_s)) for edge in metric.edges]

@@ -1,5 +1,6 @@
-"""The metrics of what a server does beside answering requests, as data: jobs, schedules, queues of
-asynchronous requests, its database and who leads. Those of requests are in `catalogue.py`."""
+"""The metrics of a server's work besides answering requests, as data: jobs, schedules, queues of
+asynchronous requests, its database, and who leads. `catalogue.py` has those of requests.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Final
 
 from penstock.metrics.catalogue.catalogue import PrometheusMetric
 
-#: A call of SQLite's takes a fraction of a millisecond; one of PostgreSQL's is ended after seconds.
+#: A SQLite call takes a fraction of a millisecond; a PostgreSQL call is aborted after 10 s.
 _DATABASE_EDGES_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 JOB_ENDS: Final = ("completed", "failed", "stopped")

@@ -1,1 +1,1 @@
-"""What is counted where requests pass, and how counts of several processes become one."""
+"""Counting on the way of requests, and adding up the counts of several processes."""

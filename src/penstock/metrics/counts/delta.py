@@ -1,14 +1,14 @@
-"""What a process has counted since it last told: the bytes that make several processes one metric.
+"""What a process has counted since its last report, as bytes, to add up several processes.
 
-A gateway process takes a delta from its registry each second, and whoever holds the store adds it
-to his own. Counts add up and sketches merge, so percentiles over processes are those of all
-requests together, within a sketch's error. Gauges (requests in flight, a loop's lag) are what the
-source said last. Times are wall times of one machine.
+A gateway process takes a delta from its registry each second, and the process with the store adds
+it to its own counts. Counts add up and sketches merge, so percentiles over processes are those of
+all requests together, within a sketch's error. Gauges (requests in flight, a loop's lag) are the
+source's last values. Times are wall times of one machine.
 
     format u8 | head_bytes u32 | head (JSON) | the sketches that the head names, one after another
 
-A variant with nothing to tell costs a row of the head and no sketch. Deltas are lost with the
-connection that carries them, never repeated: they have no numbers.
+A variant without news costs a row of the head and no sketch. Deltas have no numbers: if the
+connection that carries them breaks they are lost, and never repeated.
 """
 
 from __future__ import annotations
@@ -33,21 +33,22 @@ PoolId = tuple[str, str, str]  #: (endpoint, variant, component; "" = none)
 
 @dataclass(frozen=True, slots=True)
 class PoolDelta:
-    """Of a variant's own model, or of one of its components."""
+    """The counts of a variant's own model, or of one component."""
 
     pool: PoolId
-    base: str  #: an adapter's: the component whose copies its requests are on as well; "" = none
-    in_flight: int  #: now
+    #: for an adapter: the component on whose copies its requests run; "" = it is no adapter
+    base: str
+    in_flight: int  #: requests in flight now
     concurrency: dict[int, int]  #: wall second -> requests in flight at its sample
     counted: VariantDelta | None  #: None: nothing happened
 
 
 @dataclass(frozen=True, slots=True)
 class MetricDelta:
-    """Of one process."""
+    """The counts of one process."""
 
-    since: float  #: wall time, when its counts began
-    lag: LagObserved | None  #: of its event loop since its start
+    since: float  #: wall time at which its counts began
+    lag: LagObserved | None  #: the lag of its event loop since its start; None: another version sent it
     pools: list[PoolDelta]
 
 
@@ -64,7 +65,7 @@ def encode(delta: MetricDelta) -> bytes:
 
 
 def decode(data: bytes) -> MetricDelta:
-    """Reads all of a delta.
+    """Decodes a whole delta.
 
     Raises:
         CallerError: `metrics-delta-unreadable`: torn, or of another version of the format.
@@ -90,7 +91,7 @@ def decode(data: bytes) -> MetricDelta:
 
 
 class _Blobs:
-    """The sketches behind the head, in the order in which it names them."""
+    """The sketches after the head, in the order in which it names them."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data

@@ -1,47 +1,50 @@
-"""Variants and components that are gone, on their way out of every table.
+"""Keeps the counts of removed variants and components for a while, then drops them from every
+table.
 
-When one is withdrawn its last requests may still be answered, other processes have counts of it
-that they have not told yet, and a scraper has not seen its last values. So its counts stay for
+When one is withdrawn, its last requests may still be answered, other processes have counts of it
+that they have not reported, and a scraper has not read its last values. So its counts stay for
 `KEPT_S`, and as long as it has requests in flight. Once they are dropped they stay away: a late
-word of another process must not bring them back.
+report of another process must not bring them back.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Three scrapes of the shipped prometheus.yml, which takes one each 10 s.
+#: Three scrapes of the shipped prometheus.yml, which scrapes every 10 s.
 KEPT_S: Final = 30.0
 
-#: Those dropped are remembered while deltas of other processes may still name them.
+#: Dropped pools that are remembered, since deltas of other processes may still name them.
 _DROPPED_MAX: Final = 1000
 
-Pool = tuple[str, ...]  #: (endpoint, variant), or with a component behind them
+Pool = tuple[str, ...]  #: (endpoint, variant), or (endpoint, variant, component)
 
 
 class Departures:
     """`leave`, then `due`, then `dropped`; `back` at any time."""
 
     def __init__(self) -> None:
-        self._leaving: dict[Pool, float] = {}  #: -> wall time when it was first seen to be gone
+        #: pool -> wall time when it was first found to be gone
+        self._leaving: dict[Pool, float] = {}
         self._dropped: dict[Pool, None] = {}  #: oldest first
 
     def __contains__(self, pool: Pool) -> bool:
-        """Whether it, or its variant, was dropped and has not come back."""
+        """Whether the pool, or its variant, was dropped and has not come back."""
         return pool in self._dropped or pool[:2] in self._dropped
 
     def leave(self, pool: Pool, now: float) -> None:
-        """It is gone; saying so again changes nothing."""
+        """The pool is gone. A second call changes nothing."""
         self._leaving.setdefault(pool, now)
 
     def due(self, now: float) -> list[Pool]:
-        """Those that have been kept for long enough."""
+        """The pools that were kept for long enough."""
         for pool, since in self._leaving.items():
-            self._leaving[pool] = min(since, now)  # a clock that was set back starts it again
+            # If the clock was set back, the time starts again.
+            self._leaving[pool] = min(since, now)
         return [pool for pool, since in self._leaving.items() if now >= since + KEPT_S]
 
     def dropped(self, pool: Pool) -> None:
-        """Nothing of it is left, nor of a variant's components."""
+        """The pool's counts were removed, and a variant's components with it."""
         for one in [one for one in self._leaving if pool in (one, one[:2])]:
             del self._leaving[one]
         self._dropped[pool] = None
@@ -49,7 +52,7 @@ class Departures:
             del self._dropped[next(iter(self._dropped))]
 
     def back(self, pool: Pool) -> None:
-        """It is there, again perhaps."""
+        """The pool exists, perhaps again."""
         if self._leaving or self._dropped:
             for one in (pool, pool[:2]):
                 self._leaving.pop(one, None)

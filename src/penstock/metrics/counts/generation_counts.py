@@ -1,4 +1,4 @@
-"""What is counted of answers that come in pieces, and of generated ones, wherever it is kept."""
+"""Counts of streamed and of generated answers, the same in deltas, windows and totals."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class GenerationCounts:
     """Part of deltas, windows and totals.
 
     Attributes:
-        first_chunk_us: from a request to the first piece of its streamed answer.
-        first_token_us, token_us: of generated answers; the second is the mean of one answer's
-            tokens behind its first.
+        first_chunk_us: from a request to the first part of its streamed answer.
+        first_token_us, token_us: of generated answers; the second is the mean time per token of one
+            answer, after its first token.
         tokens_in, tokens_out: of each generated answer.
-        broken: streamed answers that ended with an error after their first piece.
+        broken: streamed answers that ended with an error after their first part.
     """
 
     GENERATION_SKETCHES: Final = (

@@ -1,8 +1,8 @@
-"""What requests of an endpoint were like in the last seconds: latencies and failures.
+"""Latencies and failures of an endpoint's requests in the last seconds.
 
-Totals grow for ever; this keeps what they were some seconds ago and reads the difference. An
-endpoint whose answers are tokens is judged by the time to the first of them: the rest is as long as
-was asked for.
+Totals only grow; this keeps their values of some seconds ago and reads the difference. An endpoint
+that generates tokens is judged by the time to the first one, since the rest takes as long as the
+requested length.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ _RISE_WEIGHT: Final = 1 / 16
 
 
 class RecentObserved(NamedTuple):
-    """Of the last `WINDOW_S`; all 0 where nothing was answered."""
+    """Figures of the last `WINDOW_S`; all 0 if nothing was answered."""
 
     p50_s: float = 0.0
     p99_s: float = 0.0
-    error_share: float = 0.0  #: of what ended, by faults that are not the caller's
+    #: share of finished requests that failed through no fault of the caller
+    error_share: float = 0.0
 
 
 class _Mark(NamedTuple):
@@ -37,7 +38,7 @@ class _Mark(NamedTuple):
 
 
 class RecentRequests:
-    """Reads one registry. `look` each second or so; what is asked in between is the last look's."""
+    """Reads one registry. Call `look` about each second; the other methods use its last figures."""
 
     def __init__(self, registry: MetricRegistry) -> None:
         self._registry = registry
@@ -67,9 +68,9 @@ class RecentRequests:
         )
 
     def row_s(self, endpoint: str) -> float:
-        """Run time per row at the best rate seen lately; 0 = nothing was seen yet.
+        """Run time per row at the best recent rate, in s; 0 = none was observed yet.
 
-        Falls at once and rises slowly, for batches grow with the load (as
+        It falls at once and rises slowly, because batches grow with the load (as in
         `core/request/admission.py`).
         """
         return self._row_s.get(endpoint, 0.0)
@@ -82,7 +83,7 @@ class RecentRequests:
         self._row_s[endpoint] = min(seen, before + (seen - before) * _RISE_WEIGHT)
 
     def forget(self, endpoint: str) -> None:
-        """The endpoint is gone."""
+        """The endpoint was deleted."""
         self._marks.pop(endpoint, None)
         self._row_s.pop(endpoint, None)
 

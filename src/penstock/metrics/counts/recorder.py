@@ -1,8 +1,8 @@
-"""What the gateway touches on every request: one recorder per variant, or per component.
+"""Counts every request: one recorder per variant, or per component.
 
-The hot path adds integers and appends floats to flat arrays, nothing else; about once a second
-`take()` turns them into a `VariantDelta`, which can be added to others: that is how several gateway
-processes become one metric. A recorder knows no clock, no store and no metric names.
+The hot path only adds integers and appends floats to flat arrays. About once per second `take()`
+turns them into a `VariantDelta`. Deltas can be added up: that is how several gateway processes give
+one metric. A recorder knows no clock, no store and no metric names.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import numpy.typing as npt
 from penstock.metrics.counts.generation_counts import GenerationCounts
 from penstock.metrics.series.sketch import Sketch
 
-#: The status under which a request counts whose client went away (nginx's convention).
+#: The status of a request whose client went away (nginx's convention).
 STATUS_CANCELLED: Final = 499
 
 MICROSECONDS: Final = 1e6
 
-#: A longer gap is unknown load, and unknown is not the load of afterwards.
+#: Skipped seconds that get the next sample's value; in a longer gap the load is unknown.
 _SKIPPED_S_MAX: Final = 3
 
-#: A wall clock that went back further was set: waiting for it to catch up would blind autoscaling.
+#: If the wall clock went back further, it was set. To wait until it catches up would blind
+#: autoscaling.
 CLOCK_BACK_S_MAX: Final = 60
 
 
@@ -34,8 +35,8 @@ class VariantDelta(GenerationCounts):
     Attributes:
         outcomes: (status, model status, door) -> requests that ended.
         refusals: (reason, status, door) -> requests refused before they were in flight.
-        no_capacity: requests that met a variant with no capacity at all.
-        ejections: reason -> copies that routing left out for a while.
+        no_capacity: requests for which the variant had no copy at all.
+        ejections: reason -> number of times that routing excluded a copy for a while.
         batch_rows: rows of the batch -> requests answered in such a batch.
         concurrency: wall second -> requests in flight at its sample.
         total_s, queue_s, run_s: durations of requests, in s.
@@ -68,7 +69,7 @@ class VariantDelta(GenerationCounts):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing happened; samples of requests in flight may still be there."""
+        """Whether nothing happened. It may still hold samples of requests in flight."""
         return not (
             self.outcomes
             or self.refusals
@@ -81,13 +82,13 @@ class VariantDelta(GenerationCounts):
 
 
 class VariantRecorder:
-    """Counts one variant's requests, or one component's, in one process.
+    """Counts the requests of one variant, or of one component, in one process.
 
     Per request call either `started` and then one of `finished` and `cancelled`, or `refused`
-    alone. `no_capacity` comes in addition, when the variant had no copy that could have answered.
+    alone. Call `no_capacity` in addition if the variant had no copy that could have answered.
 
     Attributes:
-        in_flight: accepted, last byte not yet written.
+        in_flight: accepted requests whose last byte was not yet written.
     """
 
     __slots__ = (
@@ -113,9 +114,10 @@ class VariantRecorder:
     def __init__(self, endpoint: str, variant: str, component: str = "") -> None:
         self.endpoint = endpoint
         self.variant = variant
-        self.component = component  #: none: of the variant's own model
+        self.component = component  #: empty: the variant's own model
         self.in_flight = 0
-        self.base = ""  #: an adapter's: the component whose copies its requests are on as well
+        #: for an adapter: the component on whose copies its requests run; empty: it is no adapter
+        self.base = ""
         self._pending = VariantDelta()
         self._sampled_second = -1
         self._outcomes: dict[tuple[int, int, str], int] = {}
@@ -125,7 +127,7 @@ class VariantRecorder:
         self._total_s = array("d")
         self._queue_s = array("d")
         self._run_s = array("d")
-        # Bound once: the arrays live as long as the recorder and are emptied in place.
+        # Looked up once: the arrays live as long as the recorder and are emptied in place.
         self._add_total_s = self._total_s.append
         self._add_queue_s = self._queue_s.append
         self._add_run_s = self._run_s.append
@@ -147,13 +149,13 @@ class VariantRecorder:
         """The last byte of the answer was written.
 
         Args:
-            status: HTTP status that the client saw, or its equivalent.
+            status: HTTP status that the client got, or its equivalent.
             total_s: from the request's first byte to the answer's last.
-            queue_s: waiting in the copy's queue; 0 when it never got there.
-            run_s: in the model; 0 when the model never ran.
-            batch_rows: rows of the batch it was answered in; 0 when there was none.
-            door: which front door asked, as in `RequestMeta.door`.
-            model_status: what a failing model answered, or stands for; 0 when it did not fail.
+            queue_s: waiting in the copy's queue; 0 if it never got there.
+            run_s: in the model; 0 if the model never ran.
+            batch_rows: rows of the batch in which it was answered; 0 if there was none.
+            door: the front door of the request, as in `RequestMeta.door`.
+            model_status: the status of a failed model, or its equivalent; 0 if it did not fail.
         """
         self.in_flight -= 1
         key = (status, model_status, door)
@@ -173,31 +175,31 @@ class VariantRecorder:
         self._outcomes[key] = self._outcomes.get(key, 0) + 1
 
     def refused(self, reason: str, status: int = 503, door: str = "runtime") -> None:
-        """A request was turned away before it was in flight; `reason` is a kebab-case code."""
+        """A request was refused before it was in flight; `reason` is a kebab-case code."""
         key = (reason, status, door)
         self._refusals[key] = self._refusals.get(key, 0) + 1
 
     def no_capacity(self) -> None:
-        """A request met a variant without any copy, whether it was then held or refused."""
+        """A variant had no copy when a request came, which was then held or refused."""
         self._no_capacity += 1
 
     def ejected(self, reason: str) -> None:
-        """Routing leaves a copy out for a while; `reason` as in `core.routing.outliers`."""
+        """Routing excludes a copy for a while; `reason` as in `core/routing/outliers.py`."""
         ejections = self._pending.ejections
         ejections[reason] = ejections.get(reason, 0) + 1
 
     def streamed(self, first_chunk_s: float) -> None:
-        """The first piece of a streamed answer was made `first_chunk_s` after the request came."""
+        """The first part of a streamed answer came `first_chunk_s` after the request."""
         self._pending.first_chunk_us.add(first_chunk_s * MICROSECONDS)
 
     def generated(
         self, tokens_in: int, tokens_out: int, first_token_s: float, per_token_s: float
     ) -> None:
-        """An answer of tokens is complete.
+        """A generated answer is complete.
 
         Args:
-            first_token_s: from the request to its first token; 0 when it is not known.
-            per_token_s: mean time of each token behind the first; 0 when there was none.
+            first_token_s: from the request to its first token; 0 if unknown.
+            per_token_s: mean time per token after the first; 0 if there was none.
         """
         pending = self._pending
         pending.tokens_in.add(tokens_in)
@@ -208,14 +210,15 @@ class VariantRecorder:
             pending.token_us.add(per_token_s * MICROSECONDS)
 
     def broken(self) -> None:
-        """A streamed answer ended with an error after its first piece."""
+        """A streamed answer ended with an error after its first part."""
         self._pending.broken += 1
 
     def sample(self, now: float) -> None:
-        """Notes the requests in flight for the wall second `now`; later calls in it do nothing.
+        """Records the requests in flight for the wall second `now`; later calls in that second do
+        nothing.
 
-        Seconds that a late call skipped get the same number: once processes are summed, a second
-        that one of them lacks would read as a drop in load.
+        Seconds that a late call skipped get the same number. Processes are summed, so a second that
+        one of them lacks would look like a drop in load.
         """
         second = int(now)
         skipped = second - self._sampled_second - 1
@@ -227,7 +230,7 @@ class VariantRecorder:
         self._sampled_second = second
 
     def drain(self) -> None:
-        """Moves buffered durations into sketches. Ten times a second keeps each call under 1 ms."""
+        """Moves buffered durations into sketches. Ten calls per second keep each below 1 ms."""
         if not self._total_s:
             return
         total_s, queue_s, run_s = (
@@ -243,11 +246,11 @@ class VariantRecorder:
         pending.queue_s.add_many(queue_s)
         pending.run_s.add_many(run_s)
         pending.model_latency_us.add_many(model_s * MICROSECONDS)
-        # Two processes measure the two durations, so the difference may be a little below zero.
+        # Two processes measure the two durations, so the difference may be slightly negative.
         pending.overhead_us.add_many(np.maximum(total_s - model_s, 0.0) * MICROSECONDS)
 
     def take(self) -> VariantDelta:
-        """Everything since the last call; the caller owns it."""
+        """All counts since the last call. The caller owns the result."""
         self.drain()
         delta, self._pending = self._pending, VariantDelta()
         delta.outcomes, self._outcomes = self._outcomes, {}

@@ -1,13 +1,13 @@
-"""The data plane's metrics: recorders in, CloudWatch series and Prometheus numbers out.
+"""The data plane's metrics: recorders in, CloudWatch series and Prometheus values out.
 
-A process that serves requests has one registry. Where the store is in the same process, `collect`
-is called each second and publishes every ten; a gateway process of its own calls `take_delta` each
-second instead, and whoever holds the store calls `add_delta` with what arrives. Both ways are the
-same path, so concurrency is summed and percentiles are merged over processes before they are
-published. Counts of a process that has died stay; its gauges leave with `forget`.
+A process that serves requests has one registry. If the store is in the same process, `collect` is
+called each second and publishes every ten. A separate gateway process calls `take_delta` each
+second instead, and the process with the store calls `add_delta` with what arrives. Both ways share
+their code, so concurrency is summed and percentiles are merged over processes before they are
+published. The counts of a dead process stay; `forget` removes its gauges.
 
-What is gone is found by looking at everything that is held (`keep`): its gauges leave at once, its
-counts as `departures.py` says, with all that was counted published before.
+`keep` compares everything that is held with what still exists. Gauges of removed things leave at
+once, their counts as `departures.py` says, after all that was counted is published.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.metrics.series.store import MetricStore
 from penstock.metrics.utilization.cost import Charge
 from penstock.metrics.utilization.instances import InstanceSample, instance_metrics
 
-OWN_NAMESPACE: Final = "Penstock"  #: of metrics that AWS has no name for
+OWN_NAMESPACE: Final = "Penstock"  #: namespace of metrics that AWS has no name for
 EXPIRE_EVERY_S: Final = 60
 
 VariantId = tuple[str, str]  #: (endpoint, variant)
@@ -51,9 +51,9 @@ class MetricRegistry:
     ) -> None:
         """
         Args:
-            store: where series go; None in a process that only tells another.
+            store: where series go; None in a process that only reports to another.
             lag_s: how long a window waits for the deltas of other processes.
-            process: the name of this one beside others.
+            process: this process's name among them.
         """
         self.process = process
         self._store = store
@@ -62,24 +62,27 @@ class MetricRegistry:
         self._publishing: dict[VariantId, Publishing] = {}
         self._collected_at: float | None = None
         self._expired_at = 0.0
-        self.totals: dict[VariantId, VariantTotals] = {}  #: with all components of the variant
-        #: the same by component, "" for requests that are for none; of variants that have any
+        #: totals of a variant with all its components
+        self.totals: dict[VariantId, VariantTotals] = {}
+        #: variant -> component -> totals; "" for requests that name none; only variants with
+        #: components
         self.components: dict[VariantId, dict[str, VariantTotals]] = {}
-        self.copies: dict[VariantId, dict[str, int]] = {}  #: state -> copies
-        self.component_copies: dict[VariantId, dict[str, dict[str, int]]] = {}  #: by component
-        #: (component, part) -> s until its last copy was ready
+        self.copies: dict[VariantId, dict[str, int]] = {}  #: variant -> state -> copies
+        #: variant -> component -> state -> copies
+        self.component_copies: dict[VariantId, dict[str, dict[str, int]]] = {}
+        #: variant -> (component, part of the start) -> s until its last copy was ready
         self.ready_s: dict[VariantId, dict[tuple[str, str], float]] = {}
-        self.instances: dict[str, InstanceSample] = {}  #: the latest of each
+        self.instances: dict[str, InstanceSample] = {}  #: instance -> its latest sample
         self.models = ModelRegistry(store)  #: target models of multi-model variants
-        self.work = WorkCounts()  #: what this server does beside requests
-        self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
-        self.lags: dict[str, LagObserved] = {}  #: of the loops of other processes, by source
-        self._departures = Departures()  #: what is set up again leaves it
+        self.work = WorkCounts()  #: what this server does besides requests
+        self.loop_lag = LoopLag()  #: lag of this process's loop; the owner of the loop starts it
+        self.lags: dict[str, LagObserved] = {}  #: source -> lag of that process's loop
+        self._departures = Departures()  #: what was removed; it leaves this list if it comes back
 
     def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:
         """The recorder of a variant, or of one of its components, made on first use.
 
-        Keep it: looking it up is not free.
+        Keep the result: a lookup costs time.
         """
         pool = endpoint, variant, component
         self._departures.back(pool)
@@ -92,7 +95,7 @@ class MetricRegistry:
     def keep(
         self, variants: Collection[VariantId], components: Collection[PoolId], now: float
     ) -> None:
-        """Says what there is at wall time `now`; everything else is gone and leaves."""
+        """Says what exists at wall time `now`; everything else is removed."""
         for variant_id in self.held().difference(variants):
             self._departures.leave(variant_id, now)
             for gauges in (self.copies, self.component_copies, self.ready_s):
@@ -102,37 +105,38 @@ class MetricRegistry:
             self.component_copies.get(pool[:2], {}).pop(pool[2], None)
 
     def keep_instances(self, instance_ids: Collection[str]) -> None:
-        """Says what instances there are; gauges of others leave."""
+        """Says which instances exist; the gauges of all others are removed."""
         for gone in self.instances.keys() - set(instance_ids):
             del self.instances[gone]
         self.models.keep_instances(instance_ids)
 
     def held(self) -> set[VariantId]:
-        """Variants of which any table has something."""
+        """The variants with an entry in any table."""
         held = {variant_id for table in self._by_variant() for variant_id in table}
         return held.union(self.models.variants, (pool[:2] for pool in self._recorders))
 
     def set_copies(self, endpoint: str, variant: str, states: Mapping[str, int]) -> None:
-        """How many copies the variant has in each state."""
+        """Sets how many copies of the variant are in each state."""
         self.copies[endpoint, variant] = dict(states)
 
     def set_ready(
         self, endpoint: str, variant: str, ready_s: Mapping[tuple[str, str], float]
     ) -> None:
-        """What its copies took to become ready, by component and part."""
+        """Sets how long its copies took to become ready, by component and part."""
         self.ready_s[endpoint, variant] = dict(ready_s)
 
     def set_instance_count(self, endpoint: str, variant: str, count: int) -> None:
-        """How many instances share the variant's requests, for InvocationsPerInstance."""
+        """Sets how many instances share the variant's requests, for InvocationsPerInstance."""
         self._departures.back((endpoint, variant))
         self._whole((endpoint, variant)).unit_count = count
 
     def set_publishing(self, endpoint: str, variant: str, publishing: Publishing) -> None:
-        """How often its metrics are published."""
+        """Sets how often the variant's metrics are published."""
         self._publishing[endpoint, variant] = publishing
 
     def set_component_copies(self, pool: PoolId, states: Mapping[str, int]) -> None:
-        """How many copies a component has in each state; the ready ones share its requests."""
+        """Sets how many copies of a component are in each state; the ready ones share its
+        requests."""
         endpoint, variant, component = pool
         self._departures.back(pool)
         self.component_copies.setdefault((endpoint, variant), {})[component] = dict(states)
@@ -140,7 +144,7 @@ class MetricRegistry:
             totals.unit_count = max(1, states.get("ready", 0))
 
     def of(self, endpoint: str, component: str | None = None) -> list[VariantTotals]:
-        """What was counted of an endpoint by variant, or of one of its components."""
+        """The totals of an endpoint's variants, or those of one of its components."""
         if component is None:
             return [totals for key, totals in self.totals.items() if key[0] == endpoint]
         return [
@@ -168,13 +172,13 @@ class MetricRegistry:
         told: dict[str, dict[str, Any]],
         now: float,
     ) -> None:
-        """What a host of target models told at wall time `now`, see `ModelRegistry.add`."""
+        """Adds a report of a host of target models at wall time `now`; see `ModelRegistry.add`."""
         variant_id = endpoint, variant
         known = variant_id in self.totals
         self.models.add(variant_id, instance_id, told, now=now, known=known)
 
     def busy_cores(self) -> dict[str, float]:
-        """Instance -> cores that it kept busy on average before its last sample, where known."""
+        """Instance -> cores that it used on average before its last sample, where known."""
         return {
             instance_id: sample.cpu_percent / 100.0
             for instance_id, sample in self.instances.items()
@@ -182,12 +186,12 @@ class MetricRegistry:
         }
 
     def add_charges(self, charges: Iterable[Charge], now: float) -> None:
-        """Divides what instances cost among what their variants answered, and publishes both."""
+        """Divides what instances cost among their variants' answers, and publishes both."""
         by_variant: dict[VariantId, list[Charge]] = {}
         for one in charges:
             by_variant.setdefault((one.endpoint, one.variant), []).append(one)
         for variant_id, of_variant in by_variant.items():
-            # A variant that is gone is charged a last time and not brought back.
+            # A removed variant is charged a last time, and not added again.
             totals = self.totals.get(variant_id) or VariantTotals()
             settled = totals.cost.settle(
                 of_variant, answers=totals.answers, tokens=totals.tokens, now=now
@@ -199,9 +203,9 @@ class MetricRegistry:
                 self._store.put(key, now, stats, now=now)
 
     def costs(self) -> list[dict[str, Any]]:
-        """What each variant has cost since the start, and each answer in the last hour; for JSON.
+        """What each variant has cost since the start, and per answer in the last hour; JSON-ready.
 
-        Values per answer are None where there was none.
+        Values per answer are None if there was none.
         """
         return [
             {
@@ -216,14 +220,14 @@ class MetricRegistry:
         ]
 
     def drain(self) -> None:
-        """Moves buffered durations into sketches; optional, smooths the cost of `collect`."""
+        """Moves buffered durations into sketches. Optional: it spreads the cost of `collect`."""
         for recorder in self._recorders.values():
             recorder.drain()
 
     def in_flight(self, endpoint: str, variant: str, component: str | None = None) -> int:
-        """Requests in flight now, of one component and its adapters if it is named.
+        """Requests in flight now; with `component`, of that component and its adapters.
 
-        Exact for this process, as last reported for the others.
+        Exact for this process; for the others, as last reported.
         """
         mine = {
             pool[2]: recorder
@@ -246,7 +250,7 @@ class MetricRegistry:
     def collect(self, now: float, *, final: bool = False) -> None:
         """Samples, adds up, and publishes what is due. Call it each second with the wall time.
 
-        `final`: nothing more is counted; windows that are not over are published as well.
+        `final`: nothing more will be counted, so unfinished windows are published as well.
         """
         since = self._since(now)
         for pool, recorder in self._recorders.items():
@@ -262,10 +266,10 @@ class MetricRegistry:
             self._store.expire(now)
 
     def take_delta(self, now: float) -> bytes:
-        """Samples, and hands over all since the last delta, for another process's `add_delta`.
+        """Samples, and returns all counts since the last delta, for another process's `add_delta`.
 
-        It stays in this registry's own totals, too. Call it each second with the wall time, and
-        only while it can be sent: what is not taken waits.
+        They stay in this registry's own totals too. Call it each second with the wall time, and
+        only while it can be sent: counts that are not taken are kept.
         """
         since = self._since(now)
         pools = []
@@ -282,7 +286,7 @@ class MetricRegistry:
         return encode(MetricDelta(since, self.loop_lag.seen(), pools))
 
     def add_delta(self, source: str, delta: bytes) -> None:
-        """Adds what the process named `source` has taken; call it in the order of arrival.
+        """Adds a delta of the process named `source`; call it in the order of arrival.
 
         Raises:
             CallerError: `metrics-delta-unreadable`; nothing of the delta was added.
@@ -316,7 +320,7 @@ class MetricRegistry:
             self._totals_of((*pool[:2], base))[-1].add_samples(concurrency)
 
     def forget(self, source: str) -> None:
-        """The process is gone, and with it the requests it had in flight; what it counted stays."""
+        """The process has ended, and its requests in flight with it; its counts stay."""
         self.lags.pop(source, None)
         parts = [totals for parts in self.components.values() for totals in parts.values()]
         for totals in (*self.totals.values(), *parts):
@@ -332,7 +336,8 @@ class MetricRegistry:
     def _publish_windows(
         self, pool: PoolId, totals: VariantTotals, now: float, *, final: bool
     ) -> None:
-        """What ended so long ago that every process has told its part; `final`: all there is."""
+        """Publishes windows that ended so long ago that every process has reported; `final`:
+        all."""
         due = totals.take_due(now + WINDOW_S if final else now - self._lag_s)
         whole = totals is self.totals[pool[:2]]
         if self._store is None or not (whole or pool[2]):
@@ -348,7 +353,7 @@ class MetricRegistry:
             series.put(self._store, at, window, now, high_resolution=fine)
 
     def _by_variant(self) -> tuple[dict[VariantId, Any], ...]:
-        """Every table with a row for each variant; target models have theirs in `models`."""
+        """Every table with a row per variant. `models` has those of target models."""
         return (
             self.totals,
             self.components,
@@ -365,7 +370,7 @@ class MetricRegistry:
         return held
 
     def _drop_due(self, now: float) -> None:
-        """Of what is gone, that whose last words have been heard; recorders were just emptied."""
+        """Drops removed pools whose last reports have come. Recorders were emptied just before."""
         dropped: set[str] = set()  # endpoints
         for pool in self._departures.due(now):
             variant_id, component = (pool[0], pool[1]), "".join(pool[2:])
@@ -401,7 +406,8 @@ class MetricRegistry:
         self._recorders.pop(pool, None)
 
     def _since(self, now: float) -> float:
-        """When the counts being taken began: what ran up to the turn of a window belongs to it."""
+        """When the counts being taken began: counts up to the turn of a window belong to the old
+        one."""
         since = now if self._collected_at is None else min(self._collected_at, now)
         self._collected_at = now
         return since
@@ -413,7 +419,8 @@ class MetricRegistry:
         return totals
 
     def _totals_of(self, pool: PoolId) -> tuple[VariantTotals, ...]:
-        """Where a pool's requests count: its variant, and its component where there are any."""
+        """The totals that count a pool's requests: the variant's, and the component's if there is
+        one."""
         endpoint, variant, component = pool
         whole = self._whole((endpoint, variant))
         if component:

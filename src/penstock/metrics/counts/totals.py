@@ -1,7 +1,7 @@
-"""What has been counted of one variant: since the start, and in the windows not yet published.
+"""The counts of one variant: since the start, and in the windows not yet published.
 
-`VariantTotals` adds up deltas, whichever process they come from. Since-the-start numbers feed
-Prometheus; ten-second windows feed the CloudWatch series. No clock, no store.
+`VariantTotals` adds up deltas of all processes. Prometheus gets the numbers since the start; the
+CloudWatch series get ten-second windows. No clock, no store.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from penstock.metrics.utilization.cost import VariantCost
 
 Key = TypeVar("Key", bound=Hashable)
 
-#: SageMaker publishes its high-resolution metrics this often.
+#: SageMaker publishes its high-resolution metrics at this interval.
 WINDOW_S: Final = 10
 
 OUTCOME_OK: Final = "ok"
 
 
 class MetricWindow(GenerationCounts):
-    """Ten seconds of one variant, on their way into the store.
+    """Ten seconds of one variant, to be written to the store.
 
     Attributes:
         invocations: requests that ended or were refused.
         errors_4xx, errors_5xx, model_errors, no_capacity: how many of them.
-        per_unit: one sample of 1/n per request, n instances or copies.
+        per_unit: one sample of 1/n per request, with n instances or copies.
         concurrency: wall second -> requests in flight, summed over processes.
     """
 
@@ -51,7 +51,7 @@ class MetricWindow(GenerationCounts):
         self.concurrency: dict[int, int] = {}
 
     def add(self, delta: VariantDelta, unit_count: int) -> None:
-        """Adds all of a delta but its concurrency samples, which have seconds of their own."""
+        """Adds a delta without its concurrency samples, which belong to seconds of their own."""
         invocations_before = self.invocations
         for (status, model_status, _), count in delta.outcomes.items():
             self._count(status, model_status, count)
@@ -69,7 +69,7 @@ class MetricWindow(GenerationCounts):
         self.invocations += count
         if model_status:
             self.model_errors += count
-        answered = model_status or status  # a 424 that stands for the model's 5xx is a 5xx
+        answered = model_status or status  # a 424 for a model's 5xx counts as a 5xx
         if 400 <= answered < 500 and answered != STATUS_CANCELLED:
             self.errors_4xx += count
         elif answered >= 500:
@@ -82,16 +82,16 @@ class VariantTotals(GenerationCounts):
     Attributes:
         requests: (door, outcome) -> requests; each request counts once.
         refusals: reason -> requests.
-        ejections: reason -> copies that routing left out for a while.
+        ejections: reason -> number of times that routing excluded a copy for a while.
         failures: requests that ended with an error that is not the caller's (5XX).
         batch_rows: rows of the batch -> requests.
         in_flight: source process -> requests in flight there.
-        base: of an adapter that other processes told of: the component whose copies it shares.
+        base: for an adapter reported by other processes: the component whose copies it shares.
         unit_count: instances of a variant, or copies of a component, that share the requests.
         total_s, queue_s, run_s: durations.
         cost: energy and money.
-        windows: start -> window not yet over.
-        unpublished: (start, window) that are over, and wait until their point may be told.
+        windows: start -> window that is not over.
+        unpublished: (start, window) that is over and waits until its point may be published.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class VariantTotals(GenerationCounts):
         self.cost = VariantCost()
         self.windows: dict[int, MetricWindow] = {}
         self.unpublished: list[tuple[int, MetricWindow]] = []
-        self.published_until = 0  #: windows before this second are in the store
+        self.published_until = 0  #: windows before this wall second are in the store
 
     def add(self, delta: VariantDelta, *, since: float) -> None:
         """Adds a delta whose counts began at wall second `since`."""
@@ -140,10 +140,10 @@ class VariantTotals(GenerationCounts):
         self.add_samples(delta.concurrency)
 
     def add_samples(self, concurrency: Mapping[int, int]) -> None:
-        """Of requests in flight alone: those of an adapter are its base's load as well."""
+        """Adds samples of requests in flight alone: an adapter's are its base's load as well."""
         for second, in_flight in concurrency.items():
-            # A sample that comes after its second was published can't be added to it any more:
-            # as a sample of its own it would read as a drop in load.
+            # After its second was published, a sample can't be added to that second any more. As a
+            # sample of its own it would look like a drop in load.
             if second >= self.published_until:
                 _increase(self._window(second).concurrency, second, in_flight)
 
@@ -158,7 +158,8 @@ class VariantTotals(GenerationCounts):
     def take_unpublished(
         self, point_end: Callable[[int], float], before: float
     ) -> list[tuple[int, MetricWindow]]:
-        """Removes and returns those whose point, which ends as `point_end` says, is over."""
+        """Removes and returns the windows whose point is over; `point_end` gives the end of a
+        point."""
         due = [one for one in self.unpublished if before >= point_end(one[0])]
         self.unpublished = [one for one in self.unpublished if before < point_end(one[0])]
         return due
@@ -187,7 +188,7 @@ class VariantTotals(GenerationCounts):
 
 
 def outcome_of(status: int, model_status: int) -> str:
-    """The one word for how a request ended."""
+    """The outcome in one word, by the statuses."""
     if status == STATUS_CANCELLED:
         return "cancelled"
     if model_status:

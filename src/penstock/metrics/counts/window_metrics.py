@@ -1,17 +1,15 @@
-"""One window of what was counted, as CloudWatch's series of a variant or of a component.
+"""One window of counts as CloudWatch's series of a variant or a component, and when to publish it.
 
 A component's series come twice, as in SageMaker: by its name alone, and together with its endpoint
-and variant. Concurrency is per model (an instance) or per copy: each second has as many samples as
-there are instances or copies, so that the average is what one of them has in flight and the sum
-what all of them have together.
+and variant. Concurrency is per instance or per copy: each second has as many samples as there are
+instances or copies. So the average is the number in flight on one of them, and the sum that on all.
 
-What single copies say of themselves: utilization of components, and enhanced metrics.
+Single copies' own measurements give the utilization of components, and the enhanced metrics.
 
-How often an endpoint's metrics are published: its MetricsConfig.
-
-As SageMaker has it: MetricPublishFrequencyInSeconds is about utilization, and with enhanced metrics
-about invocations too. Concurrency is published every ten seconds whatever it says: it is what
-scaling in seconds needs. Where nothing is said everything is published every ten seconds.
+An endpoint's MetricsConfig sets the interval, as in SageMaker: MetricPublishFrequencyInSeconds
+applies to utilization, and with enhanced metrics to invocations too. Concurrency is always
+published every ten seconds, because scaling within seconds needs it. Without a MetricsConfig
+everything is published every ten seconds.
 """
 
 from __future__ import annotations
@@ -39,8 +37,8 @@ class PoolSeries:
     ) -> None:
         """
         Args:
-            dimensions: each metric is published with each of them.
-            units: instances, or copies, that share the requests.
+            dimensions: each metric is published once with each of these.
+            units: instances or copies that share the requests.
         """
         self._dimensions = dimensions
         self._concurrency = concurrency
@@ -48,7 +46,7 @@ class PoolSeries:
         self._units = max(1, units)
 
     def put_concurrency(self, store: MetricStore, window: MetricWindow, now: float) -> None:
-        """Each sample at its own second."""
+        """Writes each sample at its own second."""
         for dimensions in self._dimensions:
             key = metric_key(NAMESPACE, self._concurrency, dimensions, "None")
             for second, in_flight in sorted(window.concurrency.items()):
@@ -65,7 +63,7 @@ class PoolSeries:
         *,
         high_resolution: bool,
     ) -> None:
-        """All else that a window has, as points of wall time `at`."""
+        """Writes everything else of a window, as points of wall time `at`."""
         for dimensions in self._dimensions:
             for name, unit, stats in _window_metrics(window, self._per_unit):
                 key = metric_key(NAMESPACE, name, dimensions, unit)
@@ -120,7 +118,7 @@ REQUESTS: Final = "AWS/SageMaker"
 
 
 def component_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:
-    """The datapoints of the copies of inference components: one of each copy."""
+    """Datapoints of inference components: one per copy."""
     found = []
     for copy in sample.copies:
         if not copy.component:
@@ -140,7 +138,7 @@ def component_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:
 
 
 def request_metrics(sample: InstanceSample) -> list[tuple[MetricKey, StatisticSet]]:
-    """Enhanced metrics: the requests of the instance by itself, and of its copies by component."""
+    """Enhanced metrics: the requests of one instance, and of its copies by component."""
     found: list[tuple[MetricKey, StatisticSet]] = []
     instance = {"InstanceId": sample.instance_id}
     variant = {"EndpointName": sample.endpoint, "VariantName": sample.variant} | instance
@@ -159,17 +157,17 @@ def request_metrics(sample: InstanceSample) -> list[tuple[MetricKey, StatisticSe
     return found
 
 
-#: A point of a longer period is no high-resolution one.
+#: A point of a longer period is not of high resolution.
 _HIGH_RESOLUTION_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """Of one variant."""
+    """How often the metrics of one variant are published."""
 
-    utilization_s: int = 0  #: a point for so many seconds; 0 = as it is measured
+    utilization_s: int = 0  #: s per point; 0 = one point per measurement
     invocations_s: int = WINDOW_S
-    by_instance: bool = False  #: invocations of each instance, too
+    by_instance: bool = False  #: invocations per instance are published too
 
     def point(self, at: float) -> tuple[float, bool]:
         """(the time of a measurement's point, whether it is of high resolution)."""
@@ -185,7 +183,7 @@ class Publishing:
         return start // length_s * length_s, length_s < _HIGH_RESOLUTION_S
 
     def window_end(self, start: int) -> int:
-        """From when on it may be told: nothing comes to it any more."""
+        """The wall second from which the window's point may be published: it is complete then."""
         return self.window(start)[0] + self.invocations_s
 
 
@@ -193,7 +191,7 @@ ALWAYS: Final = Publishing()
 
 
 def publishing_of(publish_s: int, *, enhanced: bool) -> Publishing:
-    """`publish_s`: MetricPublishFrequencyInSeconds; 0 = not given, which is a minute."""
+    """`publish_s`: MetricPublishFrequencyInSeconds; 0 = not set, which means a minute."""
     if not publish_s and not enhanced:
         return ALWAYS
     publish_s = publish_s or 60

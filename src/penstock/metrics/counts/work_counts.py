@@ -1,7 +1,7 @@
-"""What a server counts of its work beside requests: rows of `work_catalogue`.
+"""Counts of a server's work besides requests: the rows of `work_catalogue`.
 
-Whoever does the work counts what has ended, and says now and then what there is. Names of what is
-gone leave as those of endpoints do.
+The code that does the work counts what has ended, and reports from time to time what exists. Names
+of removed things leave as those of endpoints do.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Labels = tuple[str, ...]
 
 
 class WorkCounts:
-    """Of one server."""
+    """The counts of one server."""
 
     def __init__(self) -> None:
         self._counts: dict[PrometheusMetric, dict[Labels, float]] = {
-            # There before anything ends: a first failure is an increase then.
+            # Rows exist before anything ends, so that a first failure shows as an increase.
             catalogue.JOBS_ENDED: dict.fromkeys(((end,) for end in catalogue.JOB_ENDS), 0.0),
             catalogue.NOTIFICATIONS: dict.fromkeys(
                 ((end,) for end in catalogue.NOTIFICATION_TRIES), 0.0
@@ -35,24 +35,24 @@ class WorkCounts:
         self._departures = Departures()
 
     def count(self, metric: PrometheusMetric, *labels: str, times: int = 1) -> None:
-        """So many more of a counter."""
+        """Adds `times` to a counter."""
         rows = self._counts.setdefault(metric, {})
         rows[labels] = rows.get(labels, 0.0) + times
 
     def gauge(self, metric: PrometheusMetric, rows: Iterable[Row]) -> None:
-        """All rows of a gauge, in place of those before."""
+        """Replaces all rows of a gauge."""
         kept = tuple(rows)
         self._gauges[metric] = lambda: kept
 
     def gauge_from(self, metric: PrometheusMetric, rows: Callable[[], Iterable[Row]]) -> None:
-        """A gauge whose rows are asked for whenever the page is made."""
+        """Sets a function that gives a gauge's rows whenever the page is made."""
         self._gauges[metric] = rows
 
     def keep(
         self, metric: PrometheusMetric, names: Collection[str], ends: Iterable[str], now: float
     ) -> None:
-        """Says which names, the first label of a counter, there are at wall time `now`; each has a
-        row for every end. Rows of others leave."""
+        """Says which names exist at wall time `now`. A name is the first label of a counter; each
+        has a row for every end. Rows of other names are removed."""
         rows = self._counts.setdefault(metric, {})
         for name in names:
             self._departures.back((metric.name, name))
@@ -67,14 +67,14 @@ class WorkCounts:
                 self._departures.dropped(pool)
 
     def database_called(self, took_s: float, failure: str) -> None:
-        """`failure`: the code of the database's own error; empty: it did what it was asked."""
+        """`failure`: the code of the database's error; empty: the call succeeded."""
         self._database_s.add(took_s)
         self.gauge(catalogue.DATABASE_UP, [((), float(not failure))])
         if failure:
             self.count(catalogue.DATABASE_ERRORS, failure)
 
     def families(self) -> Iterator[Metric]:
-        """In the order of the catalogue; those of which nothing is known have no rows."""
+        """All families in the order of the catalogue; one without data has no rows."""
         for metric in catalogue.PROMETHEUS:
             if metric.kind == "counter":
                 yield counter(metric, self._counts.get(metric, {}).items())

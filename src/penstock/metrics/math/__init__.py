@@ -1,1 +1,1 @@
-"""Metric math and SEARCH: parsed, its cost estimated before any work, evaluated."""
+"""Metric math and SEARCH: parsing, an estimate of the cost before any work, evaluation."""

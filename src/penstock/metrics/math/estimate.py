@@ -1,9 +1,9 @@
-"""What evaluating formulas would cost, from how many datapoints their series have.
+"""What the evaluation of formulas would cost, from the number of datapoints of their series.
 
-`Evaluator` counts each step before it takes it; this counts the same steps without taking any, so
-that a request beyond the bound is refused before a datapoint is read. A result is taken to have as
-many datapoints as it can have at most. What can't be computed costs nothing here: the evaluator
-finds it, and says what is wrong.
+`Evaluator` counts each step before it takes it. This file counts the same steps without taking any,
+so a request beyond the limit is refused before a datapoint is read. A result is assumed to have as
+many datapoints as possible. What can't be computed costs nothing here: the evaluator finds it and
+reports the error.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from penstock.metrics.math.expression import (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of one series."""
+    """The size of one series."""
 
     period_s: int
     points: int
 
 
-#: Of a value: None of a number, a tuple of a list of series.
+#: The size of a value: None for a number, a tuple for a list of series.
 Sizes = Size | tuple[Size, ...] | None
 
 #: (search expression, statistic, period in s or None) -> sizes of the series that it finds
@@ -51,7 +51,7 @@ def work_of(
     start: float,
     end: float,
 ) -> int:
-    """Datapoints that all formulas together go through, at most.
+    """The largest number of datapoints that all formulas together process.
 
     Args:
         reads: id -> size of a series that is read, in the order of the queries.
@@ -84,7 +84,7 @@ class _Estimate:
     def work(self) -> int:
         for query_id in self._formulas:
             size = self._size_of(query_id)
-            self._charge(_points(size))  # whoever asks goes through it
+            self._charge(_points(size))  # the caller processes every datapoint
         return self._work
 
     def _size_of(self, query_id: str) -> Sizes:
@@ -94,7 +94,7 @@ class _Estimate:
         if formula is None:
             return None
         if query_id not in self._done:
-            self._done[query_id] = None  # of one that refers to itself
+            self._done[query_id] = None  # for a formula that refers to itself
             before, self._period_s = self._period_s, formula.period_s
             self._done[query_id] = self._size(formula.tree)
             self._period_s = before
@@ -141,7 +141,7 @@ class _Estimate:
         return tuple(sizes)
 
     def _combined(self, left: Sizes, right: Sizes) -> Sizes:
-        """Of two series it has the datapoints that both have."""
+        """The result of two series has the datapoints that both have."""
         several = max(len(_listed(left)), len(_listed(right)), 1)
         self._charge(max(_points(left), _points(right), several))
         if isinstance(right, tuple) or left is None:
@@ -203,7 +203,7 @@ class _Estimate:
         return filled if isinstance(size, tuple) else next(iter(filled), None)
 
     def _reduced(self, size: Sizes) -> Sizes:
-        """Over a list it has the timestamps that any has."""
+        """The result over a list has the timestamps that any series has."""
         if not isinstance(size, tuple):
             return None
         finest_s = min((one.period_s for one in size), default=60)

@@ -1,10 +1,9 @@
 """Computes metric math: the results of a set of queries that refer to each other by id.
 
-What reads the store is passed in, so that alarms, scaling policies and the CloudWatch API share
-this. Cycles, unknown names and functions are the caller's errors, and so is work beyond a bound:
-expressions come from outside, and whoever evaluates them has other things to do. Each step is
-counted by the datapoints that it is going to read or to make, before it is taken: what goes beyond
-the bound is refused, not computed.
+The reader of the store is passed in, so that alarms, scaling policies and the CloudWatch API share
+this code. Cycles, unknown names and functions are the caller's errors, and so is work beyond a
+limit: users write the expressions, and the evaluating process has other work. Before each step, the
+datapoints that it will read or make are counted. A step beyond the limit is refused, not computed.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ from penstock.metrics.math.time_series import (
     running_sum,
 )
 
-#: Of one series made by FILL or TIME_SERIES: what one answer of GetMetricData may hold.
+#: Datapoints of one series made by FILL or TIME_SERIES: the limit of one GetMetricData answer.
 DATAPOINTS_MAX: Final = 100_800
-#: Of all steps of all formulas of an evaluator; about a quarter of a second.
+#: Datapoints of all steps of an evaluator's formulas; about a quarter of a second.
 WORK_MAX: Final = 1_000_000
-#: Steps within steps, through all formulas that use each other. Each takes five frames of the
-#: stack's thousand.
+#: Nesting through all formulas that use each other. Each level takes five frames of the stack's
+#: thousand.
 NESTED_MAX: Final = 120
 
-#: Code of the error for work beyond a bound.
+#: Code of the error for work beyond a limit.
 TOO_LARGE: Final = "query-too-large"
 
 Search = Callable[[str, str, int | None], list[TimeSeries]]
@@ -62,7 +61,8 @@ class Formula:
     """A query that is an expression."""
 
     tree: Node
-    period_s: int | None = None  #: of series that FILL and SEARCH make, if they name none
+    #: period of the series that FILL and SEARCH make, if they name none; None: not given
+    period_s: int | None = None
 
 
 class Evaluator:
@@ -95,13 +95,13 @@ class Evaluator:
         self._nested = 0
 
     def series_of(self, query_id: str) -> list[TimeSeries]:
-        """The series of a query: one, or for a list all of it.
+        """The series of a query; for a list, all of its series.
 
         Raises:
             CallerError: `expression-invalid`.
         """
         value = self._value_of(query_id)
-        self._charge(points(value))  # whoever asks goes through all of them
+        self._charge(points(value))  # the caller processes every datapoint
         if isinstance(value, list):
             return value
         if isinstance(value, TimeSeries):
@@ -154,7 +154,7 @@ class Evaluator:
         raise AssertionError(node)
 
     def _chain(self, node: Node) -> Value:
-        """Operations in a row, from the innermost on the left."""
+        """A chain of operations, from the innermost on the left."""
         row: list[Binary] = []
         while isinstance(node, Binary):
             row.append(node)
@@ -171,7 +171,7 @@ class Evaluator:
         return combine(sign, left, right)
 
     def _charge(self, count: int) -> None:
-        """Counts a step over so many datapoints, before it is taken."""
+        """Counts the datapoints of a step before it is taken."""
         self._work += count + 1
         if self._work > WORK_MAX:
             raise too_large(
@@ -211,7 +211,7 @@ class Evaluator:
         raise invalid(f"the function {function} is not supported")
 
     def _argument(self, arguments: tuple[Node, ...]) -> Value:
-        """The only argument of a function that goes through all its datapoints."""
+        """The only argument of a function that processes all its datapoints."""
         value = self._evaluate(arguments[0])
         self._charge(points(value) + (len(value) if isinstance(value, list) else 0))
         return value
@@ -308,7 +308,7 @@ class Evaluator:
         return grid
 
 
-#: A chain as long as this is a mistake; it also keeps the recursion far from the stack's end.
+#: A longer chain of references is a mistake; the limit also protects the stack.
 _REFERENCES_MAX: Final = 20
 
 
@@ -348,7 +348,7 @@ _OVER_TIME: Final[dict[str, Callable[[TimeSeries], TimeSeries]]] = {
     "RUNNING_SUM": running_sum,
 }
 _Run = Callable[[Evaluator, tuple[Node, ...]], Value]
-#: name -> least and most arguments, and the method that reads them.
+#: name -> least and most number of arguments, and the method that reads them.
 _SPECIAL: Final[dict[str, tuple[int, int, _Run]]] = {
     "METRICS": (0, 1, Evaluator._metrics),
     "IF": (2, 3, Evaluator._if),

@@ -27,7 +27,7 @@ from typing import Final
 
 from penstock.errors import CallerError
 
-LENGTH_MAX: Final = 2048  #: CloudWatch's own limit of an expression
+LENGTH_MAX: Final = 2048  #: CloudWatch's limit for an expression, in characters
 DEPTH_MAX: Final = 40
 
 _TOKEN: Final = re.compile(
@@ -55,7 +55,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A query's id, or a word such as REPEAT."""
+    """A query's id, or a keyword such as REPEAT."""
 
     value: str
 
@@ -109,7 +109,7 @@ def calls_in(node: Node, function: str) -> Iterator[FunctionCall]:
 
 def nodes_of(node: Node) -> Iterator[Node]:
     """The node and all below it, in no order."""
-    nodes = [node]  # a chain of a thousand additions is a tree as deep
+    nodes = [node]  # a loop and no recursion: a chain of a thousand additions is a tree as deep
     while nodes:
         node = nodes.pop()
         yield node
@@ -123,7 +123,7 @@ def nodes_of(node: Node) -> Iterator[Node]:
 
 
 def invalid(reason: str) -> CallerError:
-    """The error for an expression that can't be read or computed."""
+    """The error for an expression that can't be parsed or computed."""
     return CallerError(
         "expression-invalid",
         f"Invalid metrics expression: {reason}.",

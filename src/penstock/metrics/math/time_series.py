@@ -1,8 +1,8 @@
 """Values over time, and the arithmetic of metric math on them.
 
-A scalar is a float, a time series a `TimeSeries`, several are a list. The rules are CloudWatch's:
-arithmetic of two series keeps the timestamps that both have; an operation on a list is done for
-each of its series; a result that is no finite number (a division by zero) is no datapoint.
+A scalar is a float, a time series a `TimeSeries`; a list holds several. The rules are CloudWatch's:
+arithmetic of two series keeps the timestamps that both have; an operation on a list applies to each
+of its series; a result that is not a finite number (a division by zero) gives no datapoint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def _power(base: float, exponent: float) -> float:
         raised = base**exponent
     except (OverflowError, ZeroDivisionError):
         return math.nan
-    return raised if isinstance(raised, float) else math.nan  # a negative base gives a complex
+    # A fractional power of a negative base is complex.
+    return raised if isinstance(raised, float) else math.nan
 
 
 def _divide(dividend: float, divisor: float) -> float:
@@ -60,7 +61,7 @@ OPERATIONS: Final[dict[str, Callable[[float, float], float]]] = {
 
 
 def combine(sign: str, left: Value, right: Value) -> Value:
-    """`left sign right` for any two values but two lists."""
+    """`left sign right` for any two values, except two lists."""
     operate = OPERATIONS[sign]
     if isinstance(left, list) and isinstance(right, list):
         raise invalid(f"{sign!r} can't combine two lists of time series")
@@ -74,7 +75,7 @@ def combine(sign: str, left: Value, right: Value) -> Value:
 
 
 def apply(function: Callable[[float], float], value: Value) -> Value:
-    """`function` of each datapoint; what it can't compute is no datapoint."""
+    """`function` of each datapoint; where it can't be computed there is no datapoint."""
     if isinstance(value, list):
         return [_apply_one(function, item) for item in value]
     if isinstance(value, TimeSeries):
@@ -83,17 +84,18 @@ def apply(function: Callable[[float], float], value: Value) -> Value:
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The standard deviation of all there is. Rounding is by `fsum`'s, as good as floats are;
-    `statistics.pstdev` computes with fractions, which takes a hundred times as long."""
+    """The population standard deviation, with `fsum` for accuracy. `statistics.pstdev` computes
+    with fractions, which takes a hundred times as long."""
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
 def reduce(function: Callable[[list[float]], float], value: Value) -> Value:
-    """Over a series' datapoints to a scalar; over a list, timestamp by timestamp, to a series.
+    """Reduces a series to a scalar over its datapoints, and a list to a series, timestamp by
+    timestamp.
 
-    A series without a datapoint at a timestamp does not take part in it. What is too large for a
-    number is no datapoint.
+    A series without a datapoint at a timestamp is left out there. A result too large for a number
+    gives no datapoint.
     """
     if isinstance(value, TimeSeries):
         return _reduced(function, list(value.values.values())) if value.values else math.nan
@@ -108,21 +110,21 @@ def reduce(function: Callable[[list[float]], float], value: Value) -> Value:
 
 
 def points(value: Value) -> int:
-    """How many datapoints a value has."""
+    """The number of datapoints of a value."""
     if isinstance(value, TimeSeries):
         return len(value.values)
     return sum(len(item.values) for item in value) if isinstance(value, list) else 0
 
 
 def finite(label: str, period_s: int, values: dict[int, float]) -> TimeSeries:
-    """A series of the values that are numbers."""
+    """A series of the values that are finite numbers."""
     return TimeSeries(
         label, period_s, {at: value for at, value in values.items() if math.isfinite(value)}
     )
 
 
 def repeated(values: Mapping[int, float], grid: range) -> dict[int, float]:
-    """Each missing datapoint takes the value before it; those before the first stay missing."""
+    """Each missing datapoint gets the value before it; those before the first stay missing."""
     filled, last = {}, math.nan
     for at in grid:
         last = values.get(at, last)
@@ -147,7 +149,7 @@ def interpolated(values: Mapping[int, float], grid: range) -> dict[int, float]:
 
 
 def differences(series: TimeSeries) -> TimeSeries:
-    """Each datapoint less the one before it."""
+    """Each datapoint minus the one before it."""
     times = sorted(series.values)
     values = {
         after: series.values[after] - series.values[before] for before, after in pairwise(times)
@@ -199,7 +201,7 @@ def _combine_one(
 
 
 def _drop_if(scalar: float, values: dict[int, float]) -> dict[int, float]:
-    """A comparison with no number is no datapoint either, though it computes to 0."""
+    """Removes results of comparisons with NaN: they compute to 0, but are no datapoints."""
     return {} if math.isnan(scalar) else values
 
 

@@ -1,1 +1,1 @@
-"""Counts of target models: told by their hosts, in the store, on the page, and in cost reports."""
+"""Counts of target models: reported by their hosts, stored, on the page, and in cost reports."""

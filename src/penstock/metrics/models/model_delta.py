@@ -1,7 +1,7 @@
-"""What happened to one target model of one host since it was last told, ready to be added up.
+"""What happened to one target model on one host since the last report.
 
-Counts, durations and what the model used, as plain sums and sketches: they merge over hosts, over
-time and over models, in any order. What is nothing is not sent.
+Counts, durations and resource use as plain sums and sketches: they merge over hosts, over time and
+over models, in any order. Zeros are not sent.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import Any, Final
 
 from penstock.metrics.series.sketch import Sketch
 
-#: Of models that have no series of their own, summed. No file could be called with it by AWS's SDKs
-#: without being asked for as such.
+#: The sum of the models that have no series of their own. AWS's SDKs use this name for a file only
+#: if the caller gives exactly this name.
 OTHERS: Final = "(others)"
 
 
 class ModelDelta:
-    """Part of what a host sends, of windows and of totals.
+    """Part of a host's report, of windows and of totals.
 
     Attributes:
         hits, misses: requests that found the model loaded; that had to wait for a load.
-        answered: requests answered with what they asked for.
+        answered: requests that succeeded.
         model_errors, other_errors: requests on which the model failed; that were refused, or failed
             otherwise.
         loads_failed: loads, downloads included, that ended with an error.
-        wait_us: of requests that waited for a load, until they went on or were refused.
-        download_us, load_us, unload_us: of one each.
-        latency_us: of answered requests, in the copy's queue and in the model; the wait for a load
-            is in it.
-        run_s: lanes busy, the model's compute time.
-        resident_s, idle_s: loaded; loaded with nothing to answer.
-        byte_s, accelerator_byte_s: its memory over the time that it was loaded.
-        unloads: reason -> times.
+        wait_us: of requests that waited for a load, until they continued or were refused.
+        download_us, load_us, unload_us: durations of one each.
+        latency_us: of answered requests, in the copy's queue and in the model, with the wait for a
+            load.
+        run_s: time that lanes were busy: the model's compute time.
+        resident_s, idle_s: time loaded; time loaded with nothing to answer.
+        byte_s, accelerator_byte_s: its memory times the time that it was loaded.
+        unloads: reason -> number of times.
     """
 
     INTEGERS: Final = (
@@ -48,7 +48,7 @@ class ModelDelta:
         self.model_errors = self.other_errors = 0
         self.run_s = self.resident_s = self.idle_s = 0.0
         self.byte_s = self.accelerator_byte_s = 0.0
-        # Most are never needed: there may be thousands of models.
+        # Made on first use: there may be thousands of models, and most need none.
         self.wait_us: Sketch | None = None
         self.download_us: Sketch | None = None
         self.load_us: Sketch | None = None
@@ -57,7 +57,7 @@ class ModelDelta:
         self.unloads: dict[str, int] = {}
 
     def sketch(self, name: str) -> Sketch:
-        """One of SKETCHES, to be added to."""
+        """One of SKETCHES, to add to."""
         found: Sketch | None = getattr(self, name)
         if found is None:
             found = Sketch()
@@ -66,12 +66,12 @@ class ModelDelta:
 
     @property
     def calls(self) -> int:
-        """Requests that came for it."""
+        """Requests for the model."""
         return self.hits + self.misses
 
     @property
     def ended(self) -> int:
-        """Requests that were answered, one way or another."""
+        """Requests that ended, in any way."""
         return self.answered + self.model_errors + self.other_errors
 
     @property
@@ -80,7 +80,7 @@ class ModelDelta:
 
     @property
     def load_s(self) -> float:
-        """What bringing it took: downloads, loads and unloads together."""
+        """The time of all downloads, loads and unloads together, in s."""
         parts = (self.download_us, self.load_us, self.unload_us)
         return sum(part.total for part in parts if part is not None) / 1e6
 
@@ -114,7 +114,7 @@ class ModelDelta:
     def from_dict(cls, fields: dict[str, Any]) -> ModelDelta:
         """Inverse of `to_dict`.
 
-        Raises CallerError for a sketch that is none, TypeError or ValueError for other nonsense.
+        Raises CallerError for an invalid sketch, TypeError or ValueError for other invalid fields.
         """
         delta = cls()
         for name in cls.INTEGERS:

@@ -1,9 +1,8 @@
-"""Target models of all variants: what hosts tell, into the store, on to the page and into use.
+"""Target models of all variants: hosts' reports go to the store, the page and the cost reports.
 
-CloudWatch's metrics of target models: names, dimensions and samples of one window.
-
-AWS has them by EndpointName and VariantName. The same with the dimension TargetModel are ours, of
-the models that have series of their own and of `(others)` together.
+CloudWatch's metrics of target models have the dimensions EndpointName and VariantName. The same
+metrics with the dimension TargetModel are ours, for the models that have series of their own and
+for `(others)` together.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Row = tuple[MetricKey, StatisticSet]
 
 
 def variant_rows(endpoint: str, variant: str, deltas: Mapping[str, ModelDelta]) -> Iterator[Row]:
-    """One window of all its models together."""
+    """One window of all models of a variant together."""
     total = ModelDelta()
     for delta in deltas.values():
         total.add(delta)
@@ -45,7 +44,7 @@ def variant_rows(endpoint: str, variant: str, deltas: Mapping[str, ModelDelta]) 
 def model_rows(
     endpoint: str, variant: str, deltas: Mapping[str, ModelDelta], loaded: Mapping[str, int]
 ) -> Iterator[Row]:
-    """One window, model by model. `loaded`: on how many instances each is."""
+    """One window, model by model. `loaded`: model -> number of instances that have it loaded."""
     for model, delta in deltas.items():
         dimensions = {"EndpointName": endpoint, "VariantName": variant, DIMENSION: model}
         yield from _rows(delta, dimensions)
@@ -73,7 +72,7 @@ def _rows(delta: ModelDelta, dimensions: dict[str, str]) -> Iterator[Row]:
 
 
 def ones_and_zeros(ones: int, samples: int) -> StatisticSet:
-    """One sample per request, 1 or 0: Sum counts them, Average is the rate."""
+    """One sample per request, 1 or 0: the Sum counts the ones, the Average is their rate."""
     stats = StatisticSet()
     if ones:
         stats.add(1.0, ones)
@@ -86,12 +85,12 @@ VariantId = tuple[str, str]  #: (endpoint, variant)
 
 
 class ModelRegistry:
-    """Part of `MetricRegistry`, which says when."""
+    """Part of `MetricRegistry`, which calls it at the right times."""
 
     def __init__(self, store: MetricStore | None) -> None:
         self._store = store
         self.variants: dict[VariantId, VariantModels] = {}
-        self.usage = UsageLedger()  #: for cost
+        self.usage = UsageLedger()  #: for cost reports
 
     def add(
         self,
@@ -102,10 +101,10 @@ class ModelRegistry:
         now: float,
         known: bool,
     ) -> None:
-        """What a host told at wall time `now`: model -> its delta. Each delta comes once.
+        """Adds a host's report of wall time `now`: model -> its delta. Each delta comes once.
 
-        `known`: the variant is there; the last words of one that is gone are published and no more
-        is kept of it. Raises what `ModelDelta.from_dict` raises; nothing was added then.
+        `known`: the variant exists. For a removed variant the last report is published, and nothing
+        else of it is kept. Raises what `ModelDelta.from_dict` raises; then nothing was added.
         """
         deltas = {model: ModelDelta.from_dict(fields) for model, fields in told.items()}
         taken = {model: Resident.from_dict(fields) for model, fields in told.items()}
@@ -122,7 +121,7 @@ class ModelRegistry:
         self._publish(variant_id, models, math.inf)
 
     def collect(self, before: float) -> None:
-        """Publishes what ended at or before wall second `before`."""
+        """Publishes the windows that ended at or before wall second `before`."""
         for variant_id, models in self.variants.items():
             self._publish(variant_id, models, before)
 
@@ -132,7 +131,7 @@ class ModelRegistry:
             self._publish(variant_id, models, math.inf)
 
     def keep_instances(self, instance_ids: Collection[str]) -> None:
-        """Others are gone, and with them what was loaded there."""
+        """Says which instances exist; what was loaded on others is gone."""
         for models in self.variants.values():
             models.keep_instances(instance_ids)
 
@@ -143,6 +142,6 @@ class ModelRegistry:
             now = float(start + WINDOW_S)
             for key, stats in variant_rows(*variant_id, window):
                 self._store.put(key, start, stats, now=now, high_resolution=True)
-            # Many series: a minute is fine enough for each, and the history stays long.
+            # A minute is fine enough for so many series, and keeps the history long.
             for key, stats in model_rows(*variant_id, window, models.loaded()):
                 self._store.put(key, start, stats, now=now)

@@ -1,7 +1,8 @@
-"""What target models took of the instances that they were on, since the start: for cost reports.
+"""The instance resources that target models have used since the start, for cost reports.
 
-Instances are held for a time and have a price; models on them have memory, compute and loads. Both
-are kept after an instance has ended, within a bound: then the one that ended first is forgotten.
+An instance is held for a time and has a price; the models on it use memory, compute time and loads.
+Both are kept after an instance has ended, up to a limit: then the one that ended first is
+forgotten.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Any, Final
 from penstock.metrics.models.model_delta import OTHERS, ModelDelta
 from penstock.metrics.utilization.cost import InstanceHeld
 
-#: Names come with requests; of each, some hundred bytes are kept.
+#: Limit of models, since requests name them; each takes some hundred bytes.
 MODELS_MAX: Final = 10_000
 INSTANCES_MAX: Final = 1_000
 
 
 class ModelUse:
-    """Of one model on one instance; times are summed, `bytes_peak` is the most at any time."""
+    """The use of one model on one instance. Times are summed; `bytes_peak` is a maximum."""
 
     __slots__ = (
         "bytes_peak", "compute_s", "load_s", "loads", "requests", "resident_byte_s", "resident_s",
@@ -26,9 +27,9 @@ class ModelUse:
 
     def __init__(self) -> None:
         self.resident_s = 0.0
-        self.resident_byte_s = 0.0  #: of the host's memory
-        self.compute_s = 0.0  #: lanes busy
-        self.requests = 0  #: answered
+        self.resident_byte_s = 0.0  #: byte-seconds of the host's memory
+        self.compute_s = 0.0  #: time that lanes were busy
+        self.requests = 0  #: answered requests
         self.loads = 0
         self.load_s = 0.0
         self.bytes_peak = 0
@@ -50,31 +51,33 @@ class _Instance:
     __slots__ = ("held", "held_s", "models")
 
     def __init__(self) -> None:
-        self.held: InstanceHeld | None = None  #: not yet noted
+        self.held: InstanceHeld | None = None  #: None: `note` has not named it yet
         self.held_s = 0.0
         self.models: dict[str, ModelUse] = {}
 
 
 class UsageLedger:
-    """Of all instances of this server."""
+    """The use of all instances of this server."""
 
     def __init__(self) -> None:
         self._instances: dict[str, _Instance] = {}
 
     def note(self, held: Sequence[InstanceHeld], elapsed_s: float) -> None:
-        """These exist now, for `elapsed_s` since the last note or from now on."""
+        """These instances exist now: held for `elapsed_s` since the last note; new ones from now
+        on."""
         for one in held:
             known = self._instances.pop(one.instance_id, None) or _Instance()
             known.held_s += one.load_s if known.held is None else elapsed_s
             known.held = one
-            self._instances[one.instance_id] = known  # at the end: who ended first stands first
+            # Moved to the end, so that the first is the one that ended first.
+            self._instances[one.instance_id] = known
         self._forget_ended({one.instance_id for one in held})
         self._bound(len(held))
 
     def add(self, instance_id: str, model: str, delta: ModelDelta, host_bytes: int) -> None:
-        """What a host told of a model. Its instance may be noted later.
+        """Adds a host's report for a model. Its instance may be noted later.
 
-        A name that nothing was ever loaded for is no model here: it may be a misspelt one.
+        A name for which nothing was ever loaded is ignored: it may be misspelt.
         """
         if not (host_bytes or delta.loads or delta.answered or delta.resident_s):
             return
@@ -88,7 +91,8 @@ class UsageLedger:
         models.setdefault(model, ModelUse()).add(delta, host_bytes)
 
     def _forget_ended(self, instance_ids: set[str]) -> None:
-        """Those of variants that host no target models: no row would ever show them."""
+        """Forgets ended instances of variants without target models: no row would ever show
+        them."""
         hosting = self._hosting()
         for name, one in list(self._instances.items()):
             held = one.held

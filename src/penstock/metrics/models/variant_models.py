@@ -1,9 +1,9 @@
-"""The target models of one variant: what its hosts told of them, since the start and by window.
+"""The target models of one variant: their hosts' reports, since the start and by window.
 
-Metrics are bounded: the models that are called most have series of their own, all others one
-together (`OTHERS`). A delta belongs to whichever its
-model has at that moment, so that no counter ever runs backwards; a model that loses its place takes
-its counter along. No clock, no store, no metric names.
+The number of series is limited: the most called models have series of their own, all others one
+together (`OTHERS`). A delta is added to the series that its model has at that moment, so that no
+counter ever decreases; a model that loses its own series takes its counter along. No clock, no
+store, no metric names.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 from penstock.core.models.most_called import MostCalled
 from penstock.metrics.models.model_delta import OTHERS, ModelDelta
 
-#: With eight series each this stays a small part of what the metric store holds.
+#: With eight series each, this is a small part of what the metric store holds.
 SERIES_MODELS_MAX: Final = 50
-#: As for all metrics of a variant.
+#: Length of a window in s, as for all metrics of a variant.
 WINDOW_S: Final = 10
 
 
@@ -28,17 +28,17 @@ class Resident(NamedTuple):
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Resident | None:
-        """As a host tells beside a delta; None: it is not loaded there."""
+        """As a host reports it with a delta; None: the model is not loaded there."""
         if not fields.get("resident"):
             return None
         return cls(int(fields.get("host_bytes", 0)), int(fields.get("accelerator_bytes", 0)))
 
 
 class VariantModels:
-    """Of one variant.
+    """The target models of one variant.
 
     Attributes:
-        total: of all models, since the start.
+        total: the counts of all models since the start.
         shown: model with series of its own, or OTHERS -> its counts since it has them.
         resident: (instance, model) -> what it takes there.
         windows: start -> model or OTHERS -> its counts, not yet published.
@@ -60,7 +60,7 @@ class VariantModels:
         taken: Mapping[str, Resident | None],
         now: float,
     ) -> None:
-        """What the host on an instance told of models at wall second `now`."""
+        """Adds the report of an instance's host at wall second `now`."""
         window = self.windows.setdefault(int(now) // WINDOW_S * WINDOW_S, {})
         for model, delta in deltas.items():
             resident = taken[model]
@@ -77,7 +77,7 @@ class VariantModels:
             _of(window, shown).add(delta)
 
     def shown_as(self, model: str) -> str:
-        """The model, if it has series of its own, or OTHERS."""
+        """The model itself if it has series of its own, else OTHERS."""
         return model if self._places.has_place(model) else OTHERS
 
     def take_due(self, before: float) -> list[tuple[int, dict[str, ModelDelta]]]:
@@ -86,7 +86,7 @@ class VariantModels:
         return [(start, self.windows.pop(start)) for start in due]
 
     def loaded(self) -> dict[str, int]:
-        """Model with series of its own, or OTHERS -> on how many instances it is loaded."""
+        """Model with series of its own, or OTHERS -> number of instances that have it loaded."""
         found: dict[str, int] = {}
         for _, model in self.resident:
             shown = self.shown_as(model)
@@ -94,7 +94,7 @@ class VariantModels:
         return found
 
     def resident_bytes(self) -> dict[str, Resident]:
-        """The same -> what it takes on all instances together."""
+        """Model with series of its own, or OTHERS -> what it takes on all instances together."""
         found: dict[str, Resident] = {}
         for (_, model), taken in self.resident.items():
             shown = self.shown_as(model)
@@ -106,14 +106,15 @@ class VariantModels:
         return found
 
     def keep_instances(self, instance_ids: Collection[str]) -> None:
-        """Others are gone, and with them what was loaded there."""
+        """Says which instances exist; what was loaded on others is gone."""
         for key in [key for key in self.resident if key[0] not in instance_ids]:
             del self.resident[key]
 
 
 def _weight(delta: ModelDelta) -> int:
-    """How much it counts for a place among those that are called most. It counts from its first
-    call, before it is loaded: that call's wait is its own. Names that are no models do not."""
+    """Its weight among the most called models. A model counts from its first call, before it is
+    loaded, because it has the wait of that call. A name for which no model exists does not
+    count."""
     if delta.loads_failed and not delta.answered:
         return 0
     return delta.calls + delta.loads

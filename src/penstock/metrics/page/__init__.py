@@ -1,1 +1,1 @@
-"""The page at `/metrics`, the same numbers pushed over OTLP, and the metrics' reference."""
+"""The page at `/metrics`, its push over OTLP, and the reference of metrics."""

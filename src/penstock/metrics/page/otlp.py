@@ -1,8 +1,8 @@
-"""The metrics of `/metrics`, pushed to an OpenTelemetry collector over OTLP.
+"""Pushes the metrics of `/metrics` to an OpenTelemetry collector over OTLP.
 
 The families are those of the page, made by the same collector: names, labels and buckets are the
-catalogue's, so a dashboard is right for both ways. Counters and histograms are cumulative since the
-start of this process. A collector that is away costs what was to be sent then, nothing else.
+catalogue's, so a dashboard works for both. Counters and histograms are cumulative since the start
+of this process. While the collector is away, only the data of that time are lost.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from penstock.clock import Clock
 log = logging.getLogger(__name__)
 
 METRICS_PATH: Final = "/v1/metrics"
-#: A collector that takes longer is away for this time.
+#: A collector that takes longer for one export counts as away, in s.
 EXPORT_S_MAX: Final = 10.0
-#: A server that stops waits so long at most for a collector that does not answer.
+#: A stopping server waits at most this long for a collector that does not answer, in s.
 STOP_S_MAX: Final = 3.0
 _SCOPE: Final = "penstock"
 _NS: Final = 1e9
 
 
 class OtlpMetrics:
-    """Sends what `collector` has, every so often. `start`, then `stop`, which sends a last time."""
+    """Exports `collector`'s families every `every_s`. `start`, then `stop`, which exports once
+    more."""
 
     def __init__(
         self,
@@ -83,11 +84,11 @@ class OtlpMetrics:
             await asyncio.sleep(self._every_s)
             try:
                 await self._export()
-            except Exception:  # one round's numbers; the next one has them all again
+            except Exception:  # only one round is lost: the next export has all values again
                 log.exception("metrics could not be sent")
 
     async def _export(self) -> None:
-        data = self._data()  # on the loop, as what it reads is
+        data = self._data()  # on the event loop, because the data belong to it
         await asyncio.to_thread(self._exporter.export, data, EXPORT_S_MAX * 1e3)
 
     def _data(self) -> Any:
@@ -96,7 +97,7 @@ class OtlpMetrics:
 
 
 def within(seconds: float, work: Callable[[], object]) -> None:
-    """Waits for `work` so long at most; a thread of its own does it, that no exit waits for."""
+    """Waits at most `seconds` for `work`, on a thread of its own that no exit waits for."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(seconds)
@@ -135,7 +136,8 @@ def _data_of(sdk: Any, family: Metric, times: tuple[int, int]) -> Any:
 
 
 def _histogram_points(sdk: Any, family: Metric, times: tuple[int, int]) -> list[Any]:
-    """Prometheus's buckets hold all below their edge, OpenTelemetry's those since the last one."""
+    """Converts buckets: Prometheus counts all below an edge, OpenTelemetry those since the last
+    one."""
     rows: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for sample in family.samples:
         labels = {key: value for key, value in sample.labels.items() if key != "le"}

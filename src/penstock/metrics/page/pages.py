@@ -1,12 +1,9 @@
-"""`/metrics` of a server: of all its processes together, or of one that is named.
+"""`/metrics` of a server: of all its processes together, of one of them, or of a follower.
 
-The aggregate is made of what processes have told; the page of one process is that process's own,
-made when it is asked for, with what only it knows (its memory, its descriptors).
-
-`/metrics` of a server that follows: its own process, and who leads.
-
-What endpoints do is told by the server that leads, on its page: whoever scrapes all servers would
-count it twice otherwise.
+The aggregate is made of the processes' reports. The page of one process is made by that process
+when it is requested, with what only it knows (its memory, its descriptors). A server that follows
+shows only its own process and who leads. The leader's page has the endpoints; otherwise a scraper
+of all servers would count them twice.
 """
 
 from __future__ import annotations
@@ -24,12 +21,12 @@ from penstock.metrics.catalogue.catalogue import PrometheusMetric
 from penstock.metrics.catalogue.prometheus_families import gauge
 from penstock.metrics.page.prometheus import PrometheusPage
 
-#: (process, Accept header) -> its page and content type; None: it is not there, or silent
+#: (process, Accept header) -> its page and content type; None: it is gone, or does not answer
 Others = Callable[[str, str], Awaitable[tuple[bytes, str] | None]]
 
 
 class MetricPages:
-    """`others`: None where this process is all there is."""
+    """The pages of one server. `others`: None if this process is the only one."""
 
     def __init__(
         self,
@@ -41,9 +38,9 @@ class MetricPages:
     ) -> None:
         """
         Args:
-            page: of all processes together.
+            page: the page of all processes together.
             own: the name of this process.
-            names: of the others.
+            names: the names of the other processes.
         """
         self._page = page
         self._own = own
@@ -81,10 +78,10 @@ PROMETHEUS: Final = (STANDBY,)
 
 
 class StandbyPage(Collector):
-    """Of one server while it follows."""
+    """The page of a server while it follows."""
 
     def __init__(self, leader: Callable[[], tuple[str, str]]) -> None:
-        """`leader`: name and address of who leads now; empty: nobody."""
+        """`leader`: name and address of the current leader; empty: there is none."""
         self._leader = leader
         self._collectors = CollectorRegistry(auto_describe=False)
         self._collectors.register(self)

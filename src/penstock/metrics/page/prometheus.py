@@ -1,9 +1,8 @@
 """The page at `/metrics`: Prometheus families over the registry's totals.
 
 Histograms come from the percentile sketches, so a bucket's edge is exact to 1 %. A scrape reads
-what `collect` has added up, and of the hot path only the number of requests in flight.
-
-Target models on the page at `/metrics`: a bounded number of rows for each variant.
+what `collect` has added up; from the hot path it reads only the number of requests in flight.
+Target models have a limited number of rows per variant.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ class PrometheusPage:
     def __init__(
         self, registry: MetricRegistry, store: MetricStore | None = None, *, gateway: str = ""
     ) -> None:
-        """`gateway`: the label of all rows where this is one process of several."""
+        """`gateway`: the label of all rows if this is one process of several; empty: it is not."""
         self._collectors = CollectorRegistry(auto_describe=False)
         collector: Collector = PenstockCollector(registry, store)
         self._collectors.register(_Labelled(collector, gateway) if gateway else collector)
@@ -139,7 +138,7 @@ class PrometheusPage:
 
 
 class _Labelled(Collector):
-    """Rows of another, with the label `gateway`."""
+    """The families of another collector, with the label `gateway` on each row."""
 
     def __init__(self, collector: Collector, gateway: str) -> None:
         self._collector = collector
@@ -199,7 +198,7 @@ class PenstockCollector(Collector):
         yield build
 
     def _parts(self) -> Iterator[tuple[tuple[str, str], tuple[str, ...], VariantTotals]]:
-        """(variant, component, counts) of each component, or of the variant where it has none."""
+        """(variant, component, counts) of each component, or of the variant if it has none."""
         for variant_id, totals in self._registry.totals.items():
             parts = self._registry.components.get(variant_id)
             if not parts:
@@ -302,7 +301,7 @@ class PenstockCollector(Collector):
                 yield variant_id, value
 
     def _lags(self) -> Iterator[tuple[str, LagObserved]]:
-        """Of each process by its name."""
+        """The lag of each process, by its name."""
         yield self._registry.process, self._registry.loop_lag.seen()
         yield from self._registry.lags.items()
         for sample in self._registry.instances.values():

@@ -1,3 +1,3 @@
-"""The time series store: samples, statistics and percentiles in bounded memory, on disk over a
+"""The time series store: samples, statistics and percentiles in limited memory, kept on disk over a
 restart.
 """

@@ -1,7 +1,7 @@
 """Reads statistics of one metric from the store, in slices short enough for a shared event loop.
 
-Fifteen days of percentiles are tens of thousands of sketches to unpack; the loop that does it also
-forwards requests. So reading pauses after some hundred points.
+Fifteen days of percentiles are tens of thousands of sketches to unpack, and the same loop forwards
+requests. So reading pauses after some hundred points.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.metrics.series.store import MetricStore
 T = TypeVar("T")
 
 _POINTS_PER_SLICE: Final = 240
-_FUTURE_S_MAX: Final = 2 * HOUR_S  # of what PutMetricData accepts
+_FUTURE_S_MAX: Final = 2 * HOUR_S  # PutMetricData accepts data up to this far in the future
 
 
 async def read_statistic(
@@ -33,7 +33,8 @@ async def read_statistic(
     unit: str | None,
     now: float,
 ) -> dict[int, T]:
-    """Period start -> what is computed, oldest first; units together unless one is named."""
+    """Period start -> the computed value, oldest first. All units together unless `unit` is
+    given."""
     values: dict[int, T] = {}
     distribution = name not in SIMPLE
     async for since, until in slices(start, end, period_s, now):
@@ -69,9 +70,9 @@ async def read_units(
 async def slices(
     start: float, end: float, period_s: int, now: float
 ) -> AsyncIterator[tuple[int, float]]:
-    """Parts of [start, end) at whole periods, without the times that can hold nothing.
+    """Parts of [start, end) at whole periods, without times that can have no data.
 
-    The start is rounded down to a period, so that a period that contains it counts as a whole.
+    The start is rounded down to a period, so that the period that contains it counts as a whole.
     """
     resolution_s, kept_s = retention_of(period_s)
     first = max(start, now - kept_s - resolution_s)

@@ -1,13 +1,12 @@
-"""One metric over time, kept at four resolutions, each for its own time.
+"""One metric over time, kept at four resolutions, each with its own retention.
 
-A write goes to every resolution at once, so nothing has to be rolled up later, and a query reads
-the coarsest resolution that divides its period: the fewest points and the longest memory.
-Resolutions and retention are CloudWatch's. `now` and all times are wall seconds since the epoch,
-passed in.
+A write goes to every resolution at once, so nothing has to be rolled up later. A query reads the
+coarsest resolution that divides its period: the fewest points and the longest history. Resolutions
+and retention are CloudWatch's. `now` and all times are wall seconds since the epoch, passed in.
 
-Distributions of past points are kept packed; only the newest point of each resolution is open.
-Points in a tier are in order of time, at most one per bucket. A series that nobody writes or reads
-is kept packed as a whole (`rest`): endpoints come and go, and their history stays for long.
+Distributions of past points are packed; only the newest point of each resolution is open. The
+points of a tier are in order of time, at most one per bucket. A series that nobody writes or reads
+is packed as a whole (`rest`): endpoints come and go, and their history stays for long.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from penstock.metrics.series.statistics import StatisticSet
 HOUR_S: Final = 3600
 DAY_S: Final = 86400
 
-#: (resolution in s, kept for s). The finest holds high-resolution metrics only.
+#: (resolution in s, retention in s). Only high-resolution metrics use the finest.
 RETENTION: Final = (
     (1, 3 * HOUR_S),
     (60, 15 * DAY_S),
@@ -35,10 +34,10 @@ RETENTION: Final = (
     (3600, 455 * DAY_S),
 )
 
-#: Measured: a point without a distribution, its numbers and its place in the lists.
+#: Measured: a point without distribution, its numbers, and its place in the lists.
 POINT_BYTES: Final = 320
 _OPEN_BUCKET_BYTES: Final = 100  # a dict entry with its number objects
-#: A longer series stays as it is: packing it, or waking it up, would keep the event loop.
+#: A longer series is not packed: packing or unpacking it would block the event loop.
 _REST_POINTS_MAX: Final = 2_000
 
 
@@ -48,7 +47,7 @@ def retention_of(period_s: int) -> tuple[int, int]:
 
 
 class MetricName(NamedTuple):
-    """A metric without its unit: what queries name."""
+    """A metric without its unit: the identity that queries use."""
 
     namespace: str
     name: str
@@ -71,7 +70,7 @@ class MetricKey(NamedTuple):
 def metric_key(
     namespace: str, name: str, dimensions: dict[str, str], unit: str = "None"
 ) -> MetricKey:
-    """A key with its dimensions in the one order that makes equal metrics equal."""
+    """A key with sorted dimensions, so that equal metrics have equal keys."""
     return MetricKey(namespace, name, tuple(sorted(dimensions.items())), unit)
 
 
@@ -94,7 +93,7 @@ class SeriesPoint:
 
     @property
     def statistics(self) -> StatisticSet:
-        """The samples; the caller must not change them."""
+        """The samples. The caller must not change them."""
         if self._packed is None:
             return self._stats
         stats = StatisticSet.from_values(
@@ -106,17 +105,17 @@ class SeriesPoint:
 
     @property
     def numbers(self) -> StatisticSet:
-        """As `statistics`, but its distribution may be missing: cheaper."""
+        """As `statistics`, but the distribution may be missing: cheaper."""
         return self._stats
 
     def merged(self, stats: StatisticSet) -> SeriesPoint:
-        """A new open point with `stats` added, so that snapshots being written stay whole."""
+        """A new open point with `stats` added, so that a snapshot under way keeps the old point."""
         total = self.statistics.copy()
         total.merge(stats)
         return SeriesPoint(self.start, total)
 
     def absorb(self, stats: StatisticSet) -> None:
-        """Adds `stats` in place: the way of the newest point."""
+        """Adds `stats` in place, for the newest point."""
         if self._packed is not None:
             self._stats, self._packed = self.statistics, None
         self._stats.merge(stats)
@@ -137,7 +136,7 @@ class SeriesPoint:
 
     @classmethod
     def from_row(cls, row: list[Any]) -> SeriesPoint:
-        """Raises ValueError, TypeError or CallerError for what `to_row` never gave."""
+        """Raises ValueError, TypeError or CallerError for a row that `to_row` can't have made."""
         start, count, total, minimum, maximum, opaque, packed = row
         stats = StatisticSet.from_values(count, total, minimum, maximum)
         stats.opaque = bool(opaque)
@@ -148,7 +147,7 @@ class SeriesPoint:
         return point
 
     def sealed_copy(self) -> SeriesPoint:
-        """A packed point that later writes do not touch."""
+        """A packed copy that later writes do not change."""
         twin = SeriesPoint(self.start, self.statistics.copy())
         twin.seal()
         return twin
@@ -202,18 +201,18 @@ class Tier:
         self.bytes_used += point.bytes_used
 
     def restore(self, points: list[SeriesPoint]) -> None:
-        """Takes points from a snapshot, in order of time."""
+        """Takes points from a snapshot, which are in order of time."""
         self.points = points
         self._starts = [point.start for point in points]
         self.bytes_used = sum(point.bytes_used for point in points)
 
     def expires_at(self) -> float:
-        """When its oldest point is older than the retention."""
+        """The time when its oldest point exceeds the retention."""
         kept_s = self.retention_s + self.resolution_s
         return self._starts[0] + kept_s if self._starts else math.inf
 
     def expire(self, now: float) -> None:
-        """Drops what is older than the retention."""
+        """Drops points beyond the retention."""
         oldest = now - self.retention_s - self.resolution_s
         if self._starts and self._starts[0] <= oldest:
             self.drop_oldest(bisect_left(self._starts, oldest + 1))
@@ -231,12 +230,12 @@ class Tier:
             place += 1
 
     def count(self, start: float, end: float) -> int:
-        """How many points `between` gives."""
+        """The number of points that `between` gives."""
         return bisect_left(self._starts, end) - bisect_left(self._starts, start)
 
 
 class Series:
-    """All tiers of one metric."""
+    """All resolutions of one metric."""
 
     __slots__ = (
         "_tiers",
@@ -251,17 +250,18 @@ class Series:
 
     def __init__(self, key: MetricKey, *, user: bool) -> None:
         self.key = key
-        self.user = user  #: written by PutMetricData, not by the platform
-        self.written_at = 0.0  #: when the last write came
-        self.newest_at = 0.0  #: the newest time that a write was for
+        self.user = user  #: PutMetricData writes it, not the platform
+        self.written_at = 0.0  #: wall s of the last write
+        self.newest_at = 0.0  #: the newest time for which there is a sample
         self._tiers: tuple[Tier, ...] = tuple(Tier(*tier) for tier in RETENTION)
-        self._used = True  #: since `expire` was called last
-        self.expires_at = 0.0  #: of a series at rest: when its oldest point goes
-        self.packed = b""  #: of a series at rest: all points of its tiers, which are empty then
+        self._used = True  #: it was read or written since the last `expire`
+        self.expires_at = 0.0  #: for a series at rest: when its oldest point expires
+        #: for a series at rest: all points of its tiers, which are empty meanwhile
+        self.packed = b""
 
     @property
     def tiers(self) -> tuple[Tier, ...]:
-        """From the finest; a series at rest wakes up."""
+        """The tiers, the finest first. A series at rest is unpacked."""
         self._used = True
         if self.packed:
             self._tiers = tuple(Tier(*tier) for tier in RETENTION)
@@ -275,11 +275,11 @@ class Series:
         return len(self.packed) + sum(tier.bytes_used for tier in self._tiers)
 
     def to_fields(self) -> dict[str, Any]:
-        """JSON-ready, see `from_fields`; a series at rest stays so."""
+        """JSON-ready, see `from_fields`; a series at rest stays packed."""
         return self.fields_with(self.packed or self.points())
 
     def fields_with(self, tiers: bytes | list[list[SeriesPoint]]) -> dict[str, Any]:
-        """As `to_fields`, with points that it had before."""
+        """As `to_fields`, with the points of an earlier moment."""
         if isinstance(tiers, bytes):
             rows = rows_of(tiers)
         else:
@@ -294,7 +294,8 @@ class Series:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Series:
-        """Raises ValueError, KeyError, TypeError or CallerError for what `to_fields` never gave."""
+        """Raises ValueError, KeyError, TypeError or CallerError for fields that `to_fields` can't
+        have made."""
         series = cls(key_of_fields(fields), user=fields["user"])
         series.written_at = float(fields["written_at"])
         series.newest_at = float(fields["newest_at"])
@@ -308,7 +309,7 @@ class Series:
         tier.drop_oldest((len(tier.points) + 1) // 2)
 
     def points(self) -> list[list[SeriesPoint]]:
-        """Of each tier, as they are; nothing of a series at rest."""
+        """The points of each tier, as they are; empty for a series at rest."""
         return [tier.points for tier in self._tiers]
 
     def rest(self) -> None:
@@ -322,7 +323,7 @@ class Series:
         self._tiers = ()
 
     def put(self, at: float, stats: StatisticSet, *, now: float, high_resolution: bool) -> None:
-        """Adds samples at time `at` to every resolution still kept for that time."""
+        """Adds samples at time `at` to every resolution that still keeps that time."""
         for tier in self.tiers:
             if tier.resolution_s < 60 and not high_resolution:
                 continue
@@ -335,11 +336,11 @@ class Series:
     def read(
         self, start: float, end: float, period_s: int, *, distribution: bool
     ) -> dict[int, StatisticSet]:
-        """Samples by period: each period that begins in [start, end) and holds samples.
+        """The samples by period, for each period that begins in [start, end) and has samples.
 
-        Without `distribution` only the simple statistics hold. Periods are aligned to multiples of
-        `period_s` since the epoch. The sets may be shared with the store: the caller must not
-        change them.
+        Without `distribution` only the simple statistics are valid. Periods are aligned to
+        multiples of `period_s` since the epoch. The sets may be shared with the store: the caller
+        must not change them.
         """
         found: dict[int, StatisticSet] = {}
         owned: set[int] = set()
@@ -357,7 +358,7 @@ class Series:
         return found
 
     def count(self, start: float, end: float, period_s: int) -> int:
-        """How many points `read` goes through."""
+        """The number of points that `read` processes."""
         return self._tier(period_s).count(start, end)
 
     def _tier(self, period_s: int) -> Tier:
@@ -365,9 +366,9 @@ class Series:
         return next(tier for tier in self.tiers if tier.resolution_s == resolution_s)
 
     def expire(self, now: float, *, may_rest: bool = False) -> bool:
-        """Drops old points; True when none is left.
+        """Drops old points; True if none is left.
 
-        `may_rest`: it is packed if nobody wrote or read it since the last call.
+        `may_rest`: packs the series if nobody used it since the last call.
         """
         if self.packed and now < self.expires_at:
             return False
@@ -382,13 +383,13 @@ class Series:
 
 
 def key_of_fields(fields: dict[str, Any]) -> MetricKey:
-    """Of what `Series.to_fields` gave."""
+    """The key in the result of `Series.to_fields`."""
     namespace, name, dimensions, unit = fields["key"]
     pairs = tuple((str(key), str(value)) for key, value in dimensions)
     return MetricKey(str(namespace), str(name), pairs, str(unit))
 
 
 def rows_of(packed: bytes) -> list[list[Any]]:
-    """Rows of the points of each tier, of a series at rest."""
+    """The rows of the points of each tier, from the packed bytes of a series at rest."""
     found: list[list[Any]] = orjson.loads(zlib.decompress(packed))
     return found

@@ -93,7 +93,7 @@ class Sketch:
             self.maximum = value
 
     def add_many(self, values: npt.NDArray[np.float64]) -> None:
-        """Adds each value once: the cheap way for what a hot path has buffered."""
+        """Adds each value once: the cheap way for values that a hot path has buffered."""
         if not len(values):
             return
         positive = values[values > 0.0]
@@ -130,9 +130,10 @@ class Sketch:
         return twin
 
     def since(self, earlier: Sketch) -> Sketch:
-        """What was added after `earlier`, a copy of this sketch, was made; extremes stay as known.
+        """The values added after `earlier`, a copy of this sketch, was made. Extremes stay the
+        total ones.
 
-        Its quantiles have the bound of any sketch's, but for the very lowest and highest value.
+        Its quantiles have the usual bound, except for the very lowest and highest value.
         """
         later = Sketch()
         later._zeros = self._zeros - earlier._zeros
@@ -165,9 +166,10 @@ class Sketch:
         return self.maximum
 
     def count_at_most(self, edge: float) -> float:
-        """How many values lie at or below `edge`, which is moved by at most the relative error.
+        """The number of values at or below `edge`, which is moved by at most the relative error.
 
-        For one edge the answer never shrinks as values come in: it can feed a cumulative histogram.
+        For one edge the result never decreases as values are added: it can feed a cumulative
+        histogram.
         """
         if edge < 0:
             limit = round(math.log(-edge) * _INDEX_PER_LOG)
@@ -179,7 +181,7 @@ class Sketch:
         return below + sum(count for index, count in self._positive.items() if index <= limit)
 
     def bins(self) -> Iterator[tuple[float, float]]:
-        """(value, count) in rising order of value; values stay within the true extremes."""
+        """(value, count), sorted by value; values stay within the true extremes."""
         for index in sorted(self._negative, reverse=True):
             value = -_MIDDLE * math.exp(index * _LOG_PER_INDEX)
             yield max(self.minimum, min(value, self.maximum)), self._negative[index]
@@ -190,7 +192,7 @@ class Sketch:
             yield max(self.minimum, min(value, self.maximum)), self._positive[index]
 
     def __len__(self) -> int:
-        """The number of buckets in use: what memory it costs."""
+        """The number of buckets in use, which determines its memory."""
         return len(self._positive) + len(self._negative)
 
     def __eq__(self, other: object) -> bool:
@@ -207,7 +209,7 @@ class Sketch:
     __hash__ = None  # type: ignore[assignment]
 
     def to_bytes(self) -> bytes:
-        """A compact form for keeping and for sending to another process."""
+        """A compact form for storage and for other processes."""
         head = _HEAD.pack(
             _FORMAT,
             self.count,
@@ -275,7 +277,7 @@ def _add_side(side: dict[int, float], buckets: Iterable[tuple[int, float]]) -> i
 
 
 def _raise_floor(buckets: dict[int, float], floor: int, top: int) -> int:
-    """Folds what lies more than `BUCKETS_MAX` indices under `top`; returns the floor to keep."""
+    """Merges buckets more than `BUCKETS_MAX` indices below `top`; returns the floor to keep."""
     wanted = top - BUCKETS_MAX + 1
     if wanted <= floor:
         return floor

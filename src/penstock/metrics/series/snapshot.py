@@ -1,9 +1,9 @@
-"""The metric store on disk, so that history survives a restart: best effort, never in the way.
+"""The metric store on disk, so that history survives a restart, as far as possible.
 
-A file of JSON lines: a head, then one line per series. It is written beside its place and moved
-there, so a crash leaves the old file. A line that can't be read costs its own series only. `take`
-is cheap and runs where the store lives; `write` may run in a thread, as what it holds no longer
-changes.
+A file of JSON lines: a head, then one line per series. It is written beside its place and then
+moved, so a crash leaves the old file. A line that can't be read loses only its own series. `take`
+is cheap and runs on the store's thread; `write` may run on another thread, as its data no longer
+change.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ class Snapshot:
         series: list[tuple[Series, bytes | list[list[SeriesPoint]]]],
         archived: list[ArchivedRow],
     ) -> None:
-        self._series = series  #: with the points of each tier, packed where it is at rest
-        self._written_at = [one.written_at for one, _ in series]  # which go on to be written
+        self._series = series  #: with the points of each tier, packed for a series at rest
+        # The times of their last writes, since writes go on meanwhile.
+        self._written_at = [one.written_at for one, _ in series]
         self._archived = archived
 
     @classmethod
     def take(cls, store: MetricStore) -> Snapshot:
-        """Copies the lists; sealed points are shared: the store replaces, never edits them."""
+        """Copies the lists. Sealed points are shared: the store replaces them and never changes
+        them."""
         return cls(
             [
                 (
@@ -51,8 +53,8 @@ class Snapshot:
         )
 
     def lines(self, written: Mapping[str, float]) -> Iterator[tuple[str, float, bytes]]:
-        """(digest of what names it, when it was written last, itself) of each series that is not in
-        `written` with that time."""
+        """(digest of its key, time of its last write, line) of each series that is not in `written`
+        with that time."""
         for row in self._archived:
             heads = [(_digest(head["key"]), head["written_at"]) for head in row.heads()]
             if any(written.get(digest) != at for digest, at in heads):
@@ -65,12 +67,12 @@ class Snapshot:
                 yield digest, at, orjson.dumps(series.fields_with(tiers))
 
     def digests(self) -> set[str]:
-        """Of all series."""
+        """The digests of all series."""
         found = {_digest(series.key) for series, _ in self._series}
         return found.union(_digest(head["key"]) for row in self._archived for head in row.heads())
 
     def write(self, path: Path) -> None:
-        """Replaces the file at `path`, which is private: it says who is called, and how often.
+        """Replaces the file at `path`. It is private: it shows who is called, and how often.
 
         Raises:
             OSError: disk full, no such folder; the old file is untouched.
@@ -82,7 +84,7 @@ class Snapshot:
 
 
 def load(path: Path, store: MetricStore, *, now: float) -> int:
-    """Puts the series of a file into `store`; returns how many. No file is no series.
+    """Puts the series of a file into `store`; returns their number; 0 if there is no file.
 
     Raises:
         CallerError: `metrics-file-unreadable`: another format or version, or no permission.
@@ -103,13 +105,13 @@ def load(path: Path, store: MetricStore, *, now: float) -> int:
 
 
 def restore(lines: Iterable[bytes], store: MetricStore, *, now: float) -> int:
-    """Puts series into `store`; returns how many."""
+    """Puts series into `store`; returns their number."""
     loaded = 0
     for line in lines:
         try:
             series = Series.from_fields(orjson.loads(line))
         except (ValueError, KeyError, TypeError, IndexError, CallerError):
-            continue  # torn or foreign: this series starts anew, the others are whole
+            continue  # a damaged or foreign line: this series starts anew, the others are intact
         store.restore(series)
         loaded += 1
     store.expire(now)

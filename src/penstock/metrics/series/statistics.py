@@ -1,13 +1,13 @@
-"""What is kept of a set of samples: CloudWatch's StatisticSet, with percentiles where they exist.
+"""Statistics of a set of samples, and the names of statistics with their meaning.
 
-A set of equal samples needs no sketch, and most one-second points are just that; the sketch appears
-with the first differing value. Statistics that came without their values (`StatisticValues` of
-PutMetricData) have no percentiles: the set is then marked `opaque`, as in CloudWatch.
+`StatisticSet` is CloudWatch's, with percentiles where they exist. A set of equal samples needs no
+sketch, and most one-second points are such sets; the sketch is made at the first different value.
+Statistics that came without their values (`StatisticValues` of PutMetricData) have no percentiles:
+the set is then marked `opaque`, as in CloudWatch.
 
-Names of statistics (`Average`, `p99.9`, `tm95`, `TM(10%:90%)`, `PR(:300)`) and their meaning.
-
-Both are CloudWatch's ("CloudWatch statistics definitions" in its user guide). Everything but the
-five simple ones needs the distribution and gives None where it is unknown.
+Names of statistics (`Average`, `p99.9`, `tm95`, `TM(10%:90%)`, `PR(:300)`) have CloudWatch's
+meaning ("CloudWatch statistics definitions" in its user guide). All but the five simple ones need
+the distribution and give None where it is unknown.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StatisticSet:
     def from_values(
         cls, count: float, total: float, minimum: float, maximum: float
     ) -> StatisticSet:
-        """From statistics alone; opaque unless all samples must be equal."""
+        """From statistics alone; opaque, unless all samples must be equal."""
         made = cls()
         made.count, made.total, made.minimum, made.maximum = count, total, minimum, maximum
         made.opaque = minimum != maximum
@@ -60,7 +60,7 @@ class StatisticSet:
 
     @classmethod
     def from_sketch(cls, sketch: Sketch) -> StatisticSet:
-        """Takes the sketch over: the caller gives it up."""
+        """Takes ownership of the sketch."""
         made = cls()
         made.count, made.total = sketch.count, sketch.total
         made.minimum, made.maximum = sketch.minimum, sketch.maximum
@@ -110,7 +110,7 @@ class StatisticSet:
         return self.minimum if self.sketch is None else self.sketch.quantile(q)
 
     def bins(self) -> Iterator[tuple[float, float]]:
-        """(value, count) in rising order of value; nothing when the distribution is unknown."""
+        """(value, count), sorted by value; empty if the distribution is unknown."""
         if self.sketch is not None:
             yield from self.sketch.bins()
         elif self.count and not self.opaque:
@@ -212,7 +212,7 @@ def _compute_trimmed(kind: str, low: _Bound, high: _Bound, stats: StatisticSet) 
     if high.value is None:
         kept, cut_low, cut_high = _keep_ranks(bins, low.share, high.share)
     else:
-        # A bin stands up to 1 % beside its samples: one that may hold the bound lies within it.
+        # A bin is up to 1 % away from its samples: one that may contain the bound lies within it.
         below = -math.inf if low.value is None else _widened(low.value)
         above = _widened(high.value)
         kept = [(value, count) for value, count in bins if below < value <= above]
@@ -241,7 +241,7 @@ def _widened(bound: float) -> float:
 def _keep_ranks(
     bins: list[tuple[float, float]], low: float, high: float
 ) -> tuple[list[tuple[float, float]], float, float]:
-    """The part of each bin between two shares of all samples, and how many lie outside."""
+    """The part of each bin between two shares of all samples, and the numbers outside."""
     count_all = sum(count for _, count in bins)
     start, end = low * count_all, high * count_all
     kept, seen = [], 0.0

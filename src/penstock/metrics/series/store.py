@@ -1,18 +1,16 @@
-"""The time series store: every metric of the platform and of its users, in bounded memory.
+"""The time series store: all metrics of the platform and of its users, in limited memory.
 
-Readers are the CloudWatch operations, alarms and the autoscaler; writers are the recorder of the
-data plane and PutMetricData. Wall seconds come in with each call; nothing reads a clock or waits.
+The CloudWatch operations, alarms and the autoscaler read it; the data plane's registry and
+PutMetricData write it. Wall seconds come in with each call; nothing reads a clock or waits.
 
 When memory runs out, idle series go first, the longest idle one before the others. A user's write
-that would still not fit is refused; the platform's own metrics are never refused, they shorten the
+that still does not fit is refused. The platform's own metrics are never refused: they shorten the
 longest history instead.
 
-Series that rest, packed together by whom they are of.
-
-An endpoint that is gone leaves a dozen series with a few datapoints each. As objects of their own
-they took seven times the memory of what they hold, so all series with one first dimension (the
-name of an endpoint, mostly) become one row here once none of them is used. They are listed without
-being unpacked; whoever reads or writes one of them takes the whole row back out.
+A deleted endpoint leaves a dozen series with a few datapoints each. As separate objects they took
+seven times the memory of their data. So all series with the same first dimension (usually the name
+of an endpoint) are archived as one row once none of them is used. Lists need not unpack a row;
+reading or writing one of its series unpacks the whole row.
 """
 
 from __future__ import annotations
@@ -31,15 +29,15 @@ from penstock.errors import NotNowError
 from penstock.metrics.series.series import HOUR_S, MetricKey, MetricName, Series, key_of_fields
 from penstock.metrics.series.statistics import StatisticSet
 
-#: Packed series that are larger, some 1,000 points together, stay as they are: unpacking them would
-#: keep the event loop, and their objects are a small part of them.
+#: Larger packed series, of some 1,000 points together, are not archived: unpacking them would block
+#: the event loop, and archiving would save little.
 _BYTES_MAX: Final = 64 * 1024
 
-Group = tuple[tuple[str, str], ...]  #: the first dimension, name and value; empty: there is none
+Group = tuple[tuple[str, str], ...]  #: (name, value) of the first dimension; empty: there is none
 
 
 def may_go_in(group: Group, series: Sequence[Series]) -> bool:
-    """Whether all of them, which is the whole group, are at rest and small."""
+    """Whether all these series, which are the whole group, are at rest and small."""
     return (
         bool(group)
         and all(one.packed for one in series)
@@ -48,12 +46,12 @@ def may_go_in(group: Group, series: Sequence[Series]) -> bool:
 
 
 class ArchivedRow:
-    """The series of one group. It is never changed, so a thread may read it."""
+    """The series of one group. It never changes, so a thread may read it."""
 
     __slots__ = ("_heads", "_tiers", "count", "expires_at", "newest_at", "written_at")
 
     def __init__(self, series: Sequence[Series]) -> None:
-        """All of them are at rest."""
+        """All of the series are at rest."""
         fields = [one.to_fields() for one in series]
         tiers = [one.pop("tiers") for one in fields]
         self._heads = zlib.compress(orjson.dumps(fields))
@@ -68,7 +66,7 @@ class ArchivedRow:
         return len(self._heads) + len(self._tiers)
 
     def heads(self) -> list[dict[str, Any]]:
-        """The fields of each series but its points."""
+        """The fields of each series without its points."""
         found: list[dict[str, Any]] = orjson.loads(zlib.decompress(self._heads))
         return found
 
@@ -80,7 +78,7 @@ class ArchivedRow:
 
 
 class Archive:
-    """Rows by group, in the order in which they came to rest."""
+    """The rows by group, in the order in which they were archived."""
 
     def __init__(self) -> None:
         self._rows: dict[Group, ArchivedRow] = {}
@@ -91,13 +89,13 @@ class Archive:
         return self._rows.values()
 
     def add(self, group: Group, series: Sequence[Series]) -> None:
-        """Takes all series of a group, which may go in; the caller forgets them."""
+        """Archives all series of a group that `may_go_in` allows; the caller forgets them."""
         row = self._rows[group] = ArchivedRow(series)
         self.series_count += row.count
         self.bytes_used += row.bytes_used
 
     def take(self, group: Group) -> list[Series]:
-        """Gives the series of a group back; none where it is not here."""
+        """Removes a group and returns its series; empty if it is not archived."""
         row = self._rows.pop(group, None)
         if row is None:
             return []
@@ -106,17 +104,17 @@ class Archive:
         return [Series.from_fields(fields) for fields in row.fields()]
 
     def due(self, now: float) -> list[Group]:
-        """Groups with a point that is older than its retention."""
+        """The groups with a point that is older than its retention."""
         return [group for group, row in self._rows.items() if now >= row.expires_at]
 
     def first(self) -> tuple[Group, float]:
-        """What came to rest before all others, and when it was written last: `inf` for none."""
+        """The group archived first, and the time of its last write; `inf` if there is none."""
         for group, row in self._rows.items():
             return group, row.written_at
         return (), math.inf
 
     def keys(self, newest_since: float) -> Iterator[MetricKey]:
-        """Of all series with a sample at or after `newest_since`."""
+        """The keys of all series with a sample at or after `newest_since`."""
         for row in self._rows.values():
             if row.newest_at >= newest_since:
                 for head in row.heads():
@@ -124,28 +122,28 @@ class Archive:
                         yield key_of_fields(head)
 
 
-#: Series packed in one call of `expire`: some 0.1 ms each, and the event loop waits.
+#: Series packed in one call of `expire`: each takes some 0.1 ms of the event loop.
 _RESTS_MAX: Final = 500
-#: Groups archived, or taken out as points of them are too old, in one call: some 0.5 ms each.
+#: Groups archived, or unpacked because points expired, in one call: some 0.5 ms each.
 _GROUPS_MAX: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:
-    """What the store may take."""
+    """Limits of the store."""
 
     series_max: int = 10_000
     bytes_max: int = 256 * 1024 * 1024  #: estimated; about 500,000 points
-    idle_after_s: float = 3 * HOUR_S  #: CloudWatch's own "recently active"
+    idle_after_s: float = 3 * HOUR_S  #: as long as CloudWatch calls a metric recently active
 
 
 class MetricStore:
-    """Series by identity. Not thread-safe: one event loop owns it."""
+    """The series by identity. Not thread-safe: one event loop owns it."""
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
         self._limits = limits or StoreLimits()
-        self._series: OrderedDict[MetricKey, Series] = OrderedDict()  #: longest unwritten first
-        self._archive = Archive()  #: of a group, all series are here or in the tables, never both
+        self._series: OrderedDict[MetricKey, Series] = OrderedDict()  #: the longest unwritten first
+        self._archive = Archive()  #: the series of a group are all here or all in the tables
         self._units: dict[MetricName, tuple[Series, ...]] = {}  #: sorted by unit
         self._bytes_used = 0
 
@@ -167,7 +165,7 @@ class MetricStore:
         high_resolution: bool = False,
         user: bool = False,
     ) -> None:
-        """Adds samples at wall time `at`. `stats` stays the caller's.
+        """Adds samples at wall time `at`. The caller keeps `stats`.
 
         Raises:
             NotNowError: `metric-store-full`, for user writes only.
@@ -199,8 +197,8 @@ class MetricStore:
         """unit -> period start -> samples, for periods that begin in [start, end).
 
         Periods are multiples of `period_s` since the epoch. `unit` None means every unit. The sets
-        may be shared with the store: the caller must not change them. Without `distribution` they
-        hold the simple statistics only, which is much cheaper.
+        may be shared with the store: the caller must not change them. Without `distribution` only
+        the simple statistics are valid, which is much cheaper.
         """
         return {
             series.key.unit: found
@@ -219,7 +217,7 @@ class MetricStore:
         unit: str | None = None,
         distribution: bool = True,
     ) -> dict[int, StatisticSet]:
-        """As `read`, but samples of all units together, in order of time."""
+        """As `read`, but with the samples of all units together, in order of time."""
         merged: dict[int, StatisticSet] = {}
         for found in self.read(
             metric, start, end, period_s, unit=unit, distribution=distribution
@@ -233,7 +231,7 @@ class MetricStore:
     def count(
         self, metric: MetricName, start: float, end: float, period_s: int, unit: str | None
     ) -> int:
-        """How many points `read` goes through: known without reading them."""
+        """The number of points that `read` processes, without reading them."""
         return sum(
             series.count(start, end, period_s)
             for series in self._awake(metric)
@@ -255,18 +253,18 @@ class MetricStore:
         return self._series.values()
 
     def archived(self) -> Iterable[ArchivedRow]:
-        """All others, for a snapshot."""
+        """All archived series, for a snapshot."""
         return self._archive.rows()
 
     def restore(self, series: Series) -> None:
-        """Takes one series from a snapshot; an existing one with the same key is replaced."""
+        """Adds a series from a snapshot; it replaces an existing one with the same key."""
         self._wake(series.key.dimensions[:1])
         self._drop(series.key)
         self._enter(series)
 
     def expire(self, now: float) -> None:
-        """Drops points beyond their retention, and series without points; those that nobody has
-        used since the last call are packed, some at a time. Call it once a minute."""
+        """Drops points beyond their retention, and series without points. Packs series that nobody
+        used since the last call, some at a time. Call it once a minute."""
         for group in self._archive.due(now)[:_GROUPS_MAX]:
             self._wake(group)
         rests = 0
@@ -280,7 +278,7 @@ class MetricStore:
         self._archive_resting()
 
     def rest(self, groups: Collection[Group]) -> None:
-        """Packs what begins with one of these dimensions now: it is gone."""
+        """Packs the series that begin with one of these dimensions: what they describe is gone."""
         found = [one for one in self._series.values() if one.key.dimensions[:1] in groups]
         for series in found[:_RESTS_MAX]:
             self._bytes_used -= series.bytes_used
@@ -299,7 +297,7 @@ class MetricStore:
                 self._drop(series.key)
 
     def _wake(self, group: Group) -> None:
-        """Takes a group back out of the archive: it was idle for longer than what is not there."""
+        """Unpacks an archived group. All other series were used more recently."""
         for series in reversed(self._archive.take(group)):
             self._enter(series)
             self._series.move_to_end(series.key, last=False)
@@ -318,7 +316,8 @@ class MetricStore:
                     f"The metric store is full: {len(self)} metrics, {self.bytes_used} bytes.",
                     hint="Send fewer distinct dimensions; idle metrics leave after three hours.",
                 )
-            elif self.bytes_used <= self._limits.bytes_max:  # so it is the number of series
+            # Otherwise the number of series is the limit.
+            elif self.bytes_used <= self._limits.bytes_max:
                 self._drop(next((k for k, s in self._series.items() if s.user), key))
             else:
                 self._shorten_longest()
@@ -334,7 +333,7 @@ class MetricStore:
         self._bytes_used += series.bytes_used - bytes_before
 
     def _awake(self, metric: MetricName) -> tuple[Series, ...]:
-        """Its series, by unit; those at rest wake up."""
+        """The series of a metric, by unit; those at rest are unpacked."""
         if metric not in self._units:
             self._wake(metric.dimensions[:1])
         units = self._units.get(metric, ())
@@ -345,7 +344,7 @@ class MetricStore:
         return units
 
     def _enter(self, series: Series) -> None:
-        # Series of one endpoint come together: ten of them have the same dimensions in memory.
+        # Series of one endpoint arrive together: ten of them share one object for their dimensions.
         series.key = series.key._replace(dimensions=_known(series.key.dimensions))
         metric = series.key.metric
         self._series[series.key] = series
@@ -367,7 +366,7 @@ class MetricStore:
 
 @lru_cache(maxsize=256)
 def _known(dimensions: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """The equal tuple that came before, lately."""
+    """An equal tuple that was seen recently, to share its memory."""
     return dimensions
 
 

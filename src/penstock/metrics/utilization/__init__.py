@@ -1,1 +1,1 @@
-"""What instances used of their machine, the energy that it took, and what it cost."""
+"""What instances used of their machine, the energy for it, and its cost."""

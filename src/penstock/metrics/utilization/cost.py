@@ -1,22 +1,21 @@
-"""Energy and money over an interval, divided among the instances that were held in it.
+"""Energy and money over an interval, divided among instances, and the account of each variant.
 
-Every core second of the machine belongs to somebody: a busy one to the instance that used it, an
-idle one to all that hold cores, by how many they hold. So the host's measured energy is divided
-whole, that of the operating system and of waiting included. Boards are divided by how many an
-instance holds; those that nobody holds idle with the host. Money is the price of the instance type
-for each second that an instance is held, idle or not. The loading of an instance before it was
-first seen is its cold start: it is charged once, by estimate.
+Every core second of the machine is charged to somebody: a busy one to the instance that used it, an
+idle one to all that hold cores, in proportion to their number. So the host's whole measured energy
+is divided, including that of the operating system and of waiting. The energy of boards is divided
+by how many an instance holds; boards that nobody holds count as part of the idle host. Money is the
+price of the instance type for each second that an instance is held, idle or not. The loading of an
+instance before it was first observed is its cold start: it is charged once, by estimate.
 
-Where nothing can be measured, energy is the watts of the instance type under load: for an idle
-instance an upper bound. `Charge.source` says which it was. Readings and times are passed in; this
+Where nothing can be measured, energy is the watts of the instance type under load: an upper bound
+for an idle instance. `Charge.source` says which it was. Readings and times are passed in; this
 module reads no counter and no clock.
 
-What one variant has cost: since the start, in the last hour, and per answer.
-
-Idle time is paid by the answers around it. For the CloudWatch series, what an idle interval cost is
-carried over to the next answers, so that the average of a period is all its cost divided by all
-that it answered. The gauges divide the last hour's cost by the last hour's answers. Requests that
-failed or were refused answered nothing: the others bear them.
+`VariantCost` is the cost of one variant: since the start, in the last hour, and per answer. Answers
+pay for the idle time around them. For the CloudWatch series, the cost of an idle interval is
+carried over to the next answers, so the average of a period is all its cost divided by all its
+answers. The gauges divide the last hour's cost by the last hour's answers. Requests that failed or
+were refused are no answers: the others pay for them.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from typing import Final, NamedTuple
 from penstock.fleet.catalogue import CORE_WATTS
 from penstock.metrics.series.statistics import StatisticSet
 
-RAPL: Final = "rapl"  #: the processor packages' own counters
-NVML: Final = "nvml"  #: the boards' own counters
-ESTIMATED: Final = "estimated"  #: watts of the instance type
+RAPL: Final = "rapl"  #: measured by the processor packages' counters
+NVML: Final = "nvml"  #: measured by the boards' counters
+ESTIMATED: Final = "estimated"  #: the watts of the instance type
 RAPL_NVML: Final = "rapl+nvml"
 NVML_ESTIMATED: Final = "nvml+estimated"  #: boards measured, the host estimated by its cores
 
@@ -40,39 +39,39 @@ _HOUR_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceHeld:
-    """An instance that exists now, serving or not."""
+    """An instance that exists now, whether or not it serves."""
 
     endpoint: str
     variant: str
     instance_id: str
     cores: float
-    watts: float  #: of its type, under load
+    watts: float  #: of its type under load
     price_per_hour: float  #: of its type, US dollars
     accelerators: int = 0
-    load_s: float = 0.0  #: what loading its copies took
+    load_s: float = 0.0  #: time that loading its copies took
     instance_type: str = ""
-    memory_bytes: int = 0  #: that it may take
+    memory_bytes: int = 0  #: the memory that it may take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineRead:
-    """The machine over one interval; None: not measured."""
+    """Readings of the machine over one interval; None: not measured."""
 
     interval_s: float
     cores: float
-    boards: int = 0  #: accelerators of the machine
+    boards: int = 0  #: number of the machine's accelerators
     host_j: float | None = None
     boards_j: float | None = None
 
 
 class Charge(NamedTuple):
-    """What one instance took in an interval."""
+    """The energy and the money of one instance in an interval."""
 
     endpoint: str
     variant: str
     joules: float
     dollars: float
-    source: str  #: where the joules are from
+    source: str  #: where the joules come from
     instance_type: str = ""
 
 
@@ -87,16 +86,17 @@ class InstanceTime(NamedTuple):
 class Accounts:
     """Adds up how long each instance is held, until it is charged.
 
-    Call `note` each second with those that exist, and `charge` now and then.
+    Call `note` each second with the instances that exist, and `charge` from time to time.
     """
 
     def __init__(self) -> None:
         self._noted: frozenset[str] = frozenset()
-        self._due: dict[str, tuple[InstanceHeld, float]] = {}  #: instance -> seconds to charge
-        self._cold: list[InstanceHeld] = []  #: seen for the first time since the last charge
+        #: instance -> (instance, seconds to charge)
+        self._due: dict[str, tuple[InstanceHeld, float]] = {}
+        self._cold: list[InstanceHeld] = []  #: instances first observed since the last charge
 
     def note(self, held: Sequence[InstanceHeld], elapsed_s: float) -> None:
-        """These exist now; `elapsed_s` since the last note."""
+        """These instances exist now; `elapsed_s` since the last note."""
         for one in held:
             if one.instance_id in self._noted:
                 _, seconds = self._due.get(one.instance_id, (one, 0.0))
@@ -106,10 +106,10 @@ class Accounts:
         self._noted = frozenset(one.instance_id for one in held)
 
     def charge(self, busy: Mapping[str, float], read: MachineRead) -> list[Charge]:
-        """What is due since the last call, in the order in which instances were first seen.
+        """The charges since the last call, in the order in which instances were first observed.
 
         Args:
-            busy: instance -> cores that it kept busy on average; 0 where it is not known.
+            busy: instance -> cores that it used on average; 0 if unknown.
         """
         cold, self._cold = self._cold, []
         due, self._due = self._due, {}
@@ -129,7 +129,7 @@ def _charge(one: InstanceHeld, seconds: float, joules: float, source: str) -> Ch
 
 
 def divided(held: Sequence[InstanceTime], read: MachineRead) -> list[tuple[float, str]]:
-    """(joules, source) of each instance over the interval."""
+    """(joules, source) for each instance over the interval."""
     cores_s = [one.instance.cores * one.seconds for one in held]
     boards_s = [one.instance.accelerators * one.seconds for one in held]
     boards = shares(boards_s if sum(boards_s) else cores_s)
@@ -144,7 +144,7 @@ def divided(held: Sequence[InstanceTime], read: MachineRead) -> list[tuple[float
 
 
 def shares(weights: Sequence[float]) -> list[float]:
-    """Of one, by weight; nothing for anybody where nothing weighs."""
+    """Shares of one, in proportion to the weights; all 0 if the weights are."""
     whole = sum(weights)
     return [weight / whole if whole else 0.0 for weight in weights]
 
@@ -169,7 +169,7 @@ _TOKENS_PER_PRICE: Final = 1000.0
 
 
 class PerUnit(NamedTuple):
-    """Of the last hour; None where it answered nothing."""
+    """Figures of the last hour; None if there was no answer in it."""
 
     dollars_per_request: float | None
     joules_per_request: float | None
@@ -178,7 +178,7 @@ class PerUnit(NamedTuple):
 
 
 class _Slice:
-    """One minute."""
+    """One minute of the last hour."""
 
     __slots__ = ("answers", "dollars", "joules", "start", "tokens")
 
@@ -191,12 +191,12 @@ class _Slice:
 
 
 class VariantCost:
-    """One variant's account.
+    """The account of one variant.
 
     Attributes:
         joules: source -> joules since the start.
         dollars: since the start.
-        dollars_by_type: the same of the instances of each type.
+        dollars_by_type: instance type -> dollars since the start.
     """
 
     __slots__ = ("_answers", "_due", "_slices", "_tokens", "dollars", "dollars_by_type", "joules")
@@ -205,9 +205,9 @@ class VariantCost:
         self.joules: dict[str, float] = {}
         self.dollars = 0.0
         self.dollars_by_type: dict[str, float] = {}
-        self._answers = 0  #: all that were answered until the last `settle`
+        self._answers = 0  #: number of answers up to the last `settle`
         self._tokens = 0.0
-        #: name -> what the answers to come have to bear
+        #: name -> cost that the next answers have to bear
         self._due = {"CostPerRequest": 0.0, "EnergyPerRequest": 0.0,
                      "CostPerThousandTokens": 0.0, "EnergyPerThousandTokens": 0.0}  # fmt: skip
         self._slices: deque[_Slice] = deque()
@@ -215,10 +215,10 @@ class VariantCost:
     def settle(
         self, charges: list[Charge], *, answers: int, tokens: float, now: float
     ) -> list[tuple[str, str, StatisticSet]]:
-        """Takes an interval's charges; returns (metric, source or "", samples) to be published.
+        """Adds an interval's charges; returns (metric, source or "", samples) to publish.
 
         Args:
-            answers, tokens: all since the start; tokens in and out.
+            answers, tokens: totals since the start; tokens in and out.
             now: wall s.
         """
         dollars = sum(one.dollars for one in charges)
@@ -272,7 +272,7 @@ class VariantCost:
         slices = self._slices
         if not slices or not 0.0 <= now - slices[-1].start < _SLICE_S:
             slices.append(_Slice(now))
-        # A clock that was set back leaves slices of the future: they go at once.
+        # If the clock was set back, slices of the future are dropped at once.
         while slices and not now - RECENT_S < slices[0].start <= now:
             slices.popleft()
         return slices[-1]

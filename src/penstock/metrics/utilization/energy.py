@@ -1,9 +1,9 @@
-"""What the machine says of its energy: counters of the processor (RAPL) and of boards (NVML).
+"""Reads the machine's energy counters: the processor's (RAPL) and the boards' (NVML).
 
-RAPL is read from the kernel's powercap tree: packages, and the memory where it has a counter of its
-own, as packages do not include it. `psys` and the zones inside a package would count twice. Many
-systems let only root read them, and containers often hide them; then there is no reading, never a
-zero. NVML is used where its Python binding is installed (extra `nvml`). Knows no instances.
+RAPL is read from the kernel's powercap tree: the packages, and the memory where it has its own
+counter, since packages do not include it. `psys` and the zones inside a package would count twice.
+Many systems let only root read them, and containers often hide them; then there is no reading,
+never a zero. NVML is used if its Python binding is installed (extra `nvml`). Knows no instances.
 
 Counters: https://docs.kernel.org/power/powercap/powercap.html and NVML's
 `nvmlDeviceGetTotalEnergyConsumption` (mJ since the driver was loaded).
@@ -20,8 +20,7 @@ _log = logging.getLogger(__name__)
 
 POWERCAP: Final = Path("/sys/class/powercap")
 
-#: The smallest counters known (65 kJ) go round once in this time at 1 kW; twice can't be told from
-#: not at all.
+#: The smallest known counters (65 kJ) wrap once in this time at 1 kW; two wraps look like none.
 INTERVAL_S_MAX: Final = 60.0
 
 _JOULES_PER_UJ: Final = 1e-6
@@ -30,23 +29,23 @@ _WATTS_PER_MW: Final = 1e-3
 
 
 class EnergyRead(NamedTuple):
-    """Joules since the reading before; None: not measured over that whole time."""
+    """Joules since the last reading; None: not measured over that whole time."""
 
     host_j: float | None
     boards_j: float | None
 
 
 class EnergyMeter:
-    """Reads both kinds. The first reading only begins the first interval."""
+    """Reads both kinds of counters. The first reading only begins the first interval."""
 
     def __init__(self, powercap: Path = POWERCAP, nvml: Any | None = None) -> None:
-        """`nvml`: the binding, started already; None where there is none."""
+        """`nvml`: the binding, initialized; None: there is none."""
         self._host = RaplCounters(powercap)
         self._boards = _boards(nvml) if nvml is not None else None
         self._read_at: float | None = None
 
     def read(self, now: float) -> EnergyRead:
-        """Reads files and may wait for a driver, so call it in a thread; `now` is monotonic s."""
+        """Reads files and may wait for a driver, so call it in a thread. `now` is monotonic s."""
         interval_s = now - self._read_at if self._read_at is not None else 0.0
         self._read_at = now
         host_j = self._host.read()
@@ -64,7 +63,7 @@ class RaplCounters:
         self._before: list[int] | None = None
 
     def read(self) -> float | None:
-        """Joules since the last call; None at the first, and when a counter can't be read."""
+        """Joules since the last call; None for the first, and if a counter can't be read."""
         before, self._before = self._before, None
         try:
             now = [int((zone / "energy_uj").read_text()) for zone, _ in self._zones]
@@ -82,7 +81,7 @@ class RaplCounters:
 
 
 def _zones(powercap: Path) -> list[tuple[Path, int]]:
-    """(zone, where its counter goes round) of packages and their memory."""
+    """(zone, value at which its counter wraps) of packages and their memory."""
     names = {}
     for zone in sorted(powercap.glob("intel-rapl:*")):  # AMD's packages have this name too
         try:
@@ -117,7 +116,7 @@ class NvmlCounters:
         self._before: dict[int, int] = {}  #: board -> mJ
 
     def read(self, interval_s: float) -> float | None:
-        """Joules since the last call; None when a board tells neither its energy nor its power."""
+        """Joules since the last call; None if a board reports neither its energy nor its power."""
         joules: float | None = 0.0
         for index in range(len(self._boards)):
             one = self._read_board(index, interval_s)
@@ -132,7 +131,7 @@ class NvmlCounters:
         except nvml.NVMLError:  # boards older than Volta have no counter
             return self._from_power(board, interval_s)
         self._before[index] = count
-        if before is None or count < before:  # the driver was loaded anew
+        if before is None or count < before:  # the driver was loaded again
             return None
         return (count - before) * _JOULES_PER_MJ
 
@@ -145,7 +144,7 @@ class NvmlCounters:
 
 
 def load_nvml() -> Any | None:
-    """NVML's Python binding, started; None where it is not installed or finds no driver."""
+    """NVML's Python binding, initialized; None if it is not installed or finds no driver."""
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:

@@ -1,7 +1,8 @@
-"""Utilization of instances, as their processes measure it, on its way into the store.
+"""Utilization of instances as their processes measure it, converted for the store.
 
-CloudWatch's rules: CPU and GPU run up to 100 times the number of cores or devices, the normalized
-forms and the others up to 100. A value that an instance can't measure is None and is not published.
+CloudWatch's rules: CPU and GPU go up to 100 times the number of cores or devices; the normalized
+forms and the others go up to 100. A value that an instance can't measure is None and is not
+published.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ _COUNTS: Final = ("LoadedModelCount", "SequencesRunning", "SequencesWaiting")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySample:
-    """One measurement of one copy; percentages of what is set aside for it."""
+    """One measurement of one copy; percentages of what is reserved for it."""
 
-    component: str  #: none: of the variant's own model
-    cpu_percent: float | None = None  #: of its processes; None where it has none of its own
+    component: str  #: empty: the variant's own model
+    cpu_percent: float | None = None  #: CPU of its processes; None if it has none of its own
     memory_percent: float | None = None
-    invocations: int | None = None  #: answered since the sample before
-    in_flight: int = 0  #: on the instance: waiting for the model, or in it
+    invocations: int | None = None  #: answered since the last sample; None: unknown
+    in_flight: int = 0  #: requests on the instance that wait for the model, or are in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +43,19 @@ class InstanceSample:
     gpu_memory_percent: float | None = None  #: 0 to 100 x devices
     gpu_count: int = 0
     loaded_model_count: int | None = None
-    sequences_running: int | None = None  #: answers that its engines are making; None: no engine
-    sequences_waiting: int | None = None  #: accepted and without a slot in an engine
-    loop_lag: LagObserved | None = None  #: of its event loop, since it started
-    cache_percent: float | None = None  #: of the attention cache of its fullest engine, 0 to 100
+    #: sequences that its engines are generating; None: no engine
+    sequences_running: int | None = None
+    #: accepted sequences without a slot in an engine; None: no engine
+    sequences_waiting: int | None = None
+    #: lag of its event loop since its start; None: not reported
+    loop_lag: LagObserved | None = None
+    #: use of the attention cache of its fullest engine, 0 to 100; None: no engine
+    cache_percent: float | None = None
     copies: tuple[CopySample, ...] = ()
 
 
 def instance_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:
-    """The datapoints of one sample: for the variant, and for the instance by itself."""
+    """The datapoints of one sample: for the variant, and for the single instance."""
     values = {
         "CPUUtilization": sample.cpu_percent,
         "CPUUtilizationNormalized": normalized(sample.cpu_percent, sample.cpu_cores),
@@ -80,5 +85,5 @@ def unit_of(name: str) -> str:
 
 
 def normalized(percent: float | None, count: int) -> float | None:
-    """Percent of all cores or devices, 0 to 100; None when unmeasured or there are none."""
+    """Percent of all cores or devices, 0 to 100; None if not measured or if there are none."""
     return None if percent is None or count < 1 else percent / count

@@ -1,4 +1,4 @@
-"""Utilization of the instances of transform jobs, under CloudWatch's names for it."""
+"""Utilization of the instances of transform jobs, under CloudWatch's names."""
 
 from __future__ import annotations
 
