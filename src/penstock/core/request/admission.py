@@ -175,7 +175,7 @@ class Admission:
 
     @property
     def lane_s(self) -> float:
-        """Lane time per request; 0 = nothing observed yet. Lanes / lane time = answers per second."""
+        """Lane time per request; 0 = nothing observed yet. Lanes / lane time = answers/s."""
         return self._lane_s
 
     def snapshot(self) -> dict[str, float | int | None]:

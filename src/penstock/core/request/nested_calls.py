@@ -3,16 +3,19 @@
 A batch of a Python model that calls another model, and an ensemble's run that waits for a step,
 hold their lane until the answer is there. The rules, in this order:
 
-1. `calls-itself`: the call's own way leads through the model that it asks. Refused always, and not
-   only where lanes run short, so that such a model fails in its first test and not under load.
-2. `lanes-exhausted`: the call could never end, because what it waits for waits for it. Two models
-   that call each other for different requests come to this. The call that closes the circle is
+1. `calls-itself`: the called model is already on the path of calls that led here. This is always
+   refused, not only where lanes are scarce, so that such a model fails in its first test and not
+   under load.
+2. `lanes-exhausted`: the call could never end, because what it waits for waits for it. This happens
+   where two models call each other for different requests. The call that closes the circle is
    refused, and its lane goes on.
 
-A lane that waits goes on when all its calls end. A call ends if the lanes that compute it go on, or
-if it waits in a queue and any lane of that model is free or goes on. The lanes that go on are the
-least set with these properties; it is looked for only where no lane of the asked model is free. The
-search is that for a deadlock among resources of several units (Holt 1972, reduction of graphs).
+A waiting lane goes on when all its calls end. A call ends if the lanes that compute it go on, or if
+it waits in a queue and any lane of that model is free or goes on. The lanes that go on are the
+least
+set with these properties; it is computed only where no lane of the called model is free. This is
+the
+search for a deadlock among resources of several units (Holt 1972, reduction of graphs).
 """
 
 from __future__ import annotations
@@ -23,15 +26,16 @@ from typing import Any, Final, NamedTuple
 
 from penstock.core.blame.poison_requests import Past
 
-Lane = tuple[str, Hashable]  #: a model, and whatever tells its lanes apart
+Lane = tuple[str, Hashable]  #: a model, and a key that tells its lanes apart
 
 
 class Ruling(NamedTuple):
-    """May it call?"""
+    """Whether a model may make a call."""
 
     allowed: bool
     reason: str  #: may-call | calls-itself | lanes-exhausted
-    call: int = 0  #: its number, if it may: what the asked model then works for
+    #: number of the allowed call, for which the called model then works; 0 = not allowed
+    call: int = 0
 
 
 _CALLS_ITSELF: Final = Ruling(False, "calls-itself")
@@ -44,25 +48,27 @@ class _Waiting:
     __slots__ = ("calls", "works_for")
 
     def __init__(self) -> None:
-        self.calls: dict[int, str] = {}  #: number -> the model that is asked
-        self.works_for: frozenset[int] = frozenset()  #: calls whose answers it is making
+        self.calls: dict[int, str] = {}  #: call number -> the called model
+        #: numbers of the calls that the lane works for
+        self.works_for: frozenset[int] = frozenset()
 
 
 class NestedCalls:
-    """The calls under way between the models of one artifact. `lanes`: how many each model has."""
+    """The calls under way between the models of one artifact. `lanes`: number per model."""
 
     def __init__(self, lanes: Mapping[str, int]) -> None:
         self._lanes = dict(lanes)
         self._waiting: dict[Lane, _Waiting] = {}
-        self._waiting_of: Counter[str] = Counter()  #: how many of them each model has
-        self._callers: dict[int, Lane] = {}  #: of each call
+        self._waiting_of: Counter[str] = Counter()  #: number of waiting lanes per model
+        self._callers: dict[int, Lane] = {}  #: call number -> the calling lane
         self._numbers = 0
 
     def begin(
         self, path: tuple[str, ...], lane: Hashable, target: str, works_for: Collection[int] = ()
     ) -> Ruling:
-        """Asks for a call by the last model of `path`, from its `lane`, which `works_for` calls of
-        others. If it is allowed, `end` follows once it is over."""
+        """Requests a call by the last model of `path`, from its `lane`, which itself works for the
+        calls
+        `works_for`. If it is allowed, call `end` once it is over."""
         if target in path:
             return _CALLS_ITSELF
         caller = (path[-1] if path else "", lane)
@@ -81,7 +87,7 @@ class NestedCalls:
         return _LANES_EXHAUSTED
 
     def end(self, call: int) -> None:
-        """A call that was allowed is over, whatever came of it."""
+        """An allowed call is over, with or without success."""
         caller = self._callers.pop(call)
         waiting = self._waiting[caller]
         del waiting.calls[call]
@@ -115,7 +121,7 @@ class NestedCalls:
         return self._waiting_of[model] < self._lanes[model]
 
     def snapshot(self) -> dict[str, Any]:
-        """JSON-ready: how many calls each model waits for, by the model that it asked."""
+        """JSON-ready: how many calls each model waits for, by the called model."""
         told: dict[str, dict[str, int]] = {}
         for (caller, _), waiting in self._waiting.items():
             calls = told.setdefault(caller, {})
@@ -135,21 +141,22 @@ class NestedCalls:
                 assert target != lane[0], f"{lane} waits for its own model"
 
 
-#: Reasons of a return after which the same copy takes no more.
+#: Reasons of a return after which the same copy takes no further call.
 _FINAL: Final = ("copy-failed", "copy-closed", "draining")
 
 
 class CallStep(NamedTuple):
-    """What becomes of a call that the model gave back."""
+    """What happens to a call that the called model gave back."""
 
     do: str  #: again | fail | gone
-    past: Past  #: with this return; `again` is sent `alone` if it says so
+    past: Past  #: with this return; `again` is sent alone if `past.alone` says so
 
 
 def when_returned(past: Past, reason: str) -> CallStep:
-    """By the rule for requests of callers (`core.blame`): a call that ended a worker is made again,
-    alone, and fails when another one dies of it. There is one copy of each model in an artifact, so
-    one that is `gone` has no other to go to."""
+    """Decides by the rule for callers' requests (`core.blame`): a call that ended a worker is made
+    again, alone, and fails when another worker dies of it. An artifact has one copy of each model,
+    so
+    for a copy that is `gone` there is no replacement."""
     past = past.after(reason)
     if reason in _FINAL:
         return CallStep("gone", past)

@@ -1,21 +1,22 @@
-"""What becomes of an accepted request that its copy gave back unanswered.
+"""What happens to an accepted request that its copy gave back unanswered.
 
-`blame/poison_requests.py` says whether the request ends its workers itself, and is then not sent to
-another one. What was given back without having begun (the copy drains, restarts, is not there) is
-counted by nobody: held between two tries, it costs time, which its deadline bounds. What its copy
-was asked for, because another one has less to do (`routing/rebalance.py`), was no try at all.
+`blame/poison_requests.py` says whether the request itself ends workers; such a request is sent to
+no
+further one. A return of a request that had not begun (the copy drains, restarts, is not there) is
+not counted: it only costs time, which the request's deadline bounds. A return that was requested
+because another copy has less to do (`routing/rebalance.py`) is no attempt at all.
 
-A driver asks at three moments and carries out the step it is told; times and counts are arguments:
+A driver asks at three moments and carries out the returned step; times and counts are arguments:
 
 1. `when_returned`: the copy gave it back. It is routed again, fails, or is given up.
 2. `when_picked`: the router has answered. It is sent, held, failed, or routed to any variant.
 3. `when_held`: no copy can take it now. It is held, or given up because too many are.
 
-Held requests are picked for again whenever something changed for the better, and at the latest
-`RETRY_S` after the last time, so that lost news costs no deadline. A copy that gave a request back
-may have it again then, but not at once: it would come back at once, before anything has been
-restarted. What comes when no copy is there at all was never given back: `holding.py` says whether
-it is held too.
+Held requests are routed again whenever something changed for the better, and at the latest
+`RETRY_S` after the last time, so that a lost event costs no deadline. A copy that gave a request
+back may get it again then, but not at once: it would give it back again before the restart is done.
+A request that comes when no copy is there was never given back: `holding.py` decides whether it is
+held.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from penstock.core.blame.death_limits import REQUEST_LOSSES_MAX
 from penstock.core.blame.poison_requests import Past
 from penstock.core.routing.copies import NoRoute, Routed
 
-#: Reason of a return: it waited in the queue of a copy that was asked for it.
+#: Reason of a return: it waited in the queue of a copy that was asked to give back requests.
 REBALANCED: Final = "rebalanced"
 
-#: Held requests; each has a body in memory.
+#: Held requests per gateway; each has a body in memory.
 HELD_MAX: Final = 8192
-#: A worker takes about a second to start: some twenty looks at most, each over in a millisecond.
+#: s. A worker takes about a second to start: some twenty tries at most, each over in a millisecond.
 RETRY_S: Final = 0.05
 
 
@@ -40,7 +41,7 @@ class RetryStep(NamedTuple):
 
     do: str  #: route | send | hold | route-any-copy | route-any-variant | give-up | fail
     reason: str
-    releases: bool = False  #: the slot that the router has just reserved is not used
+    releases: bool = False  #: give back the slot that the router has just reserved
 
 
 _ROUTE = RetryStep("route", "returned")
@@ -59,7 +60,7 @@ _GIVE_UP_HELD = RetryStep("give-up", "too-many-held")
 
 
 def when_returned(past: Past, *, streamed: bool = False) -> RetryStep:
-    """`past` with this return. Part of an answer that was `streamed` can't be taken back."""
+    """`past` includes this return. An answer that was `streamed` in part can't be taken back."""
     if streamed:
         return _FAIL_STREAM
     if past.blamed:
@@ -75,8 +76,8 @@ def when_picked(
     pinned: bool = False,
     moves: bool = False,
 ) -> RetryStep:
-    """`failures` are the copies that gave it back; `pinned`: its caller named the variant; `moves`:
-    it was picked for without the copy whose queue it left, which is as well as any.
+    """`failures`: the copies that gave it back; `pinned`: its caller named the variant; `moves`: it
+    was picked without the copy whose queue it left, although that copy could take it too.
 
     After `route-any-variant` the driver picks without a variant and asks again, `pinned` or not;
     after `route-any-copy` with all copies.
@@ -85,11 +86,11 @@ def when_picked(
         if moves and answer.reason == "all-copies-full":
             return _ANY_COPY
         if answer.reason in ("session-lost", "session-unknown"):
-            return _FAIL_SESSION  # its state is lost: no other copy can answer
+            return _FAIL_SESSION  # the session's state is lost: no other copy can answer
         if answer.reason != "unknown-variant":
-            # What its endpoint no longer takes (a component that left, say) no waiting brings back.
+            # The endpoint no longer takes it (its component left, say): waiting would not help.
             return _HOLD if answer.retry_after_s is not None else _FAIL_FOR_GOOD
-        # Its variant left with an update; those that took over may answer what was not pinned.
+        # Its variant left with an update; the new variants may answer what was not pinned.
         return _FAIL_VARIANT if pinned else _ANY_VARIANT
     if answer.state.copy in failures and not was_held:
         return _HOLD_SAME_COPY
@@ -97,10 +98,10 @@ def when_picked(
 
 
 def when_held(*, held: int) -> RetryStep:
-    """`held` requests of this gateway are held already."""
+    """`held`: requests that this gateway holds already."""
     return _GIVE_UP_HELD if held >= HELD_MAX else _HOLD
 
 
 def next_retry(*, now: float) -> float:
-    """When held requests are picked for again without news, in s."""
+    """When held requests are routed again without any event, in s."""
     return now + RETRY_S

@@ -1,13 +1,14 @@
-"""Which failures of a disk or a store pass by themselves, and which are for somebody to mend.
+"""Which failures of a disk or a store pass by themselves, and which need somebody to fix them.
 
-One table for all that reads or writes objects: inputs, outputs, artifacts, packages. What passes is
-a `NotNowError`: the same call is made again, and nothing is lost for it meanwhile. All else is a
-`CallerError`: a place that is not there, is none, or belongs to somebody else stays so.
+One table for all that reads or writes objects: inputs, outputs, artifacts, packages. A temporary
+failure is a `NotNowError`: the same call is made again, and nothing is lost meanwhile. Any other is
+a `CallerError`: a place that does not exist, or belongs to somebody else, does not change by
+itself.
 
-A disk that is full is given room, one that fails is replaced or mounted again (Linux mounts a disk
-that fails read-only), and a server or a network comes back: each after minutes or hours, and none
-of it is the fault of the record that happened to be written. What a process or a machine has too
-little of for a moment (descriptors, memory, buffers) passes as well.
+Somebody makes room on a full disk, replaces or remounts a failing one (Linux mounts a disk that
+fails read-only), and a server or a network comes back: each after minutes or hours, and none of
+it is the fault of the record that was being written. A momentary lack of descriptors, memory or
+buffers in a process or machine passes as well.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 from penstock.errors import CallerError, NotNowError, PenstockError
 
-#: By name: not every system has each of them.
+#: Names of errno, as not every system has each of them.
 _PASSING_NAMES: Final = (
     *("ENOSPC", "EDQUOT"),
     *("EIO", "EROFS", "EREMOTEIO", "ENODEV", "ENOMEDIUM", "EBUSY", "EUCLEAN"),
@@ -28,10 +29,10 @@ _PASSING_NAMES: Final = (
 PASSING: Final = frozenset(
     number for name in _PASSING_NAMES if (number := getattr(errno, name, None)) is not None
 )
-#: Beside 5xx: what stores answer to come back later by.
+#: Beside 5xx: statuses by which stores ask to come back later.
 _PASSING_STATUSES: Final = (408, 425, 429)
 
-#: Errors of places: where one of them is a NotNowError, it is the disk or the store that waits.
+#: Codes of errors of places: if such an error is a NotNowError, a disk or a store must come back.
 STORAGE_CODES: Final = frozenset(
     {
         *("artifact-disk-full", "artifact-disk-failed", "artifact-unreadable"),
@@ -42,21 +43,21 @@ STORAGE_CODES: Final = frozenset(
 
 
 def errno_passes(number: int | None) -> bool:
-    """Whether the same call may go well later. What has no number is for somebody to mend."""
+    """Whether the same call may succeed later. An error without a number does not pass."""
     return number in PASSING
 
 
 def status_passes(status: int) -> bool:
-    """The same of a store's answer that is an error."""
+    """Whether the same call may succeed later, by the status of a store's error."""
     return status >= 500 or status in _PASSING_STATUSES
 
 
 def storage_error(error: OSError, code: str, message: str, *, hint: str) -> PenstockError:
-    """One of ours for the system's: a NotNowError where it passes, else a CallerError."""
+    """Our error for the system's: a NotNowError where it passes by itself, else a CallerError."""
     kind = NotNowError if errno_passes(error.errno) else CallerError
     return kind(code, message, hint=hint)
 
 
 def is_storage(error: PenstockError) -> bool:
-    """Whether a disk or a store is what has to come back."""
+    """Whether the error means that a disk or a store must come back."""
     return isinstance(error, NotNowError) and error.code in STORAGE_CODES

@@ -1,7 +1,8 @@
-"""Which trace a request belongs to: W3C Trace Context, level 1, and whether it is recorded.
+"""Which trace a request belongs to (W3C Trace Context, level 1), and whether it is recorded.
 
-A caller's decision is followed (its `sampled` flag), so that a trace is whole or not there at all.
-Where there is none, the share that is wanted is taken at random.
+The caller's decision (its `sampled` flag) is followed, so that a trace is recorded as a whole or
+not
+at all. Without a caller's decision, the configured share of requests is recorded, at random.
 Source: https://www.w3.org/TR/trace-context/
 """
 
@@ -12,32 +13,32 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-#: version, trace id, span id, flags; a later version may have more behind a dash.
+#: version, trace id, span id, flags; a later version may have more behind a dash
 _PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _NO_VERSION: Final = "ff"
 _SAMPLED: Final = 1
-#: What the standard asks everybody to pass on at least.
+#: Length of `tracestate` that the standard requires everybody to pass on at least.
 STATE_CHARS_MAX: Final = 512
 _STATE: Final = re.compile(rf"[ -~]{{0,{STATE_CHARS_MAX}}}")
 
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """One span, as those who come after it are told of it."""
+    """One span, in the form that later spans receive."""
 
     trace_id: int  #: 128 bits, not 0
     span_id: int  #: 64 bits, not 0
     sampled: bool  #: whether it is recorded
-    state: str = ""  #: `tracestate`: what other tracing systems passed along, unread
+    state: str = ""  #: `tracestate`: data of other tracing systems, passed on unread
 
     @property
     def traceparent(self) -> str:
-        """As on the wire."""
+        """The value of the header."""
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
 
 
 def read(traceparent: str | None, tracestate: str | None = None) -> TraceContext | None:
-    """Of a caller's headers; None where there are none, or none that can be read."""
+    """Parses a caller's headers; None where there are none, or where they can't be parsed."""
     if traceparent is None:
         return None
     found = _PARENT.fullmatch(traceparent.strip())
@@ -58,11 +59,11 @@ def read(traceparent: str | None, tracestate: str | None = None) -> TraceContext
 
 
 def begin(caller: TraceContext | None, *, share: float, rng: random.Random) -> TraceContext | None:
-    """A request's own span; None: nobody asked for it to be traced.
+    """A request's own span; None: the request is not traced.
 
     Args:
-        caller: what the request came with.
-        share: of requests whose caller says nothing, 0 to 1, that are recorded.
+        caller: the span that the request came with.
+        share: of requests whose caller makes no decision, 0 to 1, that are recorded.
     """
     if caller is not None:
         return TraceContext(caller.trace_id, span_id(rng), caller.sampled, caller.state)
@@ -72,10 +73,10 @@ def begin(caller: TraceContext | None, *, share: float, rng: random.Random) -> T
 
 
 def unrecorded(rng: random.Random) -> TraceContext:
-    """A trace that is not recorded, told on so that nobody after this decides once more."""
+    """A trace that is not recorded; it is passed on so that nobody decides a second time."""
     return TraceContext(rng.getrandbits(128) or 1, span_id(rng), sampled=False)
 
 
 def span_id(rng: random.Random) -> int:
-    """A fresh one."""
+    """A new random id."""
     return rng.getrandbits(64) or 1

@@ -1,13 +1,14 @@
-"""The memory of a host of target models, in both dimensions: what is taken and still to come.
+"""The memory of a host of target models, on host and accelerator: taken, and still to be taken.
 
-What the operating system measured decides. While nothing loads, the tree takes what was measured;
-what no model is known to have taken is `shared`: the runtimes, counted once, and growth that nobody
-can be charged with. While models load, a look at the tree shows a part of what they will take, so
+What the operating system measures decides. While nothing loads, the process tree takes what was
+measured. Memory that belongs to no known model is `shared`: the runtimes, counted once, and growth
+that can't be attributed. While models load, a measurement shows only a part of what they will take,
+so
 
     committed = the larger of what is measured now,
                 and what was settled before the loads began, plus all that they will take
 
-Neither sum counts a byte twice, and a load that takes more than was expected shows in the first.
+Neither sum counts a byte twice; a load that takes more than was expected shows in the first.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from penstock.core.residency.spec import NOTHING, Footprint
 
 
 class Account:
-    """Charges of loaded models and needs of those that load, within one budget."""
+    """Memory charged to loaded models and needed by running loads, within one budget."""
 
     def __init__(self, budget: Footprint, *, used: Footprint, models_max: int) -> None:
         self.budget = budget
-        self.base = used  #: without any model
-        self.measured = used  #: by the last look
+        self.base = used  #: the process tree without any model
+        self.measured = used  #: result of the last measurement
         self._models_max = models_max
-        self._settled = used  #: without what is loading now
+        self._settled = used  #: without the models that are loading now
         self._charges: dict[str, Footprint] = {}  #: of models that are loaded, or leaving
-        self._charged = NOTHING  #: their sum
-        self._needs: dict[str, Footprint] = {}  #: of running loads
+        self._charged = NOTHING  #: sum of the charges
+        self._needs: dict[str, Footprint] = {}  #: needs of running loads
         self._needed = NOTHING
         self._leaving: set[str] = set()
         self._leaving_sum = NOTHING
 
-    # what happens
+    # inputs
 
     def look(self, used: Footprint) -> None:
-        """The whole tree was measured."""
+        """Records a measurement of the whole process tree."""
         self.measured = used
         if not self._needs:
             self._settled = used
@@ -46,7 +47,7 @@ class Account:
         self._needed += need
 
     def load_ends(self, model: str, *, taken: Footprint | None, used: Footprint) -> None:
-        """`taken` by the model that is loaded now; None: it is not."""
+        """`taken`: memory of the model, which is loaded now; None: the load failed."""
         self._needed -= self._needs.pop(model)
         if taken is not None:
             self._charges[model] = taken
@@ -55,7 +56,7 @@ class Account:
         self.look(used)
 
     def grown(self, model: str, taken: Footprint) -> None:
-        """A loaded model takes so much now; follow with `look`."""
+        """A loaded model takes `taken` now; call `look` afterwards."""
         growth = taken - self._charges[model]
         self._charges[model] = taken
         self._charged += growth
@@ -64,12 +65,12 @@ class Account:
             self._leaving_sum += growth
 
     def leaves(self, model: str) -> None:
-        """Its memory is about to be given back."""
+        """The model is about to be unloaded."""
         self._leaving.add(model)
         self._leaving_sum += self._charges[model]
 
     def left(self, model: str, *, used: Footprint) -> None:
-        """It is gone, announced or not."""
+        """The model is gone, whether `leaves` was called before or not."""
         charge = self._charges.pop(model)
         self._charged -= charge
         self._settled = (self._settled - charge).at_least(NOTHING)
@@ -79,10 +80,10 @@ class Account:
         self.look(used)
 
     def limit_models(self, models_max: int) -> None:
-        """So many at once from now on; 0 = as many as memory holds."""
+        """Sets the number of models that may be loaded at once; 0 = as many as memory holds."""
         self._models_max = models_max
 
-    # what is there
+    # views
 
     @property
     def committed(self) -> Footprint:
@@ -91,7 +92,7 @@ class Account:
 
     @property
     def shared(self) -> Footprint:
-        """What no model is charged with; can't be had back by unloading."""
+        """Memory that is charged to no model; unloading does not free it."""
         return (self._settled - self._charged).at_least(NOTHING)
 
     def charge(self, model: str) -> Footprint:
@@ -102,32 +103,32 @@ class Account:
         return set(self._charges)
 
     def can_ever_hold(self, need: Footprint) -> bool:
-        """Whether the budget has room for it beside the bare process."""
+        """Whether the budget has room for it in a process without models."""
         return (self.base + need).within(self.budget)
 
     def has_room(self, need: Footprint) -> bool:
-        """Whether a load may begin at this moment: nothing that is still leaving is counted on."""
+        """Whether a load may begin now: leaving models' memory does not count as free."""
         if self._models_max and self.models + 1 > self._models_max:
             return False
         return (self.committed + need).within(self.budget)
 
     def short_of(self, need: Footprint) -> Footprint:
-        """What is missing for it once those who leave have left; nothing negative."""
+        """What is missing for a load after leaving models have left; never negative."""
         return self.above(self.budget - need)
 
     def above(self, limit: Footprint) -> Footprint:
-        """What is taken beyond it once those who leave have left; nothing negative."""
+        """What is taken beyond the limit after leaving models have left; never negative."""
         return (self.committed - self._leaving_sum - limit).at_least(NOTHING)
 
     def models_over(self, more: int) -> int:
-        """How many models must go, besides those who leave, before `more` may come."""
+        """How many models must be unloaded, besides leaving ones, before `more` may be loaded."""
         if not self._models_max:
             return 0
         return max(0, self.models - len(self._leaving) + more - self._models_max)
 
     @property
     def models(self) -> int:
-        """Loaded, loading, or not gone yet."""
+        """Number of models that are loaded, loading, or leaving."""
         return len(self._charges) + len(self._needs)
 
     def snapshot(self) -> dict[str, dict[str, int]]:
@@ -152,14 +153,14 @@ class Account:
 
 
 def fits(free: Footprint, before: Footprint | None, others: Iterable[Footprint]) -> bool:
-    """Whether a model may be loaded ahead of its calls without anybody being evicted for it.
+    """Whether a model may be loaded ahead of its calls without evicting any other.
 
-    By what it took before, else by the largest of the others: nothing is guessed from sizes.
-
-    Where nothing was measured yet, the first one is what is measured.
+    It counts as large as when it was loaded before, else as the largest of the others: nothing is
+    guessed from file sizes. Where nothing was measured yet, the first model is loaded to measure
+    it.
 
     Args:
-        free: of the budget.
+        free: free part of the budget.
         before: what the model took when it was loaded last; None: it never was.
         others: what other models of the host took.
     """

@@ -1,19 +1,19 @@
-"""Which loaded models go, so that another may come: the longest unused, until they are enough.
+"""Which loaded models are evicted for another one: the longest unused, until there is enough room.
 
-Only a model that is idle and not pinned goes. Of those that would be enough together, whoever turns
-out not to be needed stays, the one used last first: a load does not evict thirty small models where
-the large one behind them has to go anyway, nor one that holds an accelerator's memory where the
-host's is short.
+Only a model that is idle and not pinned is evicted. Of the models that would be enough together,
+those that turn out not to be needed stay, the one used last first. So a load does not evict thirty
+small models where the large one behind them must go anyway, nor a model that holds accelerator
+memory where host memory is short.
 
-A model stays for its *minimum residency* once it is loaded, else two that need one place would
-evict each other for ever. Who needs its place waits until that is over. Only if it would be too
-late for a parked request's deadline the model goes all the same: a request that can be answered is
-not failed for the sake of a cache.
+After its load a model stays for its *minimum residency*; otherwise two models that need the same
+place would evict each other for ever. A load that needs its place waits until that time is over.
+If this would be too late for a parked request's deadline, the model is evicted earlier: a request
+that can be answered does not fail for the sake of a cache.
 
-What is missing may be more than all models together are known to have taken: runs and loads leave
-memory behind that nobody is charged with. Then waiting for more of them to be idle is in vain. One
-goes, the rest is measured again, and so on: either it was enough, or nobody is left and the load is
-refused at once, instead of when its callers' time is up.
+More may be missing than all models together are known to have taken: runs and loads leave memory
+behind that is charged to no model. Then waiting for more of them to be idle does not help. One
+model is evicted, memory is measured again, and so on: in the end there is enough room, or no model
+is left and the load is refused at once, not only when its callers' time is up.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from penstock.core.residency.model import TargetModel
 from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
 
-#: Unless the settings say how long: three times what having it back costs, so that at most a fourth
-#: of the time in which it takes memory is its load.
+#: Default minimum residency, in times of a reload: then loads take at most a fourth of the time in
+#: which a model takes memory.
 _RELOADS: Final = 3.0
-#: However soon it is back: callers of one moment find it.
+#: s at least, however fast it loads: callers of the same moment find it.
 _S_MIN: Final = 0.5
-#: However long its load takes: others wait for its place.
+#: s at most, however long its load takes: others wait for its place.
 _S_MAX: Final = 10.0
 
 
 class Shortage(NamedTuple):
-    """What is missing: memory in two dimensions, and places."""
+    """What is missing: host memory, accelerator memory, and places for models."""
 
     memory: Footprint
     models: int
@@ -47,7 +47,7 @@ class Shortage(NamedTuple):
         return self.models > 0 or self.memory != NOTHING
 
     def helped_by(self, size: Footprint) -> bool:
-        """Whether the end of a model of this size brings anything of it."""
+        """Whether unloading a model of this size frees anything of it."""
         return bool(
             self.models > 0
             or (self.memory.host_bytes and size.host_bytes)
@@ -55,7 +55,7 @@ class Shortage(NamedTuple):
         )
 
     def without(self, size: Footprint) -> Shortage:
-        """What is missing still when a model of this size has gone."""
+        """What is still missing after a model of this size was unloaded."""
         return Shortage((self.memory - size).at_least(NOTHING), max(0, self.models - 1))
 
 
@@ -65,7 +65,7 @@ class Evictor:
         self._table = table
 
     def stays_until(self, model: TargetModel) -> float:
-        """The end of its minimum residency; it is loaded."""
+        """The end of a loaded model's minimum residency."""
         seconds = self._spec.residency_s_min
         if seconds is None:
             seconds = min(max(_RELOADS * model.reload_s, _S_MIN), _S_MAX)
@@ -74,17 +74,18 @@ class Evictor:
     def victims(
         self, shortage: Shortage, *, now: float, due: float, asked: bool = True
     ) -> tuple[list[TargetModel], float]:
-        """Who goes, and else when to ask again.
+        """Which models to evict, or when to ask again.
 
         Args:
             shortage: what is missing.
             now: seconds.
-            due: the load must begin until then; inf: whenever.
-            asked: somebody waits for it or wishes it.
+            due: the load must begin by then; inf: at any time.
+            asked: somebody waits for it or requested the load.
 
         Returns:
-            The victims, none if those that may go are not enough; and the moment at which more may
-            go by themselves, inf if there is none.
+            The victims, empty if the models that may be evicted are not enough; and the moment at
+            which more
+                may be evicted without any input, inf if there is none.
         """
         found = _enough(self._stayed(now), shortage)
         if found is not None:
@@ -97,30 +98,30 @@ class Evictor:
         return _enough(self._all(now), shortage) or [], inf
 
     def all_that_help(self, shortage: Shortage, *, now: float) -> list[TargetModel]:
-        """Of memory that is exceeded already: enough of them, or all that may go."""
+        """For a budget that is exceeded already: enough models, or all that may be evicted."""
         found = _enough(self._all(now), shortage)
         if found is not None:
             return found
         return [one for one in self._all(now) if shortage.helped_by(_size(one))]
 
     def first_to_go(self, *, now: float, besides: TargetModel) -> Iterator[TargetModel]:
-        """All that may, but `besides`."""
+        """All models that may be evicted, except `besides`."""
         return (one for one in self._all(now) if one is not besides)
 
     def _idle(self) -> Iterable[TargetModel]:
         return (one for one in self._table.resident.values() if one.may_go)
 
     def _stayed(self, now: float) -> Iterable[TargetModel]:
-        """Those whose minimum residency is over, longest unused first."""
+        """Idle models whose minimum residency is over, longest unused first."""
         return (one for one in self._idle() if now >= self.stays_until(one))
 
     def _all(self, now: float) -> Iterable[TargetModel]:
-        """The others behind them."""
+        """All idle models: those whose minimum residency is over come first."""
         others = (one for one in self._idle() if now < self.stays_until(one))
         return chain(self._stayed(now), others)
 
     def _enough_at(self, shortage: Shortage, now: float) -> float:
-        """When so many have stayed long enough that they are enough; inf: never."""
+        """When enough models will have passed their minimum residency; inf: never."""
         for one in self._stayed(now):
             shortage = shortage.without(_size(one))
         rest = [one for one in self._idle() if now < self.stays_until(one)]
@@ -138,7 +139,7 @@ class Evictor:
 
 
 def _enough(oldest_first: Iterable[TargetModel], shortage: Shortage) -> list[TargetModel] | None:
-    """Those that go, in this order; None where all of them are not enough."""
+    """Models to evict, in this order; None where all of them are not enough."""
     victims = []
     left = shortage
     for model in oldest_first:
@@ -150,7 +151,7 @@ def _enough(oldest_first: Iterable[TargetModel], shortage: Shortage) -> list[Tar
 
 
 def _needed(victims: Sequence[TargetModel], shortage: Shortage) -> list[TargetModel]:
-    """Without those whose going the others make needless, the one used last first."""
+    """Leaves out models that the others make needless, the one used last first."""
     freed = sum((_size(model) for model in victims), NOTHING)
     more, count = freed - shortage.memory, len(victims) - shortage.models
     stays = set()

@@ -1,4 +1,4 @@
-"""A host's state in words and figures, and whether it contradicts itself."""
+"""A host's state in words and figures, and a check that it is consistent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.core.residency.loads import Loads
 from penstock.core.residency.model import RESIDENT, Failure, State, TargetModel
 from penstock.core.residency.table import Table
 
-_RIVALS = 3  #: shown: those that would go first
+_RIVALS = 3  #: number of models shown that would be evicted first
 
 
 def host(table: Table, account: Account, loads: Loads) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def model(table: Table, evictor: Evictor, name: str, *, now: float) -> dict[str,
 
 
 def brief(table: Table, name: str, *, now: float) -> dict[str, Any]:
-    """A line of a list of thousands; looks at no other model."""
+    """One line of a list of thousands; looks at no other model."""
     known = table.models.get(name)
     if known is None:
         return {"state": "unknown", "pinned": False, "called_ago_s": None, "last_event": None}
@@ -92,7 +92,7 @@ def _called_ago_s(known: TargetModel, now: float) -> float | None:
 
 
 def _refused_for_s(failure: Failure | None, now: float) -> float | None:
-    """None: until its artifact changes."""
+    """s until requests are accepted again; None: until its artifact changes."""
     if failure is None:
         return 0.0
     return None if failure.until == inf else failure.until - now

@@ -1,4 +1,4 @@
-"""Which target models are to be loaded at which hours, whoever calls them.
+"""Which target models are loaded at which hours, whether they are called or not.
 
 A schedule has hours (`core/timetable/hours.py`), perhaps a time zone, and models:
 
@@ -6,9 +6,9 @@ A schedule has hours (`core/timetable/hours.py`), perhaps a time zone, and model
 
 Without a zone they are UTC.
 
-A model is kept a little before its hours begin, so that it is there when they do. Nothing is undone
-at their end but the pin: the model stays until others need its room. The machine says each wish
-again now and then: one may have failed, and a model that is pinned may have crashed.
+A model is loaded a little before its hours begin, so that it is ready then. At their end only the
+pin is removed: the model stays until others need its room. The machine repeats each request now and
+then: one may have failed, and a pinned model may have crashed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from penstock.core.timetable.hours import Hours
 from penstock.core.timetable.timetable import Zone
 from penstock.errors import CallerError
 
-#: Before its hours a model is loaded; longer than loads of most models take.
+#: s before its hours that a model is loaded; longer than loads of most models take.
 EARLY_S: Final = 300.0
-#: A wish that failed is said again after as long.
+#: s after which a request is repeated.
 AGAIN_S: Final = 60.0
 
 WISHED_EARLY: Final = "hours-begin"
@@ -46,7 +46,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The model is to be loaded and not to be evicted."""
+    """Load the model and pin it."""
 
     model: str
     reason: str  #: hours-begin | hours-last
@@ -54,7 +54,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The model may be evicted."""
+    """Unpin the model: it may be evicted."""
 
     model: str
     reason: str  #: hours-over
@@ -64,7 +64,7 @@ Action = Keep | Release
 
 
 class KeepWarm:
-    """Follows schedules. Times are wall seconds: hours are the wall clock's."""
+    """Follows the schedules. Times are wall seconds, as hours are the wall clock's."""
 
     def __init__(self, schedules: tuple[Schedule, ...]) -> None:
         self._schedules = schedules
@@ -72,7 +72,7 @@ class KeepWarm:
         self._look_at: float | None = 0.0 if schedules else None
 
     def on_timer(self, *, now: float) -> list[Action]:
-        """What is to be kept from now on, kept still, and let go."""
+        """The models to keep from now on, to keep still, and to release."""
         if self._look_at is None:
             return []
         self._look_at = now + AGAIN_S
@@ -103,7 +103,7 @@ def parse(text: str, zone_of: Callable[[str], Zone]) -> tuple[Schedule, ...]:
     """Reads schedules as the module's docstring shows them.
 
     Args:
-        zone_of: raises CronError for what is the name of no time zone.
+        zone_of: raises CronError for an unknown time zone.
 
     Raises CallerError (`keep-warm-invalid`) with the part that can't be read.
     """
@@ -114,7 +114,7 @@ def parse(text: str, zone_of: Callable[[str], Zone]) -> tuple[Schedule, ...]:
 
 
 def _schedule(part: str, zone_of: Callable[[str], Zone]) -> Schedule:
-    # The hours have colons as well; the one before the models has a space behind it.
+    # The hours contain colons as well; the one before the models has a space behind it.
     head, colon, names = part.partition(": ")
     words = head.split()
     models = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))

@@ -1,19 +1,21 @@
 """Which loads begin, in which order, and for which of them room is made first.
 
-Loads wait in one queue: models that callers wait for, by how long the first of them has waited;
-then models that were wished for; then those that are expected to be called, which evict nobody
-where their artifact was only replaced. As many artifacts are fetched at once as `loads_max`, and as
-many models load.
+Loads wait in one queue: models that callers wait for, by the time that their first caller has
+waited; then explicitly requested models; then those that are expected to be called. A model that is
+only reloaded because its artifact was replaced evicts no other. At most `loads_max` artifacts are
+fetched at once, and as many models load.
 
 A load begins when what is measured, what running loads will still take and what it needs fit into
-the budget, after those who leave have left: room is made first, and confirmed. Nobody is asked to
-leave unless enough may go. A model whose room can't be had yet (everything is answering) lets
-smaller ones behind it go ahead eight times; then they wait for it for a while, and so on by turns:
-neither starves.
+the budget, after leaving models have left: room is made first, and confirmed. No model is evicted
+unless enough of them may be. A model that can't get room yet (all others are busy) lets smaller
+ones
+behind it go ahead eight times; then they wait for it for a while, and so on in turns: neither side
+starves.
 
-What a model takes is seen in what the operating system says before and after its load. So one of
-unknown size loads with nothing beside it, and while it waits for that nobody behind it begins: else
-those who come all the time would keep it waiting for ever. Models of known size load side by side.
+A model's memory is the difference between what the operating system measures before and after its
+load. So a model of unknown size loads alone, and while it waits for that no load behind it begins:
+otherwise a steady stream of loads would keep it waiting for ever. Models of known size load side by
+side.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
 
 _OVERTAKEN_MAX: Final = 8
-#: How many times longer, or shorter, a load is expected to take because of a model's size.
+#: Largest factor by which a model's size changes the expected time of its load.
 _SIZES_APART: Final = 4.0
-#: How long loads behind a model that was overtaken so often wait for it.
+#: s that loads wait for a model in front of them that was overtaken too often.
 _HELD_S: Final = 10.0
 
 
@@ -45,32 +47,35 @@ class Loads:
         self._table = table
         self._account = account
         self._evictor = evictor
-        self.wake_at = inf  #: when more may go than now
-        self.blocked = False  #: a load waits for models to be idle, or old enough
-        self._usual_load_s = 0.0  #: of the last loads, for models that were never loaded
-        self._usual_bytes = 0.0  #: that these took
+        self.wake_at = inf  #: s; when more models may be evicted than now
+        #: a load waits for models to be idle, or to pass their minimum residency
+        self.blocked = False
+        self._usual_load_s = 0.0  #: s; moving average of loads, for models that were never loaded
+        self._usual_bytes = 0.0  #: moving average of the bytes that these loads took
 
     # the queue
 
     def want(self, model: TargetModel, now: float) -> None:
-        """It is to be loaded, if it is not on its way already."""
+        """The model is to be loaded; no effect if it is queued or loading already."""
         if model.state is State.UNLOADED:
             self._table.move(model, State.QUEUED, now=now)
 
     def drop(self, model: TargetModel, now: float) -> None:
-        """Nobody wants it any more. What was begun is finished first."""
+        """Nobody needs it any more. A step under way is finished first."""
         if model.state in (State.QUEUED, State.PREPARED):
             self._table.move(model, State.UNLOADED, now=now)
             model.fresh()
 
     def in_order(self) -> list[TargetModel]:
-        """Who is next, first."""
+        """The queue, the next load first."""
         return sorted(self._table.queue.values(), key=_turn)
 
     def load_s(self, model: TargetModel) -> float:
-        """What its load is expected to take: by its last ones, else as others; 0 = not known.
+        """Expected s of its load: by its earlier loads, or else by others'; 0 = not known.
 
-        A larger model takes longer, but sizes say little across kinds: they count within bounds.
+        Larger models take longer, but sizes of different kinds are hard to compare: they count
+        within
+        bounds.
         """
         if model.load_s is not None:
             return model.load_s
@@ -86,7 +91,7 @@ class Loads:
     # what begins now
 
     def begin(self, *, now: float) -> list[Action]:
-        """Whatever may begin, in order; sets `wake_at`."""
+        """Begins all loads that may begin, in order; sets `wake_at`."""
         self.wake_at = inf
         self.blocked = False
         if not self._table.queue:
@@ -108,8 +113,8 @@ class Loads:
     def _load(self, order: list[TargetModel], now: float) -> list[Action]:
         actions: list[Action] = []
         ahead, ahead_count = NOTHING, 0
-        blocked: list[TargetModel] = []  #: those before it whose room can't be had yet
-        turn_kept = False  #: one before it has room, and waits until it may load alone
+        blocked: list[TargetModel] = []  #: models in front that can't get room yet
+        turn_kept = False  #: a model in front has room, and waits until it may load alone
         for model in order:
             if model.state is not State.PREPARED or model.need is None:
                 continue
@@ -139,7 +144,7 @@ class Loads:
         return actions
 
     def _may_begin(self, model: TargetModel) -> bool:
-        """Beside those that load now."""
+        """Whether it may load beside the models that load now."""
         return all(one.need_known for one in (model, *self._table.loading.values())) or (
             not self._table.loading
         )
@@ -148,7 +153,7 @@ class Loads:
         return Shortage(self._account.short_of(need), self._account.models_over(count))
 
     def _held(self, blocked: list[TargetModel], now: float) -> bool:
-        """Whether those behind `blocked` wait, because it was overtaken too often."""
+        """Whether loads behind `blocked` wait, because it was overtaken too often."""
         held = False
         for model in blocked:
             if model.overtaken < _OVERTAKEN_MAX:
@@ -173,7 +178,7 @@ class Loads:
     # room
 
     def _make_room(self, model: TargetModel, shortage: Shortage, now: float) -> list[Action]:
-        """Unloads what is enough for it, and promises it the place; else it stays where it was."""
+        """Evicts enough models, and reserves their room for it; otherwise it keeps waiting."""
         model.has_room(RoomState.UNKNOWN)
         asked = model.asked
         refused = self._never(model, now)
@@ -193,15 +198,16 @@ class Loads:
         return []
 
     def _unexpected(self, model: TargetModel, now: float) -> list[Action]:
-        """Nobody waits for it, and there is no room."""
+        """Gives up a load that nobody waits for and that has no room."""
         model.expect("")
         self.drop(model, now)
         return []
 
     def _never(self, model: TargetModel, now: float) -> RefuseParked | None:
-        """Said at once of a model for which waiting does not help.
+        """The refusal of a model for which waiting does not help; None if it may.
 
-        Pinned models hold what it needs, or there is no other model that could ever go.
+        Waiting does not help if pinned models hold what it needs, or if no other model can ever be
+        evicted.
         """
         assert model.need is not None
         held, pinned = self._account.base, 0
@@ -237,7 +243,7 @@ class Loads:
     def unload(
         self, model: TargetModel, reason: str, *, now: float, made_room_for: str = ""
     ) -> Unload:
-        """An idle model, for whatever reason."""
+        """Unloads an idle model, for any reason."""
         self._table.move(model, State.LEAVING, now=now, reason=reason)
         self._account.leaves(model.name)
         cost_s = model.reload_s
@@ -258,7 +264,7 @@ def refuse_all(
     *,
     now: float,
 ) -> RefuseParked:
-    """Nobody waits for it afterwards, and nobody wishes for it."""
+    """Removes all its parked requests, and any explicit request to load it."""
     model.unpark_all()
     table.look_waiting(model)
     model.unwant()
@@ -267,7 +273,7 @@ def refuse_all(
 
 
 def bytes_of(footprint: Footprint) -> str:
-    """For messages: the accelerator only where there is any."""
+    """For messages: names the accelerator only where it is used."""
     host = f"{footprint.host_bytes / 2**20:.0f} MiB"
     if not footprint.accelerator_bytes:
         return host

@@ -1,24 +1,24 @@
 """Which target models of a multi-model host are loaded and evicted, and why.
 
-A request for a model that is loaded goes to it at once (`is_loaded`, then `began`). Any other is
-parked by the driver and told here (`request`):
+A request for a loaded model goes to it at once (`is_loaded`, then `began`). The driver parks any
+other request and reports it here (`request`):
 
-1. `Prepare`  the artifact is fetched: only then is known what the model needs.
+1. `Prepare`  the artifact is fetched: only then the model's need is known.
 2. `Unload`   idle models, the longest unused first, if there is no room.
-3. `Load`     once what is measured and what was promised leave room for it.
-4. `Admit`    all that were parked for it may go; one load has served them all.
+3. `Load`     once measured and reserved memory leave room for it.
+4. `Admit`    all requests parked for it may be sent; one load has served them all.
 
-or `Refuse` at any point. Law of the machine, whatever comes in:
+or `RefuseParked` at any point. Rules that hold whatever comes in:
 
-* memory as measured, plus what running loads will still take, never exceeds the budget by a load
-  that began here (a model may take more than it was said to need, and idle ones then make up for
-  it);
+* a load begins only if measured memory, plus what running loads will still take, stays within the
+  budget (a model may take more than was expected; then idle models are evicted for the rest);
 * a model is unloaded only while nothing is in flight on it;
-* each parked request ends with `Admit` or `Refuse`, or is `abandoned`; none outlives its deadline;
-* a failed load is one failure, for all who wait and for a while after.
+* each parked request ends with `Admit` or `RefuseParked`, or is `abandoned`; none outlives its
+  deadline;
+* a failed load is one failure, for all waiting requests and for those that come within a while.
 
-What requests and time bring is here; what came of actions is in `outcomes.py`, whom to refuse in
-`refusals.py`. Knows neither artifacts nor processes, and no clock.
+Requests and time are handled here; results of actions in `outcomes.py`, refusals in `refusals.py`.
+It knows neither artifacts nor processes, and no clock.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from penstock.core.residency.outcomes import ResidencyOutcomes
 
 
 class Residency(ResidencyOutcomes):
-    """Decides for one host of target models. Every input returns what is to be done now."""
+    """Decides for one host of target models. Every input returns the actions to carry out now."""
 
     def is_loaded(self, model: str) -> bool:
         """Whether a request may go to it at once (then call `began`)."""
         return self._table.is_loaded(model)
 
     def began(self, model: str, *, now: float) -> None:
-        """A request goes to a loaded model, which is busy from here until `idle`."""
+        """A request goes to a loaded model, which is busy until `idle`."""
         known = self._table.models[model]
         self._latest = now
         if not known.begin():
@@ -49,7 +49,7 @@ class Residency(ResidencyOutcomes):
             self._table.used(known)
 
     def idle(self, model: str, *, now: float) -> list[Action]:
-        """The last request in flight on the model was answered, or gone before it began."""
+        """The last request in flight on the model was answered, or left before it began."""
         known = self._table.models[model]
         known.idle()
         self._latest = now
@@ -64,9 +64,10 @@ class Residency(ResidencyOutcomes):
     def request(self, model: str, *, now: float, deadline: float | None = None) -> list[Action]:
         """A request for a model that is not loaded; the driver has parked it.
 
-        It stays parked until `Admit` or `Refuse` of its model, or until the driver says
+        It stays parked until `Admit` or `RefuseParked` for its model, or until the driver calls
         `abandoned`. Parked requests need no timers of their own: the machine refuses them when
-        their deadline can't be met any more.
+        their
+        deadline can't be met any more.
         """
         known = self._table.of(model)
         known.undismiss()
@@ -88,7 +89,7 @@ class Residency(ResidencyOutcomes):
         return [*([refused] if refused else []), *self._loads.begin(now=now)]
 
     def abandoned(self, model: str, *, now: float, deadline: float | None = None) -> list[Action]:
-        """One parked request, the one with this deadline, was cancelled by its caller."""
+        """The caller of the parked request with this deadline cancelled it."""
         known = self._table.models.get(model)
         if known is None or not known.parked:
             return []
@@ -101,11 +102,13 @@ class Residency(ResidencyOutcomes):
         return self._loads.begin(now=now)
 
     def wish(self, model: str, *, now: float, pardon: bool = True) -> list[Action]:
-        """An explicit load: as a request without a caller. Forgets that it failed before.
+        """An explicit load, like a request without a caller. It forgets earlier failures.
 
-        `Refuse` says that it can't be; that it is loaded is said by nothing but `loaded` itself.
-        Without `pardon` (a schedule wishes, or somebody who wishes for all) a quarantine goes on:
-        else a model that ends its host would do so as often as one begins.
+        `RefuseParked` reports that it is impossible; only `loaded` itself shows that it succeeded.
+        Without
+        `pardon` (for a schedule, or a request for all models) a quarantine goes on: otherwise a
+        model that
+        crashes its host would do so at each such request.
         """
         known = self._table.of(model)
         refused = None if pardon else self._refusals.wish_for_quarantined(known, now)
@@ -125,8 +128,9 @@ class Residency(ResidencyOutcomes):
     def dismiss(self, model: str, *, now: float) -> list[Action]:
         """An explicit unload, once nothing is in flight; the next request loads it again.
 
-        Who waits for the model is answered first. A request that comes while it still answers
-        others takes the dismissal back: no model is loaded and yet answers nobody.
+        Waiting requests are answered first. A request that comes while earlier ones are still in
+        flight
+        cancels the unload: no loaded model leaves its requests unanswered.
         """
         known = self._table.of(model)
         known.dismiss()
@@ -146,11 +150,11 @@ class Residency(ResidencyOutcomes):
         return self._go_on(now)
 
     def quarantined(self, model: str, *, seconds: float, message: str, now: float) -> list[Action]:
-        """It is left alone for so long: hosts before this one crashed with it."""
+        """Puts it in quarantine for `seconds`: earlier hosts crashed with it."""
         return self._refusals.quarantine(self._table.of(model), message, now, seconds=seconds)
 
     def replaced(self, model: str, *, now: float) -> list[Action]:
-        """Its artifact changed or is gone: what is loaded serves what is in flight, no more."""
+        """Its artifact changed or is gone: what is loaded only finishes the requests in flight."""
         known = self._table.of(model)
         known.story.tell("replaced", "asked", now=now)
         known.replace()
@@ -161,12 +165,12 @@ class Residency(ResidencyOutcomes):
         return self._loads.begin(now=now)
 
     def _stays(self, known: TargetModel) -> bool:
-        """Who asks for it gets what is loaded, though it was to be unloaded perhaps."""
+        """Whether a request gets the loaded model, even if that was to be unloaded."""
         dismissed = known.state is State.DRAINING and known.leaves_because == why.DISMISSED
         return known.state is State.LOADED or dismissed
 
     def _take_back(self, known: TargetModel, now: float) -> Admit:
-        """A request for a model that is loaded after all, perhaps about to be unloaded."""
+        """Admits requests to a model that is still loaded, even if it was about to be unloaded."""
         reason = why.LOADED
         if known.state is State.DRAINING:
             reason = why.STILL_LOADED
@@ -179,7 +183,7 @@ class Residency(ResidencyOutcomes):
     # time
 
     def on_timer(self, *, now: float) -> list[Action]:
-        """Refuses whose deadline can't be met, and begins what waited for its moment."""
+        """Refuses requests whose deadline can't be met, and begins what waited for this time."""
         actions: list[Action] = []
         for known in list(self._table.waiting.values()):
             actions += self._refusals.late(known, now)
@@ -192,16 +196,16 @@ class Residency(ResidencyOutcomes):
             at = min(at, known.given_up_at(self._loads.load_s(known)))
         return None if at == inf else at
 
-    # explanation
+    # views
 
     def snapshot(self) -> dict[str, Any]:
         """The host's state, JSON-ready."""
         return explain.host(self._table, self._account, self._loads)
 
     def explain(self, model: str, *, now: float | None = None) -> dict[str, Any]:
-        """What is known of one model and why it is as it is, JSON-ready.
+        """What is known of one model, and why it is in its state; JSON-ready.
 
-        Seconds are counted from `now`, else from the last input.
+        Ages in s are relative to `now`, else to the last input.
         """
         return explain.model(
             self._table, self._evictor, model, now=self._latest if now is None else now

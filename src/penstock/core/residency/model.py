@@ -1,7 +1,7 @@
-"""The state of one target model of a host, and all that may become of it.
+"""The state of one target model of a host, and all events that change it.
 
-`TargetModel` alone writes its fields: each method is one thing that happens to a model. What state
-may follow which is `NEXT`, and `Table.move` (`table.py`) is the one way from one to the other.
+`TargetModel` alone writes its fields: each method is one event. `NEXT` says which state may follow
+which, and only `Table.move` (`table.py`) changes the state.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from penstock.core.residency import actions as why
 from penstock.core.residency.spec import Footprint
 from penstock.core.residency.story import ResidencyStory
 
-_LEARNED = 0.5  #: weight of the newest load in what a load is expected to take
+_LEARNED = 0.5  #: weight of the newest load in the expected time of a load
 
 
 class State(StrEnum):
     UNLOADED = "unloaded"
-    QUEUED = "queued"  #: to be prepared
+    QUEUED = "queued"  #: is to be prepared
     PREPARING = "preparing"
-    PREPARED = "prepared"  #: its artifact is here; it waits for a place among the loads, and room
+    PREPARED = "prepared"  #: its artifact is here; it waits for its turn to load, and for room
     LOADING = "loading"
     LOADED = "loaded"  #: requests may go to it
-    DRAINING = "draining"  #: loaded, and unloaded once what is in flight is answered
+    DRAINING = "draining"  #: loaded; is unloaded once the requests in flight are answered
     LEAVING = "leaving"  #: being unloaded
 
 
-#: From each state, those that may follow. A process that dies, and a failure, lead to UNLOADED from
-#: wherever there is a process.
+#: State -> states that may follow. The death of a process, and a failure, lead to UNLOADED from
+#: every state with a process.
 NEXT: Final = {
     State.UNLOADED: {State.QUEUED},
     State.QUEUED: {State.PREPARING, State.UNLOADED},
@@ -41,9 +41,9 @@ NEXT: Final = {
     State.DRAINING: {State.DRAINING, State.LOADED, State.LEAVING, State.UNLOADED},
     State.LEAVING: {State.UNLOADED},
 }
-#: It waits for its load to begin.
+#: States in which it waits for its load to begin.
 IN_QUEUE: Final = frozenset({State.QUEUED, State.PREPARING, State.PREPARED})
-#: Its memory is charged to it, and it can answer.
+#: States in which memory is charged to it, and it can answer.
 RESIDENT: Final = frozenset({State.LOADED, State.DRAINING})
 
 
@@ -51,8 +51,8 @@ class RoomState(StrEnum):
     """What is known of the room for a model that waits to be loaded."""
 
     UNKNOWN = "unknown"
-    PROMISED = "promised"  #: others were, or are, unloaded for it
-    BLOCKED = "blocked"  #: what may go is not enough for it
+    PROMISED = "promised"  #: other models were, or are being, evicted for it
+    BLOCKED = "blocked"  #: the models that may be evicted are not enough for it
 
 
 class Failure(NamedTuple):
@@ -64,7 +64,7 @@ class Failure(NamedTuple):
 
 
 class TargetModel:
-    """One model: its state, who waits for it, what it takes, what became of it before."""
+    """One model: its state, its waiting requests, its memory, and its history."""
 
     __slots__ = (
         "admitted", "artifact", "busy", "called_at", "crashes", "dismissed", "evictions",
@@ -83,58 +83,59 @@ class TargetModel:
 
         # loaded
         self.busy = False  #: requests are in flight
-        self.admitted = 0  #: of parked requests that may go, those not begun yet
+        self.admitted = 0  #: parked requests that may be sent and were not sent yet
         self.loaded_at = 0.0
-        self.load_reason = ""  #: why it was loaded last
-        self.leaves_because = ""  #: why it drains or leaves, or left last
+        self.load_reason = ""  #: reason of the last load
+        self.leaves_because = ""  #: reason for which it drains or leaves, or left last
 
-        # on its way
+        # while it is being loaded
         self.parked: list[float] = []  #: deadlines of the parked requests, ascending; inf = none
         self.wished = False
-        #: why it is loaded though nobody waits: retry-expected, replaced
+        #: why it is loaded though nobody waits: retry-expected, replaced; empty: it is not
         self.expected = ""
-        self.since = 0.0  #: when it was first asked for
-        self.phase_at = 0.0  #: when it began to be prepared, or to load
-        self.stale = False  #: replaced while it was prepared or loaded
-        self.dismissed = False  #: not to be loaded before it is asked for again
+        self.since = 0.0  #: when it was first requested
+        self.phase_at = 0.0  #: when its preparation or its load began
+        self.stale = False  #: its artifact was replaced while it was prepared or loaded
+        self.dismissed = False  #: not to be loaded before the next request for it
         self.room = RoomState.UNKNOWN
-        self.overtaken = 0  #: loads that began before it though it waited longer
-        self.held_until: float | None = None  #: until then none of those begins
+        self.overtaken = 0  #: number of loads that began before it though it had waited longer
+        #: s; no other load overtakes it until then; None: they may
+        self.held_until: float | None = None
 
-        # what it takes
+        # its memory
         self.artifact = ""
         self.need: Footprint | None = None
         self.need_measured = False
-        self.need_known = False  #: it was measured, or others of its kind and size were
-        self.taken: Footprint | None = None  #: when it was loaded last, as measured
+        self.need_known = False  #: the need was measured, or taken from models of its kind and size
+        self.taken: Footprint | None = None  #: measured when it was loaded last
         self.load_s: float | None = None
         self.prepare_s: float | None = None
 
-        # what became of it
+        # its history
         self.loads = 0
         self.hits = 0
         self.misses = 0
         self.evictions = 0
-        self.failure: Failure | None = None  #: the last one, whether it is over or not
-        self.failures = 0  #: in a row
-        self.load_deaths = 0  #: of processes that prepared or loaded it, in a row
-        self.crashes = 0  #: of processes that had loaded it, in a row
+        self.failure: Failure | None = None  #: the last failure, even if it is over
+        self.failures = 0  #: failures in a row
+        self.load_deaths = 0  #: deaths in a row of processes that prepared or loaded it
+        self.crashes = 0  #: deaths in a row of processes in which it was loaded
 
-    # what is known of it
+    # views
 
     @property
     def asked(self) -> bool:
-        """Callers wait for it, or it was wished for."""
+        """Whether callers wait for it, or a load was requested explicitly."""
         return bool(self.parked) or self.wished
 
     @property
     def wanted(self) -> bool:
-        """Somebody waits for it, or will come."""
+        """Whether somebody waits for it, or is expected to."""
         return self.asked or bool(self.expected)
 
     @property
     def urgency(self) -> int:
-        """0 callers wait, 1 wished, 2 callers may come again."""
+        """0: callers wait; 1: explicitly requested; 2: callers may come again."""
         if self.parked:
             return 0
         return 1 if self.wished else 2
@@ -148,22 +149,22 @@ class TargetModel:
 
     @property
     def size(self) -> Footprint | None:
-        """What it takes, or is expected to; None before it was prepared."""
+        """Its memory, measured or expected; None before it was prepared."""
         return self.taken or self.need
 
     @property
     def reload_s(self) -> float:
-        """What having it back costs, by the loads before; a moment where none is known."""
+        """Expected s of a reload, by earlier loads; a moment where there was none."""
         return max((self.load_s or 0.0) + (self.prepare_s or 0.0), 1e-3)
 
     @property
     def may_go(self) -> bool:
-        """Nobody is answered by it, and nobody pinned it."""
+        """Whether it may be evicted: no request is in flight, and it is not pinned."""
         return self.state is State.LOADED and not (self.busy or self.pinned)
 
     @property
     def is_replaced(self) -> bool:
-        """What is loaded of it, or will be, is no longer its artifact."""
+        """Whether the loaded or loading version is no longer its artifact."""
         replaced = self.state is State.DRAINING and self.leaves_because == why.REPLACED
         return self.stale or replaced
 
@@ -172,7 +173,7 @@ class TargetModel:
         return self.failure if self.failure is not None and now < self.failure.until else None
 
     def ready_at(self, now: float, load_s: float) -> float:
-        """When it may be loaded if nothing stands in its way; `load_s`: of the load, expected."""
+        """When it may be loaded if nothing delays it; `load_s`: expected s of the load."""
         if self.state is State.LOADING:
             return max(now, self.phase_at + load_s)
         if self.state is State.PREPARED:
@@ -183,7 +184,7 @@ class TargetModel:
         return now + prepare_s + load_s
 
     def given_up_at(self, load_s: float) -> float:
-        """From when on the earliest deadline can't be met any more; inf: there is none."""
+        """When the earliest deadline can't be met any more; inf: there is none."""
         if not self.parked:
             return inf
         if self.state is State.LOADING:
@@ -199,7 +200,7 @@ class TargetModel:
         self.called_at = now
 
     def hit(self, now: float) -> None:
-        """A request goes to it that was not parked before."""
+        """A request goes to it without having been parked."""
         self.hits += 1
         self.called(now)
 
@@ -208,7 +209,7 @@ class TargetModel:
         self.called(now)
 
     def begin(self) -> bool:
-        """A request goes to it. Whether it was parked before, and counted then."""
+        """A request goes to it. Returns whether it was parked, and so counted, before."""
         self.busy = True
         if self.admitted:
             self.admitted -= 1
@@ -219,7 +220,7 @@ class TargetModel:
         self.busy, self.admitted = False, 0
 
     def admit(self, requests: int) -> None:
-        """So many requests may go to it, which busy it from here on."""
+        """So many parked requests may be sent to it; from now on it is busy."""
         self.busy = True
         self.admitted += requests
 
@@ -227,29 +228,29 @@ class TargetModel:
         insort(self.parked, inf if deadline is None else deadline)
 
     def unpark(self, deadline: float | None) -> None:
-        """One of them is gone; one with this deadline if there is any, else the first to go."""
+        """A parked request is gone: one with this deadline if there is any, else the first."""
         wanted = inf if deadline is None else deadline
         at = bisect_left(self.parked, wanted)
         found = at < len(self.parked) and self.parked[at] == wanted
         self.parked.pop(at if found else 0)
 
     def unpark_late(self, now: float, load_s: float) -> list[float]:
-        """Those whose deadline can't be met any more are gone: their deadlines, ascending."""
+        """Removes requests whose deadline can't be met any more; their deadlines, ascending."""
         late: list[float] = []
         while now >= self.given_up_at(load_s):
             late.append(self.parked.pop(0))
         return late
 
     def unpark_all(self) -> int:
-        """How many there were."""
+        """Removes all parked requests; returns their number."""
         count = len(self.parked)
         self.parked.clear()
         return count
 
-    # what is asked of it
+    # requests to load or unload it
 
     def ask(self, now: float) -> None:
-        """It is asked for: the first of those who ask says how long it has waited."""
+        """It is requested; the first request sets the time since which it waits."""
         if not self.wanted:
             self.since = now
 
@@ -260,16 +261,16 @@ class TargetModel:
         self.wished = True
 
     def expect(self, reason: str) -> None:
-        """It is loaded though nobody waits for it; empty: it is not."""
+        """It is loaded though nobody waits for it, for this reason; empty: it is not."""
         self.expected = reason
 
     def take_wish(self) -> bool:
-        """It is granted or given up: whether there was one."""
+        """Ends an explicit request to load it; returns whether there was one."""
         wished, self.wished = self.wished, False
         return wished
 
     def unwant(self) -> None:
-        """Nobody wishes or expects it any more; who is parked stays so."""
+        """Ends explicit requests and expectations; parked requests stay."""
         self.wished, self.expected = False, ""
 
     def dismiss(self) -> None:
@@ -282,7 +283,7 @@ class TargetModel:
     # its artifact
 
     def replace(self) -> None:
-        """Its artifact changed: nothing that was known of it holds for the new one."""
+        """Its artifact changed: nothing known of the old one holds for the new one."""
         self.forget_failures()
         self.artifact, self.need, self.taken = "", None, None
         self.need_measured = self.need_known = False
@@ -290,16 +291,16 @@ class TargetModel:
             self.stale = True
 
     def measure(self, taken: Footprint | None) -> None:
-        """What it took when it was loaded; None: that was another artifact."""
+        """Its memory in the last load; None: that was another artifact."""
         self.taken = taken
 
     def fresh(self) -> None:
-        """What is loaded of it next is its artifact."""
+        """The next loaded version is its current artifact."""
         self.stale = False
 
     def prepared(self, need: Footprint, *, artifact: str, measured: bool, sized: bool) -> Footprint:
-        """Its artifact is here. What it took here before is believed over an estimate; returns what
-        it is taken to need."""
+        """Its artifact is here. What it took here before counts more than an estimate; returns its
+        assumed need."""
         if artifact != self.artifact:
             self.artifact, self.taken = artifact, None
         self.need_measured = measured or self.taken is not None
@@ -308,7 +309,7 @@ class TargetModel:
         return self.need
 
     def resized(self, taken: Footprint) -> None:
-        """Measured while it is loaded."""
+        """Its memory was measured while it is loaded."""
         if not self.is_replaced:
             self.taken = taken
 
@@ -318,10 +319,10 @@ class TargetModel:
     def learn_load(self, seconds: float) -> None:
         self.load_s = _learned(self.load_s, seconds)
 
-    # its way into memory and out of it
+    # changes of state
 
     def enter(self, state: State, *, now: float, reason: str = "") -> None:
-        """`Table.move` alone calls it. `reason`: why it is loaded, drains or leaves."""
+        """Only `Table.move` calls this. `reason`: why it is loaded, drains or leaves."""
         if state not in NEXT[self.state]:
             raise ValueError(f"model {self.name}: {state} can't follow {self.state}")
         if state in (State.QUEUED, State.UNLOADED, State.LOADING):
@@ -346,15 +347,15 @@ class TargetModel:
         self.state = state
 
     def has_room(self, room: RoomState) -> None:
-        """What was found out of its room."""
+        """Sets what was found out about room for it."""
         self.room = room
 
     def passed(self) -> None:
-        """A load began before it though it waited longer."""
+        """A load began before it though it had waited longer."""
         self.overtaken += 1
 
     def hold(self, until: float | None) -> None:
-        """Until then nobody passes it; None: that is over, and counted anew."""
+        """No other load overtakes it until then; None: that is over, and the count begins anew."""
         self.held_until = until
         if until is None:
             self.overtaken = 0
@@ -365,22 +366,22 @@ class TargetModel:
     # failures
 
     def load_failed(self) -> int:
-        """How many there are in a row."""
+        """Returns the number of failures in a row."""
         self.failures += 1
         return self.failures
 
     def died_on_its_way(self, *, counts: bool) -> int:
-        """Its process did, before it was loaded: how many in a row."""
+        """Its process died before it was loaded; returns the number of such deaths in a row."""
         self.load_deaths += counts
         return self.load_deaths
 
     def died_loaded(self, *, counts: bool, ran_long: bool) -> int:
-        """Its process did: how many in a row. One that ran long begins a new row."""
+        """Its process died; returns the deaths in a row. A model that ran long begins a new row."""
         self.crashes = (0 if ran_long else self.crashes) + counts
         return self.crashes
 
     def fail(self, failure: Failure) -> None:
-        """Requests are refused for it from now on."""
+        """From now on requests for it are refused with this failure."""
         self.failure = failure
 
     def forget_failures(self) -> None:

@@ -1,7 +1,7 @@
-"""What comes of what the machine asked for: loads and their failures, ends, crashes, memory.
+"""The results of the machine's actions: loads and their failures, ends, crashes, memory.
 
-The half of the machine (`machine.py`, whose law holds here) that requests do not drive. Every input
-says how an action went, or what memory was measured, and returns what is to be done now.
+The half of the machine (`machine.py`, whose rules hold here) for inputs other than requests. Every
+input reports the result of an action, or measured memory, and returns the actions to carry out now.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from penstock.core.residency.refusals import Refusals
 from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
 
-#: How long a server is believed that it has no memory for one model more.
+#: s for which a server's report counts that it has no memory for a further model.
 _FULL_S = 300.0
-#: States in which a process may die of the model.
+#: States in which a process may die because of the model.
 _HAS_PROCESS = (State.PREPARING, State.LOADING, *RESIDENT, State.LEAVING)
 
 
 class ResidencyOutcomes:
     def __init__(self, spec: ResidencySpec, *, used: Footprint = NOTHING) -> None:
-        """`used`: what the process tree takes without any model, as measured."""
+        """`used`: measured memory of the process tree without any model."""
         self._spec = spec
         self._table = Table()
         self._account = Account(spec.budget, used=used, models_max=spec.models_max)
         self._evictor = Evictor(spec, self._table)
         self._loads = Loads(spec, self._table, self._account, self._evictor)
         self._refusals = Refusals(spec, self._table, self._account, self._loads)
-        self._latest = 0.0  #: when something happened last
-        self._full_until = inf  #: a server said what it holds, which is believed for so long
-        self._over = False  #: memory is exceeded, and what may go was not enough
+        self._latest = 0.0  #: when the last input came
+        self._full_until = inf  #: how long a server's report of its capacity counts
+        #: the budget is exceeded, and evicting everything possible was not enough
+        self._over = False
 
     def prepared(
         self,
@@ -53,13 +54,14 @@ class ResidencyOutcomes:
         """Its artifact is here, and it will take `need`: an estimate, or what it took before.
 
         Args:
-            model: what was to be prepared.
-            need: at its highest, while it loads or runs.
+            model: the model of a `Prepare`.
+            need: its peak while it loads or runs.
             now: seconds.
-            prepare_s: what fetching and unpacking took.
-            artifact: names its content; another one than before forgets what was known of it.
+            prepare_s: s that fetching and unpacking took.
+            artifact: identifies the content; a new value forgets all that was known of the old one.
             measured: `need` was measured on this machine.
-            sized: that, or others of its kind and size were; it may load beside others.
+            sized: `need` was measured for it or others of its kind and size: it may load beside
+            others.
         """
         known = self._on_its_way(model, State.PREPARING)
         known.learn_prepare(prepare_s)
@@ -75,7 +77,7 @@ class ResidencyOutcomes:
     def loaded(
         self, model: str, taken: Footprint, *, now: float, load_s: float, used: Footprint
     ) -> list[Action]:
-        """It runs. `taken`: measured growth by it; `used`: the whole tree, now."""
+        """It is loaded. `taken`: measured growth by it; `used`: the whole process tree now."""
         known = self._on_its_way(model, State.LOADING)
         self._account.load_ends(model, taken=taken, used=used)
         self._table.move(known, State.LOADED, now=now)
@@ -92,7 +94,7 @@ class ResidencyOutcomes:
         known = self._on_its_way(model, State.PREPARING, State.LOADING)
         self._gave_up(known, used, now)
         if known.stale:
-            self._start_over(known, now)  # it was the old artifact that failed
+            self._start_over(known, now)  # the old artifact failed
             return self._go_on(now)
         backoff = Backoff(self._spec.failure_s, self._spec.failure_s_max)
         wait_s = backoff.pause_s(known.load_failed())
@@ -102,10 +104,11 @@ class ResidencyOutcomes:
         return [*self._refusals.remembered(known, failure, retry_after_s, now), *self._go_on(now)]
 
     def full(self, model: str, *, now: float, used: Footprint) -> list[Action]:
-        """A server that hosts models itself has no memory (its 507), to load this one or to run it.
+        """A server that hosts models itself has no memory (its 507) to load or to run this one.
 
-        So one model fewer fits there than was thought: another one goes, and the load is tried
-        again. What fits is found out anew after `_FULL_S`.
+        So one model fewer fits there than was assumed: another one is evicted, and the load is
+        retried.
+        After `_FULL_S` the assumption is dropped.
         """
         known = self._table.of(model)
         if known.state is not State.LOADING:
@@ -123,7 +126,7 @@ class ResidencyOutcomes:
         return self._go_on(now)
 
     def unloaded(self, model: str, *, now: float, used: Footprint) -> list[Action]:
-        """Its memory was given back; `used` is measured after that."""
+        """Its memory was freed; `used` is measured after that."""
         known = self._table.models.get(model)
         if known is None or known.state is not State.LEAVING:
             return self.measured(used, now=now)
@@ -141,11 +144,14 @@ class ResidencyOutcomes:
     def crashed(
         self, model: str, *, now: float, used: Footprint, message: str = ""
     ) -> list[Action]:
-        """Its process died, while it was prepared or loaded, or afterwards. `message`: its end.
+        """Its process died, while it was prepared or loaded, or afterwards. `message`: how it
+        ended.
 
-        A death says nothing of the model: one that somebody waits for is loaded again, until
-        `crashes_max` in a row. Deaths on the way to a load and those of loaded models are two rows:
-        a load ends the first, a model that ran for `quarantine_s` the second.
+        A single death is no proof against the model: if somebody waits for it, it is loaded again,
+        until
+        `crashes_max` deaths in a row. Deaths before and after the end of a load are counted apart:
+        a
+        successful load ends the first row, a run of `quarantine_s` the second.
         """
         known = self._table.models.get(model)
         if known is None or known.state not in _HAS_PROCESS:
@@ -170,7 +176,7 @@ class ResidencyOutcomes:
     def measured(
         self, used: Footprint, *, now: float, by_model: Mapping[str, Footprint] | None = None
     ) -> list[Action]:
-        """A look at memory: the whole tree, and of some loaded models what they take now."""
+        """A measurement: the whole process tree, and by model what some loaded models take now."""
         grown = []
         for name, taken in (by_model or {}).items():
             known = self._table.models.get(name)
@@ -182,7 +188,7 @@ class ResidencyOutcomes:
         actions = [action for known in grown for action in self._outgrown(known, now)]
         return actions + self._go_on(now)
 
-    # coming and going
+    # changes of state
 
     def _on_its_way(self, model: str, *states: State) -> TargetModel:
         known = self._table.models.get(model)
@@ -191,7 +197,7 @@ class ResidencyOutcomes:
         return known
 
     def _start_over(self, known: TargetModel, now: float) -> None:
-        """From the beginning if anybody waits for it, else not at all."""
+        """Starts again if anybody waits for it, else ends."""
         if known.state is not State.UNLOADED:
             self._table.move(known, State.UNLOADED, now=now)
         if known.wanted:
@@ -200,7 +206,7 @@ class ResidencyOutcomes:
             known.fresh()
 
     def _gave_up(self, known: TargetModel, used: Footprint, now: float) -> None:
-        """It is neither loaded nor on its way any more."""
+        """It is neither loaded nor being loaded any more."""
         if known.state is State.PREPARING:
             self._account.look(used)
         elif known.state is State.LOADING:
@@ -210,7 +216,7 @@ class ResidencyOutcomes:
         self._table.move(known, State.UNLOADED, now=now)
 
     def _first_use(self, known: TargetModel, now: float) -> list[Action]:
-        """Of a model that was just loaded: its callers may go, or nobody waits any more."""
+        """For a newly loaded model: admits its requests, or finds that nobody waits any more."""
         wished = known.take_wish()
         known.expect("")
         if known.stale:
@@ -232,7 +238,7 @@ class ResidencyOutcomes:
         return []
 
     def _drain(self, known: TargetModel, reason: str, now: float) -> list[Action]:
-        """It takes no more requests, and goes once it is idle."""
+        """It takes no more requests, and is unloaded once it is idle."""
         if not known.busy:
             return [self._loads.unload(known, reason, now=now)]
         self._table.move(known, State.DRAINING, now=now, reason=reason)
@@ -241,7 +247,7 @@ class ResidencyOutcomes:
     # memory
 
     def _outgrown(self, known: TargetModel, now: float) -> list[Action]:
-        """A model that takes more than there is goes, and does not come back at once."""
+        """Unloads a model that is larger than the budget, and does not reload it at once."""
         goes = known.state is State.DRAINING and known.leaves_because == why.OUTGROWN
         if known.state not in RESIDENT or goes:
             return []
@@ -256,7 +262,7 @@ class ResidencyOutcomes:
         return [*drained, *self._refusals.quarantine(known, message, now)]
 
     def _go_on(self, now: float) -> list[Action]:
-        """After memory changed: first it must fit, then others may load."""
+        """After memory changed: evicts what exceeds the budget, then begins further loads."""
         self._latest = now
         if now >= self._full_until:
             self._full_until = inf

@@ -1,7 +1,8 @@
-"""Which requests for a target model are refused, when, and with what words.
+"""Which requests for a target model are refused, when, and with which message.
 
-At once where waiting is in vain; later when their deadline can't be met any more; all who wait when
-its load fails, for as long as that is remembered. Part of the machine (`machine.py`).
+At once, where waiting would not help; later, when their deadline can't be met any more; and all
+waiting ones when a load fails, for as long as the failure is remembered. Part of the machine
+(`machine.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Refusals:
         return RefuseParked(name, why.NOT_IN_TIME, message, ready_at - now, newest_only=True)
 
     def late(self, known: TargetModel, now: float) -> list[Action]:
-        """Refuses those of its parked requests whose deadline can't be met any more."""
+        """Refuses its parked requests whose deadline can't be met any more."""
         load_s = self._loads.load_s(known)
         due = known.unpark_late(now, load_s)
         if not due:
@@ -79,7 +80,7 @@ class Refusals:
     def remembered(
         self, known: TargetModel, failure: Failure, retry_after_s: float | None, now: float
     ) -> list[Action]:
-        """Whoever waits for it is refused, and whoever comes until `failure` is over."""
+        """Refuses all its waiting requests, and further ones until `failure` is over."""
         known.fail(failure)
         asked = known.asked
         refused = refuse_all(
@@ -99,7 +100,7 @@ class Refusals:
         return refuse_all(self._table, known, why.LARGER_THAN_BUDGET, message, None, now=now)
 
     def wish_for_quarantined(self, known: TargetModel, now: float) -> RefuseParked | None:
-        """None where it is in no quarantine."""
+        """The refusal of an explicit load of a model in quarantine; None where it is in none."""
         failure = known.refused(now)
         if failure is None or failure.reason != why.QUARANTINED:
             return None

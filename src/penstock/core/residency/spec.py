@@ -1,4 +1,4 @@
-"""What residency is told: memory in its two dimensions, and the limits it keeps."""
+"""The settings of residency: memory on host and accelerators, and its limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.errors import CallerError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """Memory of the host and of accelerators, in bytes: two dimensions that never mix."""
+    """Memory of the host and of accelerators, in bytes: two amounts that are never added up."""
 
     host_bytes: int = 0
     accelerator_bytes: int = 0
@@ -36,7 +36,7 @@ class Footprint:
         )
 
     def at_least(self, other: Footprint) -> Footprint:
-        """The larger of the two in each dimension."""
+        """The larger amount in each dimension."""
         return Footprint(
             host_bytes=max(self.host_bytes, other.host_bytes),
             accelerator_bytes=max(self.accelerator_bytes, other.accelerator_bytes),
@@ -51,21 +51,23 @@ NOTHING = Footprint()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidencySpec:
-    #: what loads may fill of the host's whole process tree; no accelerator memory = none there
+    #: for loads: memory of the host's whole process tree; accelerator memory 0 = it has none
     budget: Footprint
-    #: the same, with what runs take while they last: above it idle models go; None: the budget
+    #: the same while requests run, which take memory too: above it idle models are evicted; None:
+    #: the budget
     budget_running: Footprint | None = None
-    loads_max: int = 2  #: models loading at once, and as many being fetched
-    keep: bool = True  #: False (ModelCacheSetting Disabled): unloaded as soon as it is idle
-    #: minimum residency: s that a model stays once it is loaded; None: by what its load costs
+    loads_max: int = 2  #: models that may load at once; as many artifacts may be fetched at once
+    #: False (ModelCacheSetting Disabled): a model is unloaded as soon as it is idle
+    keep: bool = True
+    #: minimum residency: s that a model stays after its load; None: derived from its load time
     residency_s_min: float | None = None
-    failure_s: float = 5.0  #: a failed load is remembered so long, then twice as long each time
+    failure_s: float = 5.0  #: s that a failed load is remembered; doubles with each further failure
     failure_s_max: float = 300.0
-    crashes_max: int = MODEL_DEATHS_MAX  #: in a row, that end in quarantine
-    #: Its length; a model that ran so long has a clean record again.
+    crashes_max: int = MODEL_DEATHS_MAX  #: crashes in a row after which it is put in quarantine
+    #: s of quarantine; a model that ran this long has a clean record again
     quarantine_s: float = QUARANTINE_S
     waiting_max: int = 256  #: requests parked for one model
-    models_max: int = 0  #: loaded at once; 0 = as many as memory holds
+    models_max: int = 0  #: models that may be loaded at once; 0 = as many as memory holds
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():

@@ -1,4 +1,4 @@
-"""The last things that happened to one target model: what, why, for whom, at what cost."""
+"""The last events of one target model: what, why, for which other model, at what cost."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class ResidencyEvent(NamedTuple):
     what: str  #: prepare | load | loaded | unload | unloaded | refused | failed | crashed | ...
     why: str
     made_room_for: str = ""
-    cost_s: float = 0.0  #: what it took
+    cost_s: float = 0.0  #: s that it took
     text: str = ""
 
 
 class ResidencyStory:
-    """Bounded: the oldest event makes room for the newest."""
+    """The last events; when it is full, the oldest one is dropped."""
 
     __slots__ = ("_events",)
 
@@ -35,14 +35,14 @@ class ResidencyStory:
         cost_s: float = 0.0,
         text: str = "",
     ) -> None:
-        """Remembers it. Of refusals in a row for one reason only the last is kept."""
+        """Records an event. Of refusals in a row for the same reason only the last is kept."""
         newest = self._events[-1] if self._events else None
         if newest is not None and what == "refused" == newest.what and newest.why == why:
             self._events.pop()
         self._events.append(ResidencyEvent(now, what, why, made_room_for, cost_s, text))
 
     def told(self, *, now: float) -> list[dict[str, Any]]:
-        """Oldest first, JSON-ready; what does not apply to an event is left out."""
+        """The events, oldest first, JSON-ready; empty fields are left out."""
         return [
             {"ago_s": now - event.at, "what": event.what, "why": event.why}
             | ({"made_room_for": event.made_room_for} if event.made_room_for else {})

@@ -8,23 +8,23 @@ from math import inf
 
 from penstock.core.residency.model import IN_QUEUE, RESIDENT, State, TargetModel
 
-#: Models remembered; beyond it those that were not called for longest are forgotten.
+#: Number of models remembered; above it, those not called for longest are forgotten.
 KNOWN_MAX = 4096
 
 
 class Table:
-    """Whoever reads a model finds it here by name; whoever changes its state calls `move`."""
+    """Find a model here by name; call `move` to change its state."""
 
     def __init__(self) -> None:
         self.models: dict[str, TargetModel] = {}
-        self.queue: dict[str, TargetModel] = {}  #: waiting for their loads to begin
+        self.queue: dict[str, TargetModel] = {}  #: models that wait for their loads to begin
         self.loading: dict[str, TargetModel] = {}
-        #: loaded, draining ones included, longest unused first
+        #: loaded models, draining ones included; longest unused first
         self.resident: OrderedDict[str, TargetModel] = OrderedDict()
-        self.waiting: dict[str, TargetModel] = {}  #: with parked requests
+        self.waiting: dict[str, TargetModel] = {}  #: models with parked requests
 
     def of(self, name: str) -> TargetModel:
-        """The model's record; a new one for a name that was never heard."""
+        """The model's record; a new one for an unknown name."""
         model = self.models.get(name)
         if model is None:
             if len(self.models) >= KNOWN_MAX:
@@ -54,7 +54,7 @@ class Table:
                 index.pop(model.name, None)
 
     def used(self, model: TargetModel) -> None:
-        """It is the one that was used last."""
+        """It is now the most recently used model."""
         if model.name in self.resident:
             self.resident.move_to_end(model.name)
 
@@ -63,12 +63,12 @@ class Table:
         self.waiting[model.name] = model
 
     def look_waiting(self, model: TargetModel) -> None:
-        """Some of its parked requests are gone."""
+        """Updates the table after some of its parked requests are gone."""
         if not model.parked:
             self.waiting.pop(model.name, None)
 
     def _forget(self) -> None:
-        """Drops an eighth at once, so that it costs little per name."""
+        """Drops an eighth at once, so that the cost per name is low."""
         idle = [model for model in self.in_state(State.UNLOADED) if not model.pinned]
         idle.sort(key=lambda model: (_called_at(model), model.name))
         for model in idle[: KNOWN_MAX // 8]:

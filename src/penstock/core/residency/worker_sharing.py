@@ -1,27 +1,30 @@
-"""Which models share a worker process, and what becomes of each when the process ends.
+"""Which models share a worker process, and what happens to each when the process ends.
 
-A worker process costs its interpreter and its libraries before it holds a model. Models of one kind
-(the same interpreter, environment and walls) therefore share workers. What they share they can also
-break for each other, so every end of a worker is somebody's, as far as it can be known:
+A worker process has the cost of its interpreter and its libraries before it holds a model. Models
+of
+one kind (the same interpreter, environment and walls) therefore share workers. They can also break
+the worker for each other, so each end of a worker is traced to one model, as far as possible:
 
 * **The suspect** is the model that was computing, loading or unloading when its worker died or
-  hung. It is started again *apart*, in a worker of its own, and stays apart for as long as it is
-  there. `deaths_max` deaths in a row, without an answer in between, and it has failed. One that
-  had not been loaded yet is removed, and apart if it is added once more.
-* **The innocents**, everybody else there, are loaded again together, in a fresh worker, at once.
-* **Nobody was computing**: a thread that a model left behind, or the kernel. The first time all are
-  loaded again together; every second time they are *split* into two workers, until the one that
-  does it is alone and is the suspect.
-* **The worker outgrew its memory**: growth inside one process is nobody's by itself, so its models
-  are split, and split again, until the leak is alone; then that model has failed. Others go on.
-  Models that are only too many for one worker fit after the first split, and nobody fails.
+  hung. It is started again *apart*, in a worker of its own, and stays apart until it is removed.
+  After `deaths_max` deaths in a row, without an answer in between, it has failed. A suspect that
+  had not been loaded yet is removed; it is apart if it is added again.
+* **The innocents**, all other models there, are loaded again together, in a new worker, at once.
+* **No model was computing**: a thread that a model left behind ended the worker, or the kernel did.
+  The first time all are loaded again together; every second time they are *split* into two workers,
+  until the model that does it is alone and is the suspect.
+* **The worker outgrew its memory**: growth inside one process can't be attributed, so its models
+are
+  split, and split again, until the model with the leak is alone; then that model has failed. Others
+  go on. Where there were only too many models in one worker, they fit after the first split, and
+  none fails.
 
-A worker takes new models while it holds fewer than `models_max`, is not somebody's own, and is not
-part of a search by splitting: whoever came in would be searched as well. When the search has found
-its model the rest of its workers are open again.
+A worker takes new models while it holds fewer than `models_max`, belongs to no single model, and is
+not part of a search by splitting: a new model would be searched as well. When the search has found
+its model the rest of its workers take new models again.
 
-The driver carries out actions in order, and reports back. Models and workers are numbers; those of
-workers are this machine's, those of models the driver's.
+The driver carries out actions in order, and reports back. Models and workers are numbers; this
+machine numbers the workers, the driver the models.
 """
 
 from __future__ import annotations
@@ -37,10 +40,11 @@ from penstock.core.blame.death_limits import LOOP_DEATHS_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingSpec:
-    models_max: int = 32  #: in one worker
-    #: Workers of one kind that lanes ask for: the cores. There are more where all are full.
+    models_max: int = 32  #: models in one worker
+    #: Workers of one kind that lanes may use: the number of cores. There are more where all are
+    #: full.
     workers_max: int = 1
-    deaths_max: int = LOOP_DEATHS_MAX  #: of one model, in a row
+    deaths_max: int = LOOP_DEATHS_MAX  #: deaths in a row of one model
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class StartWorker:
 
 @dataclass(frozen=True, slots=True)
 class LoadModel:
-    """Into a worker that was started before; it may not be up yet."""
+    """Load a model into a worker that was started before; it may not be ready yet."""
 
     worker: int
     model: int
@@ -70,7 +74,7 @@ class UnloadModel:
 
 @dataclass(frozen=True, slots=True)
 class EndWorker:
-    """It has no model any more."""
+    """End a worker without models."""
 
     worker: int
     reason: str
@@ -78,7 +82,7 @@ class EndWorker:
 
 @dataclass(frozen=True, slots=True)
 class FailModel:
-    """It is not loaded again. The machine has forgotten it."""
+    """The model is not loaded again, and the machine has forgotten it."""
 
     model: int
     reason: str
@@ -97,14 +101,14 @@ class _Model:
 @dataclass(slots=True)
 class _Worker:
     kind: str
-    apart: bool  #: of one model alone
-    search: int  #: the worker whose split it is a part of; 0 = none
-    died_idle: bool  #: its predecessor ended while nobody computed
+    apart: bool  #: it belongs to one model alone
+    search: int  #: the worker whose split made it; 0 = none
+    died_idle: bool  #: its predecessor ended while no model computed
     models: dict[int, int] = field(default_factory=dict)  #: model -> its lane, in load order
 
 
 class WorkerSharing:
-    """One host's workers. `workers` that a driver is told of are never used again."""
+    """The workers of one host. Numbers of workers are never used again."""
 
     def __init__(self, spec: SharingSpec) -> None:
         self._spec = spec
@@ -115,9 +119,9 @@ class WorkerSharing:
     # inputs
 
     def add(self, model: int, kind: str, *, lanes: int, apart: bool = False) -> list[Action]:
-        """A model is to be loaded. It gets a lane in each of as many workers, `lanes` at most.
+        """Loads a model. It gets one lane in each of several workers, `lanes` at most.
 
-        `apart`: it was the suspect when a load before this one ended its worker.
+        `apart`: it was the suspect when an earlier load ended its worker.
         """
         assert model not in self._models
         crash_loop = CrashLoop(deaths_max=self._spec.deaths_max)
@@ -133,11 +137,11 @@ class WorkerSharing:
         return actions
 
     def lanes_of(self, model: int) -> int:
-        """That it got."""
+        """Number of lanes that the model got."""
         return self._models[model].lanes
 
     def remove(self, model: int, *, reason: str = "unloaded") -> list[Action]:
-        """It is to be there no more. Unknown ones are removed already."""
+        """Removes a model. An unknown one counts as removed already."""
         self._models.pop(model, None)
         actions: list[Action] = []
         for number, worker in list(self._workers.items()):
@@ -151,14 +155,15 @@ class WorkerSharing:
         return actions
 
     def served(self, model: int) -> None:
-        """It answered a batch: its deaths before no longer count."""
+        """It answered a batch: its earlier deaths no longer count."""
         known = self._models.get(model)
         if known is not None:
             known.crash_loop.served()
 
     def died(self, number: int, *, suspect: int | None) -> list[Action]:
-        """A worker ended by itself, or was ended because it hung. `suspect`: as the module says;
-        one that has been removed meanwhile leaves innocents."""
+        """A worker ended by itself, or was ended because it hung. `suspect`: see the module; if
+        that model
+        was removed in the meantime, all others are innocent."""
         worker = self._workers.pop(number, None)
         if worker is None:
             return []
@@ -206,7 +211,7 @@ class WorkerSharing:
         self._found(worker)
         return actions
 
-    # what is told
+    # views
 
     def models_of(self, number: int) -> tuple[int, ...]:
         worker = self._workers.get(number)
@@ -242,10 +247,10 @@ class WorkerSharing:
         for model, lanes in seats.items():
             assert sorted(lanes) == list(range(self._models[model].lanes))
 
-    # how
+    # implementation
 
     def _with_room(self, model: int, kind: str) -> int | None:
-        """The least crowded worker for one more; None: a new one."""
+        """The least crowded worker for one more model; None: a new one is needed."""
         shared = {
             number: each
             for number, each in self._workers.items()
@@ -288,7 +293,7 @@ class WorkerSharing:
         reason: str,
         actions: list[Action],
     ) -> None:
-        """Those of an ended worker, together."""
+        """Loads the models of an ended worker again, together."""
         seats = list(models)
         if not seats:
             return
@@ -304,20 +309,20 @@ class WorkerSharing:
             self._seat(number, model, lane, reason, actions)
 
     def _split(self, number: int, worker: _Worker, reason: str, actions: list[Action]) -> None:
-        """Into two workers, each with half of its models."""
+        """Splits the models of a worker between two new ones."""
         worker.search = worker.search or number
         worker.died_idle = False
         for half in cut(list(worker.models.items()), 2):
             self._again(worker, half, reason, actions)
 
     def _found(self, alone: _Worker) -> None:
-        """What was looked for by splitting, if it was: the others' workers are open again."""
+        """If this ends a search, the other workers that took part take new models again."""
         for other in self._workers.values():
             if alone.search and other.search == alone.search:
                 other.search = 0
 
     def _blame(self, model: int, lane: int, reason: str, actions: list[Action]) -> None:
-        """One more death is this model's: it is tried again apart, or has failed."""
+        """Counts a death for this model: it is tried again apart, or has failed."""
         known = self._models[model]
         wait_s = known.crash_loop.died()
         if wait_s is None:

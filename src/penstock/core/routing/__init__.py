@@ -1,10 +1,10 @@
 """Routing in a gateway: which copy of which variant gets a request, and why.
 
-Filter, score, pick. `endpoint.py` draws the variant, filters and keeps the counts; `sessions.py`
-knows the copies that requests are bound to; `strategies.py` says what a RoutingStrategy is made of:
-`pickers.py` for all, and for PREFIX_AWARE the scores of `prefixes.py`, weighed by
-`prefix_aware.py`. Of a multi-model endpoint `target_models.py` chooses the host. `outliers.py`
-leaves out copies that answer nothing while others do. `copies.py` holds what is known of a copy.
+Filter, score, pick. `endpoint.py` chooses the variant, filters and keeps the counts; `sessions.py`
+knows the copies that requests are bound to. `strategies.py` builds a RoutingStrategy from a picker
+(`pickers.py`) and, for PREFIX_AWARE, the scores of `prefixes.py`, weighed by `prefix_aware.py`.
+For a multi-model endpoint `target_models.py` chooses the host. `outliers.py` ejects copies that
+answer nothing while others do. `copies.py` holds what is known of a copy.
 """
 
 from penstock.core.routing.copies import CopyState, ModelsObserved, NoRoute, Routed

@@ -1,4 +1,4 @@
-"""What the router knows of one copy, and what it answers to `pick`."""
+"""What the router knows of one copy, and the results of `pick`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ class ModelsObserved:
     __slots__ = ("asked", "free_bytes", "loaded", "sent")
 
     def __init__(self) -> None:
-        self.loaded: set[str] = set()  #: as the host says
-        self.free_bytes = 0  #: of its budget for models, as the host says
-        self.sent: dict[str, float] = {}  #: requested here, not heard of yet -> when
-        self.asked: dict[str, float] = {}  #: to be loaded here as well -> when
+        self.loaded: set[str] = set()  #: as reported by the host
+        self.free_bytes = 0  #: free part of its budget for models, as reported by the host
+        #: model -> when it was last requested here; only models not reported yet
+        self.sent: dict[str, float] = {}
+        self.asked: dict[str, float] = {}  #: model -> when an additional load was requested here
 
     def told(self, *, loaded: Collection[str], gone: Collection[str], free_bytes: int) -> None:
-        """The host's word: what has changed."""
+        """The host's report of changes."""
         self.loaded.update(loaded)
         self.loaded.difference_update(gone)
         for model in (*loaded, *gone):
@@ -27,11 +28,13 @@ class ModelsObserved:
 
 
 class CopyState:
-    """One loaded copy as its gateway sees it. The router alone changes it; drivers read.
+    """One loaded copy as its gateway sees it. Only the router changes it; drivers read.
 
-    `outstanding` is the reserved slots: requests sent to this copy whose last byte is not yet
-    written. `others` is what the copy has in flight for other gateways, as its instance said last;
-    whoever compares copies adds the two. With one gateway it is 0 for ever.
+    `outstanding` is the number of reserved slots: requests sent to this copy whose last byte is not
+    yet written. `others` is the number of requests that the copy has in flight for other gateways,
+    as
+    last reported by its instance; comparisons of copies add the two. With one gateway it is always
+    0.
     """
 
     __slots__ = (
@@ -49,41 +52,46 @@ class CopyState:
         outstanding_max: int,
         component: str = "",
     ) -> None:
-        self.copy = copy  #: unique in the deployment; what INVOKE frames name
+        self.copy = copy  #: unique in the deployment; the number that INVOKE frames name
         self.instance_id = instance_id
         self.variant = variant
-        self.component = component  #: that it is a copy of; none: of the variant's own model
-        self.pool = component or variant  #: by which metrics tell what it is a copy of
+        self.component = component  #: its inference component; empty: the variant's own model
+        self.pool = component or variant  #: name by which metrics group copies
         self.outstanding = 0
         self.others = 0
-        self._limit = outstanding_max  #: of the copy, for all gateways together
-        self.outstanding_max = outstanding_max  #: for this one: what others leave of it
-        self.healthy = True  #: a new copy is routed to once it is ready, so it starts healthy
-        self.paused = False  #: takes no request right now, and has lost nothing: picked last
-        #: why it is left out while others of its pool answer; none: it is not
+        self._limit = outstanding_max  #: requests that the copy takes from all gateways together
+        #: requests that this gateway may send: what others leave
+        self.outstanding_max = outstanding_max
+        self.healthy = True  #: a new copy gets routes once it is ready, so it starts healthy
+        self.paused = False  #: takes no request now, but has lost nothing: picked last
+        #: why it is ejected while others of its pool answer; empty: it is not
         self.ejected = ""
-        self.probed = False  #: it was, and may have one request at a time
-        self.answers = 0  #: so far, pieces of streams included
-        self.missed = 0  #: requests that ran out of time on it since its last answer
-        self.took_s_max = 0.0  #: the slowest answer since outliers were looked for last
-        self.draining = False  #: no longer in the routes; finishes what it has
+        self.probed = False  #: it was ejected, and now may have one request at a time
+        self.answers = 0  #: answers so far, pieces of streams included
+        self.missed = 0  #: requests since its last answer that timed out on it
+        self.took_s_max = 0.0  #: s of the slowest answer since the last outlier check
+        self.draining = False  #: no longer in the routes; it finishes its requests
         self.picked = 0  #: running number of its last pick: the tie-break
-        self.models: ModelsObserved | None = None  #: of a host of target models
-        #: it and all that share its queue and engine: a base and its adapters; none: it alone
+        #: target models; None: it is no host of target models
+        self.models: ModelsObserved | None = None
+        #: it and all copies with the same queue and engine (a base and its adapters); empty: only
+        #: itself
         self.beside: tuple[CopyState, ...] = ()
-        self.kind = ""  #: of its instance, where copies of its pool are on several kinds
-        self.cost = 1.0  #: of a request on it; 1 on the fastest kind
-        self.busy_since = 0.0  #: of such a copy: its last answer, or its first request after none
-        self.cache_bytes = 0  #: of prompts that its engine keeps; 0 = it does not say
-        self.life = 0  #: raised when it dies or leaves: sessions and caches of before are lost
+        self.kind = ""  #: instance type, where the copies of its pool are on several
+        self.cost = 1.0  #: relative cost of a request on it; 1 on the fastest kind
+        #: s, where its pool has several kinds: its last answer, or its first request after being
+        #: idle
+        self.busy_since = 0.0
+        self.cache_bytes = 0  #: bytes of prompts that its engine caches; 0 = not known
+        self.life = 0  #: increases when it dies or leaves: earlier sessions and caches are lost
 
     @property
     def limit(self) -> int:
-        """Requests that the copy takes in all."""
+        """Requests that the copy takes from all gateways."""
         return self._limit
 
     def bound(self, *, limit: int | None = None, others: int | None = None) -> None:
-        """The copy takes another number of requests, or others have another number there."""
+        """Sets the number of requests that the copy takes, or that others have there."""
         self._limit = self._limit if limit is None else limit
         self.others = self.others if others is None else others
         room = self.room
@@ -91,17 +99,18 @@ class CopyState:
 
     @property
     def room(self) -> int:
-        """What others leave of it, probed or not."""
+        """Requests that others leave room for, even while it is probed."""
         return max(0, self._limit - self.others)
 
     def judge(self, ejected: str = "", *, probed: bool = False) -> None:
-        """It is left out, probed, or neither."""
+        """Sets whether it is ejected, probed, or neither."""
         self.ejected, self.probed = ejected, probed
         self.bound()
 
     def heard(self, took_s: float = 0.0) -> None:
-        """It has answered, or a piece of an answer has come. `took_s`: from the request's coming,
-        where that says something of the copy."""
+        """It has answered, or a piece of an answer has come. `took_s`: s since the request came,
+        where
+        this says something about the copy."""
         self.answers += 1
         self.missed = 0
         if took_s > self.took_s_max:  # noqa: PLR1730 - for each answer: a call of max costs more
@@ -117,7 +126,7 @@ class CopyState:
 
 
 class Routed(NamedTuple):
-    """A copy whose slot is now reserved: send the request, and `release(state)` exactly once."""
+    """A copy with a reserved slot: send the request, and `release(state)` exactly once."""
 
     state: CopyState
     variant: str
@@ -125,8 +134,9 @@ class Routed(NamedTuple):
     #: prefix-spill | session | retry | rebalanced | paused-copy | model-loaded | model-loading |
     #: model-cold
     reason: str
-    outstanding: int  #: of this gateway on that copy, this request included
-    helper: CopyState | None = None  #: is to load the target model as well: it is hot
+    outstanding: int  #: requests of this gateway on that copy, this one included
+    #: a host that should load the hot target model as well; None: there is none
+    helper: CopyState | None = None
 
 
 class NoRoute(NamedTuple):

@@ -1,24 +1,25 @@
 """Which copy of an endpoint gets a request; its slot is reserved in the same step.
 
 A burst never sees stale counts: `pick` raises the chosen copy's `outstanding` before it returns,
-and the driver calls `release` exactly once per pick, when the last byte of the answer is written
-or the attempt has failed. Several gateways share no count: each adds to what a copy's instance says
-that others have there (`set_others`) the requests that it has sent since.
+and
+the driver calls `release` exactly once per pick, when the last byte of the answer is written or the
+attempt has failed. Several gateways share no count: each adds the requests that it has sent to what
+a copy's instance reports for the other gateways (`set_others`).
 
-First the pool of copies that may answer it, a variant's or an inference component's (`pools.py`).
-Then the copy, by the variant's strategy. Excluded copies (they failed this very request) are taken
-only if no other copy may be routed to. So are copies that answer nothing while others of their pool
-do (`outliers.py`), for a while and for all requests.
+First the pool of copies that may answer it is chosen, a variant's or an inference component's
+(`pools.py`), then the copy, by the variant's strategy. Excluded copies (they failed this very
+request) are taken only if no other copy is available. The same holds for ejected copies, which
+answer nothing while others of their pool do (`outliers.py`), for a while and for all requests.
 
-A paused copy is well, but what is sent to it waits: it is picked only where no other copy of its
+A paused copy is healthy, but requests sent to it wait: it is picked only where no other copy of its
 pool has room. Its sessions stay, and wait with it.
 
-A request of a session goes to the session's copy, whatever the variant's strategy. It is never
-taken to another copy, which would know nothing of the session: if the copy is full the request is
-refused, and if it has died the session is lost.
+A request of a session goes to the session's copy, whatever the variant's strategy. No other copy
+would do, as it knows nothing of the session: if the copy is full the request is refused, and if it
+has died the session is lost.
 
-Routes are replaced as a whole. A copy that stays keeps its count and health; one that is gone
-drains: it is never picked again and is forgotten with its last release.
+Routes are replaced as a whole. A copy that stays keeps its count and health. A removed copy drains:
+it is never picked again and is forgotten with its last release.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from penstock.core.routing.sessions import FULL, UNKNOWN, Sessions
 from penstock.core.routing.strategies import strategy_of
 from penstock.core.routing.target_models import choose
 
-#: Queues of full copies move on within tenths of a second; the admission forecast knows better.
+#: s. Queues of full copies move on within tenths of a second; the admission forecast is better.
 _RETRY_AFTER_S_FULL = 0.1
 
 _ALL_COPIES_FULL = NoRoute("all-copies-full", _RETRY_AFTER_S_FULL)
@@ -73,24 +74,25 @@ class EndpointRouter:
         """
         Args:
             routes: of the endpoint.
-            rng: for what is drawn.
-            sessions: empty; the default has the bounds of `sessions.py`.
-            shared: other gateways route to the same copies. Each then looks at them in an order of
-                its own: of copies that are equal to all, not all are to choose the same one.
+            rng: for random choices.
+            sessions: an empty table; the default has the bounds of `sessions.py`.
+            shared: other gateways route to the same copies. Each then looks at them in its own
+            order, so that
+                not all of them choose the same one of several equal copies.
         """
         self._shared = shared
-        self.reads_prompts = False  #: whether `prompt` and `prefix` matter to `pick`
-        self.looks_closer = False  #: whether anything of a request matters besides its variant
-        self.learns = False  #: whether `answered` matters
-        self.judged = False  #: whether a copy is left out or probed
-        self.watched = False  #: whether `look` matters: a copy may stand in for another
+        self.reads_prompts = False  #: whether `pick` uses `prompt` and `prefix`
+        self.looks_closer = False  #: whether `pick` uses anything of a request besides its variant
+        self.learns = False  #: whether `answered` must be called
+        self.judged = False  #: whether a copy is ejected or probed
+        self.watched = False  #: whether `look` must be called: a copy may replace another
         self._rng = rng
         self._sessions = sessions if sessions is not None else Sessions()
-        self._number = 0  #: picks so far
-        self._states: dict[int, CopyState] = {}  #: routed copies
+        self._number = 0  #: number of picks so far
+        self._states: dict[int, CopyState] = {}  #: copies in the routes, by number
         self._draining: dict[
             int, CopyState
-        ] = {}  #: gone from the routes, with requests outstanding
+        ] = {}  #: removed from the routes, with requests outstanding
         self._pools: dict[tuple[str, str], Pool] = {}  #: (variant, component) -> its copies
         self._by_component = False
         self._choice: PoolChoice = ByVariant((), rng)
@@ -114,10 +116,10 @@ class EndpointRouter:
         Args:
             variant: TargetVariant.
             exclude: copies that failed this request.
-            session: the copy that holds this session, and no other.
+            session: the request must go to the copy that holds this session.
             opens: the session begins with this request, or with an earlier attempt of it.
-            prefix: Prefix-Aware-Id: prompts have only in common what begins alike under one of it.
-            prompt: what PREFIX_AWARE compares, from its first byte; see `reads_prompts`.
+            prefix: Prefix-Aware-Id: only prompts with the same id can have a common beginning.
+            prompt: compared by PREFIX_AWARE from its first byte; see `reads_prompts`.
             model: TargetModel.
             component: InferenceComponentName.
             now: needed with `session` and `model`, and where `learns`.
@@ -127,7 +129,7 @@ class EndpointRouter:
                 session, opens, variant, exclude, prefix, prompt, model, component, now
             )
         choice, chosen = self._choice, None
-        if component is None:  # the usual ones, without another call
+        if component is None:  # the usual requests, without another call
             if variant is not None:
                 chosen = choice.named.get(variant)
             else:
@@ -194,7 +196,7 @@ class EndpointRouter:
         if self._by_component != (component is not None):
             return COMPONENT_REQUIRED if self._by_component else COMPONENT_NOT_ALLOWED
         if (variant or found.variant) != found.variant or (component or "") != found.component:
-            return UNKNOWN  # to the variant or the component that is asked for
+            return UNKNOWN  # does not belong to the requested variant or component
         known = self._pools.get((found.variant, found.component))
         if known is not None and known.multi_model != (model is not None):
             return _TARGET_MODEL_REQUIRED if known.multi_model else _TARGET_MODEL_NOT_ALLOWED
@@ -224,16 +226,17 @@ class EndpointRouter:
         return answer.state
 
     def close_session(self, session: str, *, now: float) -> NoRoute | None:
-        """Ends a session; None: done. One that was lost may be closed like any other."""
+        """Ends a session; None: done. A lost session may be closed too."""
         return None if self._sessions.close(session, now=now) else UNKNOWN
 
     def session(self, session: str, *, now: float) -> CopyState | NoRoute:
-        """The copy of a session, which counts as used now; or that it is unknown or lost."""
+        """The copy of a session, which counts as used now; or an unknown or lost session."""
         return self._sessions.find(session, now=now)
 
     def adopt_session(self, session: str, copy: int, *, now: float) -> bool:
-        """A session that began at another gateway. False: its copy is not known here, or there is
-        no room for it."""
+        """Adds a session that began at another gateway. False: its copy is not known here, or there
+        is no
+        room for it."""
         state = self._states.get(copy)
         if state is None or self._sessions.is_full(session):
             return False
@@ -241,11 +244,11 @@ class EndpointRouter:
         return True
 
     def forget_session(self, session: str, *, now: float) -> None:
-        """It has ended at another gateway. Unknown ones are ignored."""
+        """A session has ended at another gateway. Unknown ones are ignored."""
         self._sessions.forget(session, now=now)
 
     def is_open(self, variant: str | None, component: str | None) -> bool:
-        """Whether such a request would find a copy that is well, with room or without."""
+        """Whether such a request would find a healthy copy, with or without room."""
         return not isinstance(self._choice.choose(variant, component), NoRoute)
 
     def may_begin(
@@ -253,11 +256,10 @@ class EndpointRouter:
     ) -> bool:
         """Whether a copy that such a request may go to has an idle lane.
 
-        True as well for a request that names copies of which none is well: nothing can be said of
-        how long it waits.
+        Also True where none of its copies is healthy: its waiting time is unknown then.
 
         Args:
-            lanes: of a copy, by component, or by variant where the model is its own.
+            lanes: lanes of a copy, by component, or by variant where the model is its own.
         """
         named = component if component is not None else variant
         known = False
@@ -272,20 +274,20 @@ class EndpointRouter:
         return named is not None and not known
 
     def hosts_for(self, model: str, *, now: float) -> list[CopyState]:
-        """Where a target model is to be loaded ahead of its calls: one host of each variant.
+        """Where to load a target model ahead of its calls: one host of each variant.
 
-        The host that a call would go to now; later calls follow. Reserves nothing.
+        It is the host that a call would go to now; later calls follow. Reserves nothing.
         """
         pools = [one for one in self._pools.values() if one.multi_model]
         chosen = [choose(one.open or one.paused, model, now=now)[0] for one in pools]
         return [state for state in chosen if state is not None]
 
     def is_loaded(self, model: str) -> bool:
-        """Whether a host that may be picked says that it has the target model."""
+        """Whether a host that may be picked reports the target model as loaded."""
         return any(model in seen.loaded for seen in self._seen())
 
     def loaded_models(self) -> set[str]:
-        """Of all hosts that may be picked."""
+        """Target models on all hosts that may be picked."""
         return set().union(*(seen.loaded for seen in self._seen()))
 
     def _seen(self) -> list[ModelsObserved]:
@@ -297,13 +299,13 @@ class EndpointRouter:
         ]
 
     def release(self, state: CopyState) -> None:
-        """Frees the slot of one earlier pick; of one that was `answered`, afterwards."""
+        """Frees the slot of one earlier pick; call it after `answered`, where that is called."""
         state.outstanding -= 1
         if state.draining and not state.outstanding:
             self._draining.pop(state.copy, None)
 
     def answered(self, state: CopyState, *, now: float) -> None:
-        """A request was answered well. Needed where `learns`."""
+        """A request was answered successfully. Needed where `learns`."""
         pool = self._pools.get((state.variant, state.component))
         speeds = pool.strategy.speeds if pool is not None and state.kind else None
         if pool is None or speeds is None or state.draining:
@@ -313,7 +315,7 @@ class EndpointRouter:
             pool.weigh()
 
     def replace(self, routes: EndpointRoutes) -> tuple[CopyState, ...]:
-        """Takes new routes; returns the copies that drain from now on, with their counts."""
+        """Sets new routes; returns the copies that drain from now on, with their counts."""
         before, pools_before = self._states, self._pools
         self._states = {}
         self._pools = {}
@@ -349,7 +351,7 @@ class EndpointRouter:
         return gone
 
     def set_healthy(self, copy: int, healthy: bool) -> None:
-        """A copy died or came back. Unknown copies are ignored: the news may be late."""
+        """A copy died or came back. Unknown copies are ignored: the report may be late."""
         state = self._states.get(copy) or self._draining.get(copy)
         if state is not None and state.healthy != healthy:
             state.healthy = healthy
@@ -359,15 +361,16 @@ class EndpointRouter:
             self._reopen()
 
     def _forget_outlier(self, state: CopyState) -> None:
-        """What comes back in its place is another."""
+        """The copy that replaces it has a clean record."""
         state.judge()
         pool = self._pools.get((state.variant, state.component))
         if pool is not None:
             pool.outliers.forget(state.copy)
 
     def awaits(self) -> set[str]:
-        """Instances that are to answer something, or that answered nothing and are left out: while
-        there are any, go on looking."""
+        """Instances with requests in flight or with ejected copies: while there are any, go on
+        calling
+        `look`."""
         if not self.watched:
             return set()
         states = self._states.values()
@@ -376,11 +379,12 @@ class EndpointRouter:
     def look(self, silent: Container[str], *, now: float) -> list[tuple[CopyState, Action]]:
         """Looks for copies that answer nothing while others do; see `outliers.py`.
 
-        Call it each `outliers.LOOK_EVERY_S` while it `awaits` anything, and carry the actions out;
-        routing follows them from now on.
+        Call it each `outliers.LOOK_EVERY_S` while `awaits` is not empty, and carry out the actions;
+        routing
+        follows them from now on.
 
         Args:
-            silent: instances that were asked whether they live, and did not answer in time.
+            silent: instances that did not answer in time when asked whether they live.
             now: monotonic s.
         """
         actions = [one for pool in self._pools.values() for one in pool.look(silent, now)]
@@ -390,30 +394,30 @@ class EndpointRouter:
         return actions
 
     def set_paused(self, copy: int, paused: bool) -> None:
-        """What is sent to a copy waits, or no longer does. Unknown copies are ignored."""
+        """Requests sent to a copy wait, or no longer do. Unknown copies are ignored."""
         state = self._states.get(copy) or self._draining.get(copy)
         if state is not None and state.paused != paused:
             state.paused = paused
             self._reopen()
 
     def set_others(self, copy: int, others: int) -> None:
-        """What a copy has in flight for other gateways. Unknown copies are ignored."""
+        """Requests that a copy has in flight for other gateways. Unknown copies are ignored."""
         state = self._states.get(copy)
         if state is not None:
             state.bound(others=others)
 
     def others(self) -> int:
-        """What all routed copies have in flight for other gateways."""
+        """Requests that all routed copies have in flight for other gateways."""
         return sum(state.others for state in self._states.values())
 
     def set_models(self, copy: int, models: ModelsObserved) -> None:
-        """What a host says of its target models. Unknown copies are ignored."""
+        """Sets a host's report of its target models. Unknown copies are ignored."""
         state = self._states.get(copy)
         if state is not None:
             state.models = models
 
     def groups(self) -> tuple[Group, ...]:
-        """What `loads` may be asked for: copies that any request of theirs may go to."""
+        """Arguments for `loads`: each group's copies can replace one another for any request."""
         return tuple(self._pools)
 
     def group_of(self, copy: int) -> Group | None:
@@ -422,10 +426,11 @@ class EndpointRouter:
         return (state.variant, state.component) if state is not None else None
 
     def loads(self, group: Group) -> list[CopyLoad]:
-        """Of the copies of a group that may be picked and between which requests may move.
+        """The loads of a group's copies that may be picked and between which requests may move.
 
-        None where each request names a target model: which copy has it loaded says more than its
-        count. Those of a paused copy are not asked for: it would hear of it late.
+        Empty where each request names a target model: which copy has it loaded matters more than
+        counts.
+        Paused copies are left out: they would react late.
         """
         found = self._pools.get(group)
         if found is None or found.multi_model:
@@ -436,7 +441,7 @@ class EndpointRouter:
         ]
 
     def state_of(self, copy: int) -> CopyState | None:
-        """Of a routed copy."""
+        """The state of a routed copy."""
         return self._states.get(copy)
 
     def outstanding_on(self, copy: int) -> int:
@@ -450,7 +455,7 @@ class EndpointRouter:
         return sum(state.outstanding for state in states if state.variant == variant)
 
     def open_copies(self) -> list[CopyState]:
-        """Those that could be picked now, of all pools that take part in a draw."""
+        """Copies that could be picked now, of all pools that take part in a random choice."""
         pools = [pool for pool in self._pools.values() if pool.weight > 0 or pool.component]
         return [state for pool in pools for state in pool.open]
 
@@ -519,7 +524,7 @@ class EndpointRouter:
         return state
 
     def _reopen(self) -> None:
-        """Derives what `pick` looks at: open copies, and among which pools is chosen."""
+        """Derives the data for `pick`: open copies, and the pools to choose from."""
         pools = self._pools.values()
         for pool in pools:
             pool.reopen()
@@ -527,14 +532,14 @@ class EndpointRouter:
 
 
 def _in_flight_on(state: CopyState) -> int:
-    """On its lanes and waiting for them: those of a base and its adapters are the same."""
+    """Requests on its lanes and in its queue; a base and its adapters share both."""
     if not state.beside:
         return state.outstanding + state.others
     return sum(each.outstanding + each.others for each in state.beside)
 
 
 def _sharing(routes: EndpointRoutes) -> dict[int, tuple[int, ...]]:
-    """Copies that share a queue, by each of them: a base's and those of its adapters."""
+    """Copy -> the copies that share its queue: a base's and those of its adapters."""
     together: dict[int, list[int]] = {}
     for variant in routes.variants:
         for route in variant.copies:

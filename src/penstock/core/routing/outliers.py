@@ -1,31 +1,32 @@
-"""Which copies are left out for a while, because they answer nothing while others of their pool do.
+"""Which copies are ejected for a while, because they answer nothing while others of their pool do.
 
-A copy can hang and keep its connection. Its requests run out of time one by one, and as each that
-does frees a place there it is chosen before all others. So it is *ejected*: new requests go to the
-other copies. Later it is *probed*, with one request at a time, and is let back with the first
-answer. What accuses a copy, each time only if others of its pool have answered meanwhile:
+A copy can hang and keep its connection. Its requests time out one by one, and as each timeout frees
+a place there, it is chosen before all others. So it is *ejected*: new requests go to the other
+copies. Later it is *probed* with one request at a time, and is readmitted with the first answer.
+Three signs count against a copy, each only if others of its pool have answered meanwhile:
 
-    instance-silent    its instance was asked whether it lives, and says nothing at all
-    deadlines-missed   requests ran out of time there one after the other, none answered in between
-    answers-nothing    it has had requests for much longer than any answer of the pool took lately
+    instance-silent    its instance does not answer at all when asked whether it lives
+    deadlines-missed   requests timed out there one after the other, with no answer in between
+    answers-nothing    it has had requests for much longer than any recent answer of the pool took
 
-The first is certain: an instance answers that question whatever its models do. Its copies' requests
-are sent elsewhere at once. The other two are not: the copy may be computing something long. What
-has not begun there is asked back, what it has begun stays, and its first answer lets it back. So a
-slow model is not ejected where its answers are as slow as usual, a stream that flows is an answer
-each time, and one long request costs nothing but that others do not wait behind it. Copies that
-load models as they are asked for (multi-model) are never accused by such times.
+The first sign is certain: an instance answers that question whatever its models do. Its copies'
+requests are sent elsewhere at once. The other two are not: the copy may be computing something
+long. Requests that have not begun there are taken back, those that have begun stay, and the first
+answer readmits the copy. So a slow model is not ejected where its answers are as slow as usual,
+each
+piece of a stream counts as an answer, and one long request has no other effect than that others do
+not wait behind it. Copies that load models on request (multi-model) are never judged by such times.
 
-Not all can go: somebody must have answered. By times alone at most half of a pool is ejected, and
-one at least. Where more are accused than may go, those of silent instances go first, then those
-that have been quiet for longest, then by number.
+Not all copies can be ejected: one must have answered. By times alone at most half of a pool is
+ejected, but always at least one. Where more copies have a sign than may be ejected, those of silent
+instances go first, then those that have been quiet for longest, then by number.
 
-After Envoy's outlier detection and gRPC's (proposal A50): the time that a copy is left out grows by
-`EJECT_S` with each further time and shrinks again while it is well, probing is ours.
+After Envoy's outlier detection and gRPC's (proposal A50): each further ejection is longer by
+`EJECT_S`, and the time shrinks again while the copy is healthy; probing is our addition.
 
-Knows neither links nor requests. Whoever drives it looks each `LOOK_EVERY_S` while something is in
-flight. After a pause in looking (nothing was in flight, or the driver itself could not run) nothing
-that was seen before counts.
+The module knows neither connections nor requests. Its driver calls it each `LOOK_EVERY_S` while
+something is in flight. After a pause between looks (nothing was in flight, or the driver itself
+could not run) earlier observations do not count.
 """
 
 from __future__ import annotations
@@ -37,24 +38,25 @@ from typing import Any, Final, NamedTuple
 LOOK_EVERY_S: Final = 0.25
 _PAUSE_S: Final = 4 * LOOK_EVERY_S
 
-#: A look without a word after one with waiting requests: it is asked. So many more: it is silent.
-#: A busy machine may keep an event loop from running for some tenths of a second.
+#: After the first look with waiting requests and no message, the instance is asked whether it
+#: lives; after this many more it is silent. A busy machine may block an event loop for some tenths
+#: of a second.
 SILENT_LOOKS: Final = 4
 
-#: In a row; each may be its caller's impatience.
+#: Timeouts in a row; a single one may be due to its caller's short deadline.
 MISSED_MAX: Final = 3
-#: Quiet for this long, and this often as long as the slowest answer of late.
+#: s without an answer, at least; and this many times the slowest recent answer.
 _MISSED_S_MIN: Final = 1.0
 _MISSED_TIMES: Final = 1.5
 QUIET_S_MIN: Final = 2.0
 QUIET_TIMES: Final = 3.0
-#: "Of late": in this period or the one before it.
+#: s. Recent means: in this period or the one before it.
 _PERIOD_S: Final = 300.0
 
-#: The first time out; a worker that hangs or starts anew needs some seconds.
+#: s of the first ejection; a worker that hangs or restarts needs some seconds.
 EJECT_S: Final = 5.0
 EJECT_S_MAX: Final = 60.0
-#: One time fewer is remembered for each such time that it was well.
+#: s without trouble after which one ejection is forgotten.
 _FORGET_S: Final = 30.0
 
 INSTANCE_SILENT: Final = "instance-silent"
@@ -62,25 +64,26 @@ DEADLINES_MISSED: Final = "deadlines-missed"
 ANSWERS_NOTHING: Final = "answers-nothing"
 REASONS: Final = (INSTANCE_SILENT, DEADLINES_MISSED, ANSWERS_NOTHING)
 
-#: Errors by which an instance says that a request never met the model: no sign of life of that.
+#: Errors by which an instance says that a request never reached the model: no sign of life of that.
 NO_ANSWER: Final = frozenset(
     {"queue-full", "queue-timeout", "deadline-passed", "deadline-cannot-be-met", "too-many-rows"}
 )
 
 
 class CopyAnswersObserved(NamedTuple):
-    """A copy that is well as far as its instance says."""
+    """A copy that is healthy as far as its instance reports."""
 
     copy: int
     outstanding: int
     answers: int  #: so far, pieces of streams included
-    missed: int = 0  #: requests that ran out of time there since its last answer
-    silent: bool = False  #: its instance was asked whether it lives, and did not answer in time
+    missed: int = 0  #: requests since its last answer that timed out there
+    silent: bool = False  #: its instance did not answer in time when asked whether it lives
 
 
 class Eject(NamedTuple):
-    """Leave it out. `begun`: what it has begun is taken back as well, unless a part of the answer
-    has gone out; else only what waits there."""
+    """Eject the copy. `begun`: take back requests that it has begun too, unless a part of the
+    answer
+    was sent; otherwise take back only waiting ones."""
 
     copy: int
     reason: str
@@ -89,17 +92,17 @@ class Eject(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """It may have one request at a time."""
+    """The copy may have one request at a time."""
 
     copy: int
     reason: str = "time-is-over"
 
 
 class Readmit(NamedTuple):
-    """It is a copy like any other."""
+    """The copy is like any other again."""
 
     copy: int
-    reason: str = "answers-again"  #: or only-copy: the others are gone
+    reason: str = "answers-again"  #: or only-copy, where the others are gone
 
 
 Action = Eject | Probe | Readmit
@@ -111,34 +114,36 @@ _IN, _OUT, _PROBED = "in", "out", "probed"
 class _Record:
     """What is known of one copy."""
 
-    answers: int  #: at the last look
+    answers: int  #: answers at the last look
     state: str = _IN
-    quiet_since: float | None = None  #: it has or had requests, and has not answered any since
-    answered: int = 0  #: what the pool had answered then: more since is by others
-    reason: str = ""  #: of its last ejection
+    #: it has or had requests, and has answered none since; None: it is not quiet
+    quiet_since: float | None = None
+    answered: int = 0  #: answers of the whole pool at that time: later ones are from other copies
+    reason: str = ""  #: reason of its last ejection
     until: float = 0.0
-    times: int = 0  #: it was ejected, as far as that is remembered
+    times: int = 0  #: ejections, as far as they are remembered
     back_at: float = 0.0
 
 
 class Outliers:
-    """Of one pool. `by_times`: False where answers take as long as a model takes to load."""
+    """The outliers of one pool. `by_times`: False where answers take as long as loading a model."""
 
     __slots__ = ("_answered", "_by_times", "_looked_at", "_period_at", "_records", "_slowest_s")
 
     def __init__(self, *, by_times: bool = True) -> None:
         self._by_times = by_times
         self._records: dict[int, _Record] = {}
-        self._answered = 0  #: by all, those that have left since among them
+        self._answered = 0  #: answers of all copies, including copies that have left
         self._looked_at = float("-inf")
         self._period_at = float("-inf")
-        self._slowest_s = (0.0, 0.0)  #: answers of the last period, and of this one
+        self._slowest_s = (0.0, 0.0)  #: slowest answers of the previous period and of this one
 
     def look(
         self, seen: Sequence[CopyAnswersObserved], *, took_s_max: float, now: float
     ) -> list[Action]:
         """Carry the actions out. `took_s_max`: the slowest answer of the pool since the last look,
-        in s; 0 = there was none."""
+        in s; 0
+        = there was none."""
         self._remember(took_s_max, now)
         rested, self._looked_at = now >= self._looked_at + _PAUSE_S, now
         if len(seen) < 2:
@@ -164,18 +169,18 @@ class Outliers:
         return actions
 
     def forget(self, copy: int) -> None:
-        """It died: what comes back in its place is another."""
+        """The copy died: its replacement has a clean record."""
         self._records.pop(copy, None)
 
     def snapshot(self, copy: int) -> dict[str, Any]:
-        """JSON-ready, for `explain`: empty for a copy that was never ejected."""
+        """JSON-ready, for `explain`; empty for a copy that was never ejected."""
         record = self._records.get(copy)
         if record is None or not record.times:
             return {}
         return {"state": record.state, "reason": record.reason, "times": record.times}
 
     def _let_all_in(self, seen: Sequence[CopyAnswersObserved], now: float) -> list[Action]:
-        """A copy alone has nobody to stand in for it."""
+        """Readmits all: a single copy has none that could replace it."""
         actions: list[Action] = []
         for one in seen:
             record = self._records.setdefault(one.copy, _Record(one.answers))
@@ -192,7 +197,7 @@ class Outliers:
         self._slowest_s = before, max(current, took_s_max)
 
     def _note(self, one: CopyAnswersObserved, record: _Record, now: float) -> list[Action]:
-        """What this look says of one copy by itself."""
+        """Updates the record of one copy by this look."""
         if one.answers != record.answers:
             record.answers, record.quiet_since = one.answers, None
             if record.state != _IN:
@@ -241,33 +246,33 @@ class Outliers:
 
 
 class InstanceLooks:
-    """Whether one instance still says anything. Looks are counted and not seconds: where the one
-    who looks could not run itself, nobody's silence says anything."""
+    """Whether one instance still sends anything. Looks are counted, not seconds: where the looking
+    process could not run itself, silence says nothing."""
 
     __slots__ = ("_asked", "_heard", "_looks")
 
     def __init__(self, heard: int) -> None:
         self._heard = heard
         self._asked = False
-        self._looks = 0  #: since it was asked
+        self._looks = 0  #: looks since it was asked
 
     def look(self, *, heard: int, waits: bool) -> bool:
-        """True: ask it now whether it lives.
+        """True: ask the instance now whether it lives.
 
         Args:
-            heard: how often it said anything so far.
-            waits: something is expected of it.
+            heard: number of messages from it so far.
+            waits: an answer from it is expected.
         """
         if heard != self._heard or not waits:
             self._heard, self._asked, self._looks = heard, False, 0
             return False
         if self._asked:
             self._looks += 1
-            return self._looks % SILENT_LOOKS == 0  # on another connection, perhaps
+            return self._looks % SILENT_LOOKS == 0  # another connection may work
         self._asked = True
         return True
 
     @property
     def silent(self) -> bool:
-        """It was asked, and did not answer in time."""
+        """It did not answer in time when asked."""
         return self._looks >= SILENT_LOOKS
