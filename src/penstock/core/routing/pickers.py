@@ -1,7 +1,7 @@
-"""Pickers: one copy among those that are left.
+"""Pickers: each chooses one copy among those that are left.
 
-Each takes the copies, one or more, that may be routed to (healthy, not draining) and returns one
-that has room, or None if all are full.
+Each gets one or more copies that may be routed to (healthy, not draining) and returns one that has
+room, or None if all are full.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.core.routing.copies import CopyState
 def least_outstanding(copies: Sequence[CopyState]) -> CopyState | None:
     """The copy with the fewest outstanding requests; ties go to the least recently picked.
 
-    Those of other gateways count as well, as the copy's instance said last.
+    Requests of other gateways count as well, as last reported by the copy's instance.
 
     Full knowledge of every copy's count beats sampling two of them: a gateway has few enough copies
     to look at all (in simulation 0.93 against 0.81 utilisation at the same promise, 8 per host).
@@ -39,8 +39,9 @@ def least_outstanding(copies: Sequence[CopyState]) -> CopyState | None:
 
 
 def least_wait(copies: Sequence[CopyState]) -> CopyState | None:
-    """As `least_outstanding`, where a request takes some copies longer than others: the copy that
-    would be done with one more first."""
+    """As `least_outstanding`, where a request takes longer on some copies: the copy that would
+    finish
+    one more request first."""
     best: CopyState | None = None
     shortest: tuple[float, int] = (0.0, 0)
     for state in copies:
@@ -53,8 +54,8 @@ def least_wait(copies: Sequence[CopyState]) -> CopyState | None:
 
 
 def least_together(copies: Sequence[CopyState]) -> CopyState | None:
-    """As `least_outstanding`, where copies share their queue with others: with all requests that
-    are in it, whichever of them they name."""
+    """As `least_outstanding`, where copies share their queue with others: compares all requests in
+    the queue, whichever copy they name."""
     best: CopyState | None = None
     fewest: tuple[int, int] = (0, 0)
     for state in copies:
@@ -72,15 +73,16 @@ def uniform(copies: Sequence[CopyState], rng: random.Random) -> CopyState | None
     state = copies[int(rng.random() * len(copies))]
     if state.outstanding < state.outstanding_max:
         return state
-    # Drawing again among those with room keeps them equally likely: each had the same first chance.
+    # A second draw among those with room keeps them equally likely: each had the same first chance.
     roomy = [state for state in copies if state.outstanding < state.outstanding_max]
     return roomy[int(rng.random() * len(roomy))] if roomy else None
 
 
 def least_recent(copies: Sequence[CopyState]) -> CopyState | None:
-    """Round robin: the copy with room whose last turn is longest ago.
+    """Round robin: the copy with room that was picked longest ago.
 
-    Copies that come, go or are full need no position to be kept: who was not asked is next.
+    Copies that come, go or are full need no stored position: the one not picked for longest is
+    next.
     """
     best: CopyState | None = None
     for state in copies:

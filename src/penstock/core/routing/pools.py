@@ -1,7 +1,7 @@
 """Which pool of copies a request is for, before any copy is looked at.
 
-A pool is copies that may stand for each other: those of a variant's own model, or of one inference
-component. What a request must name follows from the endpoint:
+The copies of a pool can replace one another: those of a variant's own model, or of one inference
+component. The endpoint determines what a request must name:
 
     takes no components   TargetVariant, or else a variant is drawn by weight (`ByVariant`)
     takes components      its component, whose variant TargetVariant may name too (`ByComponent`)
@@ -20,7 +20,7 @@ from penstock.core.routing.outliers import Action, CopyAnswersObserved, Eject, O
 from penstock.core.routing.strategies import Strategy
 from penstock.core.routing.target_models import choose
 
-#: A dead worker is replaced in about a second (a process start and a model load).
+#: s. A dead worker is replaced in about a second (a process start and a model load).
 _RETRY_AFTER_S_UNHEALTHY = 1.0
 
 UNKNOWN_VARIANT = NoRoute("unknown-variant", None)
@@ -35,8 +35,9 @@ class Pool:
     """Copies of one model; `open` are those that may be routed to, in the order of the routes.
 
     `paused` are those that may be routed to where all of `open` are full. If every healthy copy is
-    paused they are simply open. Copies that are ejected (`outliers.py`) are in neither, unless
-    there is no other healthy one.
+    paused, they are all in `open`. Ejected copies (`outliers.py`) are in neither, unless no other
+    copy
+    is healthy.
     """
 
     __slots__ = (
@@ -51,13 +52,13 @@ class Pool:
         strategy: Strategy,
         before: Pool | None = None,
     ) -> None:
-        """`before`: it served this variant so far."""
-        self.name = routes.name  #: of its variant
+        """`before`: the pool that served this variant so far; it passes on what it learned."""
+        self.name = routes.name  #: name of its variant
         self.component = routes.component
         self.weight = routes.weight
         self.strategy = strategy
         self.multi_model = routes.multi_model
-        #: more of a request decides than who is least busy
+        #: the choice depends on more than the numbers of outstanding requests
         self.looks_closer = (
             routes.multi_model or strategy.prefixes is not None or strategy.speeds is not None
         )
@@ -72,7 +73,7 @@ class Pool:
         self.paused: list[CopyState] = []
 
     def reopen(self) -> None:
-        """Derives `open` and `paused` from what is known of the copies."""
+        """Derives `open` and `paused` from the state of the copies."""
         healthy = [state for state in self.copies if state.healthy]
         taken = [state for state in healthy if not state.ejected] or healthy
         eager = [state for state in taken if not state.paused]
@@ -80,7 +81,7 @@ class Pool:
         self.paused = [state for state in taken if state.paused] if eager else []
 
     def look(self, silent: Container[str], now: float) -> list[tuple[CopyState, Action]]:
-        """Who is an outlier and who no longer is; `reopen` afterwards. `silent`: instances."""
+        """Updates which copies are outliers; call `reopen` afterwards. `silent`: instances."""
         healthy = {state.copy: state for state in self.copies if state.healthy}
         seen = [
             CopyAnswersObserved(
@@ -102,7 +103,7 @@ class Pool:
         return [(healthy[action.copy], action) for action in actions]
 
     def weigh(self) -> None:
-        """Speeds were learned, or copies have come."""
+        """Call after speeds were learned, or copies were added."""
         speeds = self.strategy.speeds
         for state in self.copies:
             state.cost = speeds.cost(state.kind) if speeds is not None else 1.0
@@ -119,7 +120,7 @@ class PoolChoice(Protocol):
     """How the pool is chosen; made anew whenever pools open or close.
 
     Attributes:
-        only: the pool of a request that names nothing, where there is nothing to draw.
+        only: the pool of a request that names nothing, where there is only one choice.
         named: variant -> its pool, if that is open and the variant is enough to name it.
     """
 
@@ -134,19 +135,21 @@ class PoolChoice(Protocol):
 
 
 class ByVariant:
-    """`variant` decides alone, even against a weight of 0; otherwise one is drawn by weight among
-    the variants with weight > 0. Those that have no healthy copy now lose their share to the
-    others, but a full one does not: traffic meant for one must not flood another.
+    """A named variant is used, even against a weight of 0; otherwise one is drawn by weight among
+    the
+    variants with weight > 0. Variants without a healthy copy lose their share to the others, but a
+    full
+    one does not: traffic meant for one must not flood another.
     """
 
     __slots__ = ("_drawn", "_last", "_pools", "_random", "_total", "_weights", "named", "only")
 
     def __init__(self, pools: Iterable[Pool], rng: random.Random) -> None:
-        self._random = rng.random  # bound once: it is asked for every request
+        self._random = rng.random  # bound once: it is called for every request
         self._pools = {pool.name: pool for pool in pools}
         self.named = {name: pool for name, pool in self._pools.items() if pool.open}
-        self._drawn: list[Pool] = []  #: who takes part in the draw by weight
-        self._weights: list[float] = []  #: running sums of their weights
+        self._drawn: list[Pool] = []  #: pools that take part in the draw by weight
+        self._weights: list[float] = []  #: running sums of the weights of `_drawn`
         total = 0.0
         for pool in self._pools.values():
             if pool.open and pool.weight > 0:
@@ -207,7 +210,7 @@ def closely(
     model: str | None,
     now: float,
 ) -> tuple[CopyState | None, str, CopyState | None]:
-    """The copy, why it, and who else is to load the target model; where all are full, no copy."""
+    """(copy, reason, host that should also load the target model); no copy where all are full."""
     copies = pool.not_yet_failed(exclude) if exclude else pool.open
     if model is not None:
         return choose(copies, model, now=now)
@@ -218,7 +221,7 @@ def closely(
         state, reason = prefixes.choose(copies, prompt or b"", prefix, strategy.pick)
         return state, strategy.reason if reason == "least-outstanding" else reason, None
     state = strategy.pick(copies)
-    if state is not None:  # picked for whatever reason, it knows the prompt now
+    if state is not None:  # whatever the reason of the choice, the copy has the prompt now
         prefixes.remember(prompt or b"", prefix, state)
     return state, "retry" if exclude else "only-copy", None
 
@@ -230,7 +233,7 @@ def _why(strategy: Strategy, exclude: tuple[int, ...], copies: Sequence[CopyStat
 
 
 def paused(pool: Pool, exclude: tuple[int, ...], model: str | None, now: float) -> CopyState | None:
-    """One that takes nothing right now, where no other has room."""
+    """A paused copy, where no other has room."""
     left = [state for state in pool.paused if state.copy not in exclude]
     if model is not None:
         return choose(left, model, now=now)[0]

@@ -1,22 +1,23 @@
-"""Scorer of prefixes: how much of a prompt a copy has been sent before, and has still.
+"""Scorer of prefixes: how much of a prompt a copy was sent before, and still holds.
 
-A prompt is cut into blocks from its beginning, and each block is known by a hash of itself and of
+A prompt is cut into blocks from its beginning. The key of each block is a hash of the block and of
 all before it, so equal keys mean equal beginnings: a radix tree without pointers, as prefix caches
 of generation engines keep it (Kwon et al., 2023, "Efficient Memory Management for Large Language
-Model Serving with PagedAttention"). Under each key stand the copies that were sent such a prompt.
-Blocks grow with their distance from the beginning: a prompt of 64 KiB has about 40, and a match is
-known to an eighth of its length.
+Model Serving with PagedAttention"). Each key has the copies that were sent such a prompt. Blocks
+grow with their distance from the beginning: a prompt of 64 KiB has about 40, and a match is known
+to an eighth of its length.
 
-What a copy still holds follows from what it was sent: its engine forgets the least recently used
-blocks, of one prompt the last ones first, and so does its list here, which holds as many bytes as
-the engine says that its cache does (`CopyState.cache_bytes`; 0: it does not say, and only the bound
-of all blocks applies). The rest of a prompt behind the blocks takes its place as well, under no
-key. What others send there and what is generated is not seen: a list errs on the side of too much.
-A copy that dies loses its cache: its `life` ends, and what is written under an earlier life counts
-no more.
+What a copy still holds is modelled by a list per copy. An engine forgets the least recently used
+blocks, the last ones of a prompt first, and so does the list. It holds as many bytes as the engine
+reports for its cache (`CopyState.cache_bytes`; 0: not reported, and only the bound of all blocks
+applies). The rest of a prompt behind its last block takes room in it as well, without a key.
+Prompts
+sent by others and generated text are not seen here, so a list rather overestimates. A copy that
+dies
+loses its cache: its `life` changes, and entries of an earlier life no longer count.
 
-Python's own hash serves: it is keyed per process, so nobody can craft prompts that meet, and a
-chance meeting costs one cold prefill. Its values never reach a decision, only their equality.
+Python's own hash is enough: it has a random key per process, so nobody can craft collisions, and a
+chance collision costs one cold prefill. Hash values never decide anything, only their equality.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ from typing import Final
 
 from penstock.core.routing.copies import CopyState
 
-#: About 30 tokens: less is not worth waiting for a certain copy.
+#: Size of the first blocks: about 30 tokens; a shorter match is not worth waiting for a certain
+#: copy.
 _BLOCK_BYTES_MIN = 128
-#: Some 400 bytes each: 26 MB per variant, the beginnings of several thousand prompts.
+#: Some 400 bytes of memory each: 26 MB per variant, for the beginnings of several thousand prompts.
 BLOCKS_MAX = 65_536
-#: Of English text, roughly, with the vocabularies of today.
+#: Rough value for English text with today's vocabularies.
 TOKEN_BYTES: Final = 4
-#: What stands under no key is written down in such parts of a cache: it is never looked up.
+#: Rests without a key are recorded in such parts of a cache: they are never looked up.
 _RESTS: Final = 32
-#: Above every hash: what names a rest.
+#: Larger than every hash: the first name of a rest.
 _FIRST_REST: Final = 1 << 64
 
 #: A copy, and the life in which it was sent the block.
@@ -49,10 +51,11 @@ class _Cache:
 
     def __init__(self, life: int) -> None:
         self.life = life
-        self.blocks: OrderedDict[int, int] = OrderedDict()  #: key -> bytes; oldest use first
-        self.known = 0  #: blocks that stand under a key
-        self.used = 0  #: bytes
-        self.rest = 0  #: bytes behind blocks that are not written down yet
+        #: key -> bytes; the block unused for longest comes first
+        self.blocks: OrderedDict[int, int] = OrderedDict()
+        self.known = 0  #: number of blocks with a key
+        self.used = 0  #: bytes in use
+        self.rest = 0  #: bytes behind last blocks that are not recorded yet
 
 
 class PrefixIndex:
@@ -65,21 +68,22 @@ class PrefixIndex:
     def __init__(self, prefix_length_max: int, blocks_max: int = BLOCKS_MAX) -> None:
         self.prefix_length_max = prefix_length_max
         self.ends = block_ends(prefix_length_max)  #: where each block ends, bytes
-        #: of each block; the first is that of a salt alone, too
+        #: bytes of each block; the first size is also used for a key of a salt alone
         self._sizes = [after - before for before, after in pairwise((0, *self.ends))] or [0]
-        self._blocks: OrderedDict[int, tuple[Holder, ...]] = OrderedDict()  #: oldest use first
+        #: key -> holders; the block unused for longest comes first
+        self._blocks: OrderedDict[int, tuple[Holder, ...]] = OrderedDict()
         self._blocks_max = blocks_max
         self._caches: dict[CopyState, _Cache] = {}
-        self._rests = _FIRST_REST  #: the next one's name
+        self._rests = _FIRST_REST  #: the next rest's name
 
     def __len__(self) -> int:
-        """Blocks known."""
+        """Number of known blocks."""
         return len(self._blocks)
 
     def keys(self, prompt: bytes, salt: bytes | None) -> list[int]:
-        """One key per whole block within the length that counts; `salt` keeps callers apart.
+        """One key per whole block within the compared length; `salt` keeps callers apart.
 
-        A prompt without a whole block has one key if there is a salt: that of the salt alone.
+        A prompt without a whole block has one key if there is a salt: the key of the salt alone.
         """
         keys: list[int] = []
         key, start, length = hash(salt or b""), 0, len(prompt)
@@ -94,9 +98,9 @@ class PrefixIndex:
         return keys
 
     def holders(self, keys: list[int]) -> list[tuple[Holder, ...]]:
-        """Who holds the first block, the first two, ...: up to the first that nobody does.
+        """Holders of the first block, of the first two, and so on, up to the first without holders.
 
-        In each the copy that was sent it last comes first.
+        In each, the copy that was sent it last comes first.
         """
         blocks = self._blocks
         found: list[tuple[Holder, ...]] = []
@@ -108,14 +112,14 @@ class PrefixIndex:
         return found
 
     def remember(self, keys: list[int], state: CopyState, length: int = 0) -> None:
-        """The copy is sent a prompt with these keys, of so many bytes in all."""
+        """The copy is sent a prompt with these keys, of `length` bytes in all."""
         if not keys:
             return
         cache = self._cache_of(state)
         holder, sizes, limit = (state, state.life), self._sizes, state.cache_bytes
         if limit and self.ends:
             self._remember_rest(cache, length - self.ends[len(keys) - 1], limit)
-        # The last block first: a beginning must not be forgotten before what it begins.
+        # The last block first: a beginning must not be forgotten before the blocks that follow it.
         for at in range(len(keys) - 1, -1, -1):
             key = keys[at]
             if key not in cache.blocks:
@@ -150,7 +154,7 @@ class PrefixIndex:
             self._rests += 1
 
     def _hold(self, key: int, holder: Holder) -> None:
-        """Under the key the holder comes first; those that died since are found out here."""
+        """Puts the holder first under the key; removes holders that have died since."""
         blocks = self._blocks
         holders = blocks.get(key)
         if holders is None:
@@ -165,7 +169,7 @@ class PrefixIndex:
                 self._drop(key, held[0])
 
     def _forget(self, key: int, state: CopyState) -> None:
-        """The copy does not hold a block any more."""
+        """The copy does not hold the block any more."""
         self._drop(key, state)
         if key >= _FIRST_REST:
             return
@@ -176,7 +180,7 @@ class PrefixIndex:
             del self._blocks[key]
 
     def _drop(self, key: int, state: CopyState) -> None:
-        """From the copy's own list alone."""
+        """Removes the block from the copy's own list only."""
         cache = self._caches[state]
         cache.used -= cache.blocks.pop(key)
         cache.known -= key < _FIRST_REST
@@ -204,13 +208,13 @@ class PrefixIndex:
 
 
 def is_alive(holder: Holder) -> bool:
-    """Whether the copy is in the life in which it was sent the block."""
+    """Whether the copy is still in the life in which it was sent the block."""
     state, life = holder
     return state.life == life
 
 
 def block_ends(length_max: int) -> tuple[int, ...]:
-    """Where blocks end: every 128 bytes at first, then an eighth further each, last at the end."""
+    """Where blocks end: every 128 bytes at first, then each an eighth further, up to the end."""
     ends: list[int] = []
     end = 0
     while end < length_max:

@@ -1,21 +1,24 @@
-"""Which copies give waiting requests back when another one of their variant has less to do.
+"""Which copies give waiting requests back when another copy of their variant has less to do.
 
 A request waits in the queue of the copy that it was sent to. A copy that becomes ready later, or is
-well again, would stand idle beside those queues; so whenever that happens the copies of its variant
-are levelled: each is to have its fair share of what is outstanding, and one that has more is asked
-to give back the difference. How many of its requests have not begun only the copy knows: it gives
-back those, at most as many as it was asked for, and the gateway routes them again.
+healthy again, would be idle beside those queues. So whenever that happens the copies of its variant
+are levelled: each should have its fair share of the outstanding requests, and a copy that has more
+is
+asked to give back the difference. Only the copy knows how many of its requests have not begun: it
+gives back at most as many as requested, and the gateway routes them again.
 
-Of what waits every so-manieth goes, the oldest first (`evenly`): those that stay and those that go
-are served side by side in the order in which they came, as if both copies had shared one queue.
+The returned requests are picked evenly from the queue, the oldest first (`evenly`). So those that
+stay and those that go are served in the order in which they came, as if both copies shared a queue.
 
-`Rebalancer` is a machine: `changed` when copies or their health have changed, `answered` when a
-copy has given back what it had, `gone` when it can't any more. While one is asked nothing else is
-decided, for the counts are about to change; a change meanwhile is looked at afterwards.
+`Rebalancer` is a machine: call `changed` when copies or their health have changed, `answered` when
+a
+copy has given back its requests, `gone` when it no longer can. While a copy is asked nothing else
+is
+decided, for the counts are about to change; a change in the meantime is handled afterwards.
 
-It does not know what strategy routes, and levels by counts alone, and by what a request costs where
-copies are of different speed: what is given back goes to another copy than it came from, the
-strategy's choice. Nothing is moved for a difference of one.
+It does not know the routing strategy. It levels by counts, weighed by the cost of a request where
+copies have different speeds. A returned request goes to another copy than it came from, chosen by
+the strategy. A difference of one moves nothing.
 """
 
 from __future__ import annotations
@@ -25,21 +28,21 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-#: (variant, inference component or ""): copies that any request of theirs may go to.
+#: (variant, inference component or ""): its copies can replace one another for any request.
 Group = tuple[str, str]
 
 
 class CopyLoad(NamedTuple):
-    """A copy that may be picked."""
+    """The load of a copy that may be picked."""
 
     copy: int
     outstanding: int
     outstanding_max: int
-    cost: float = 1.0  #: of a request on it; 1 on the fastest
+    cost: float = 1.0  #: relative cost of a request on it; 1 on the fastest
 
 
 class GiveBack(NamedTuple):
-    """Ask a copy for up to `requests` that wait."""
+    """Ask a copy for up to `requests` waiting requests."""
 
     copy: int
     requests: int
@@ -47,14 +50,14 @@ class GiveBack(NamedTuple):
 
 
 def level(loads: Sequence[CopyLoad]) -> tuple[GiveBack, ...]:
-    """What is to be given back so that no copy has two more than another one with room."""
+    """What must be given back so that no copy has two more than another one with room."""
     if len(loads) < 2:
         return ()
     total = sum(load.outstanding for load in loads)
     shares = 1.0 / sum(1.0 / load.cost for load in loads)
     busiest_first = sorted(loads, key=lambda load: (-load.outstanding, load.copy))
     targets = {load.copy: int(total * shares / load.cost) for load in busiest_first}
-    # Who has most keeps what does not divide: nothing moves that need not.
+    # The copies with most requests keep the remainder: nothing moves without need.
     for load in busiest_first[: total - sum(targets.values())]:
         targets[load.copy] += 1
     room = sum(
@@ -70,44 +73,43 @@ def level(loads: Sequence[CopyLoad]) -> tuple[GiveBack, ...]:
 
 
 def evenly(waiting: Sequence[T], count: int) -> list[T]:
-    """`count` of those that wait, spread over them, the first included; all where there are no
-    more."""
+    """`count` of the waiting items, spread evenly, the first included; all if there are no more."""
     if count >= len(waiting):
         return list(waiting)
     return [waiting[at * len(waiting) // count] for at in range(count)]
 
 
 class Rebalancer:
-    """Of one variant."""
+    """The rebalancing of one variant."""
 
     __slots__ = ("_again", "_asked")
 
     def __init__(self) -> None:
-        self._asked: dict[int, int] = {}  #: copy -> requests it was asked for
+        self._asked: dict[int, int] = {}  #: copy -> number of requests that it was asked for
         self._again = False  #: something changed while copies were asked
 
     def changed(self, loads: Sequence[CopyLoad]) -> tuple[GiveBack, ...]:
-        """A copy became ready, or well again. Carry the actions out."""
+        """A copy became ready, or healthy again. Carry the actions out."""
         if self._asked:
             self._again = True
             return ()
         return self._level(loads)
 
     def answered(self, copy: int, loads: Sequence[CopyLoad]) -> tuple[GiveBack, ...]:
-        """A copy has given back all that it will; `loads` with these routed again."""
+        """A copy has given back all that it will; `loads` include these after routing."""
         if self._asked.pop(copy, None) is None or self._asked or not self._again:
             return ()
         return self._level(loads)
 
     def gone(self, copies: Sequence[int], loads: Sequence[CopyLoad]) -> tuple[GiveBack, ...]:
-        """The connection to these copies is lost: they give back nothing more in answer."""
+        """The connection to these copies is lost: no answer will come from them."""
         lost = [copy for copy in copies if self._asked.pop(copy, None) is not None]
         if not lost or self._asked or not self._again:
             return ()
         return self._level(loads)
 
     def expects(self, copy: int) -> bool:
-        """Whether a copy was asked and has not answered: what else it gives back is no answer."""
+        """Whether a copy was asked and has not answered; other returns are no answers."""
         return copy in self._asked
 
     def snapshot(self) -> dict[str, Any]:

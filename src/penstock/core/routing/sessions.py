@@ -1,12 +1,12 @@
 """Sticky sessions: which copy holds the state of a session, while both live.
 
-A session is opened by a request (or alone), stays on the copy that was picked then, and ends when
-it is closed, when nobody has used it for `idle_s_max`, or when its copy dies or leaves the routes:
-the state is lost with it, and another copy would answer as if it had never been. A session that was
-lost is known as such until it would have expired, so that its caller learns why; after that it is
-unknown, like one that never was.
+A session is opened by a request (or alone) and stays on the copy that was picked then. It ends when
+it is closed, when it was unused for `idle_s_max`, or when its copy dies or leaves the routes: the
+state is lost with the copy, and another copy would answer as if the session had never been. A lost
+session is remembered as lost until it would have expired, so that its caller learns why; after that
+it is unknown, like one that never was.
 
-Where the table is full no session is opened: those that were promised are kept. Expired ones leave
+Where the table is full no session is opened, so that open ones are kept. Expired ones are removed
 with the next call of any session, so no timer is needed.
 """
 
@@ -16,12 +16,12 @@ from collections import OrderedDict
 
 from penstock.core.routing.copies import CopyState, NoRoute
 
-#: As long as the session manager of AWS's containers for large models keeps one.
+#: s; the value of the session manager in AWS's containers for large models
 SESSION_IDLE_S_MAX = 1200.0
-#: Per endpoint; some 300 bytes each.
+#: per endpoint; some 300 bytes each
 SESSIONS_MAX = 65_536
 
-_RETRY_AFTER_S_FULL = 10.0  #: sessions end by the minute, not by the millisecond
+_RETRY_AFTER_S_FULL = 10.0  #: s; sessions end by the minute, not by the millisecond
 
 UNKNOWN = NoRoute("session-unknown", None)
 LOST = NoRoute("session-lost", None)
@@ -33,8 +33,8 @@ class _Session:
 
     def __init__(self, state: CopyState, used: float) -> None:
         self.state = state
-        self.life = state.life  #: of the copy: another one knows nothing of the session
-        self.used = used  #: when it was last picked for, s
+        self.life = state.life  #: life of its copy: a later life knows nothing of the session
+        self.used = used  #: time of its last use, s
 
 
 class Sessions:
@@ -47,13 +47,14 @@ class Sessions:
     ) -> None:
         self._idle_s_max = idle_s_max
         self._sessions_max = sessions_max
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()  #: longest unused first
+        #: the one unused for longest comes first
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def find(self, session: str, *, now: float) -> CopyState | NoRoute:
-        """The copy of a session, which counts as used now; or that it is unknown or lost."""
+        """The copy of a session, which counts as used now; or an unknown or lost session."""
         self._expire(now)
         found = self._sessions.get(session)
         if found is None:
@@ -65,24 +66,24 @@ class Sessions:
         return found.state
 
     def is_full(self, session: str) -> bool:
-        """Whether there is no room for this one, which may be there already."""
+        """Whether there is no room for this session; one that exists already has room."""
         return len(self._sessions) >= self._sessions_max and session not in self._sessions
 
     def bind(self, session: str, state: CopyState, *, now: float) -> None:
-        """The session begins on this copy. Ask `is_full` before."""
+        """Begins the session on this copy. Check `is_full` before."""
         self.adopt(session, state, now=now)
 
     def adopt(self, session: str, state: CopyState, *, now: float) -> None:
-        """The session lives on this copy: it began here, or at another gateway."""
+        """The session lives on this copy; it began here or at another gateway."""
         self._sessions[session] = _Session(state, now)
         self._sessions.move_to_end(session)
 
     def close(self, session: str, *, now: float) -> bool:
-        """Ends a session, a lost one too; False: it is unknown."""
+        """Ends a session, even a lost one; False: it is unknown."""
         return self.forget(session, now=now)
 
     def forget(self, session: str, *, now: float) -> bool:
-        """It has ended, here or at another gateway; False: it is unknown."""
+        """A session has ended, here or at another gateway; False: it is unknown."""
         self._expire(now)
         return self._sessions.pop(session, None) is not None
 

@@ -1,26 +1,25 @@
 """How fast copies on different kinds of instances answer, learned from their answers.
 
-Least outstanding requests treats copies as alike. On instances of different types they are not:
-where one answers three requests while another answers one, the second is worth a third of the
-first, and waiting behind two requests of the first is shorter than behind none of the second. So
-copies are compared by
+Least outstanding requests treats all copies as equal. On instances of different types they are not:
+if one copy gives three answers while another gives one, waiting behind two requests of the first is
+shorter than behind none of the second. So copies are compared by
 
     (outstanding + 1) * cost        cost = speed of the fastest kind / speed of its own, >= 1
 
 the time that the next request waits, in answers of the fastest. Speed is answers per second of a
-copy that has something to do: while it is busy, each answer took since the one before. It is kept
-by kind, so that a new copy is known by its like. An answer that failed is none: a copy that fails
-at once is not fast.
+busy copy: while it has requests, each answer took the time since the previous one. It is kept per
+kind, so that the speed of a new copy is known. A failed answer does not count: a copy that fails at
+once is not fast.
 
-    bounded      a kind costs eight times the fastest's at most
+    bounded      the cost of a kind is at most eight times the fastest's
     in steps     of a quarter of a doubling, and only when the estimate lies clearly beyond the
-                 next one: kinds that are alike cost the same, and routing is that of equal copies
-    damped       one step for every sixteen answers at most, from equal on: a slow start
-    forgotten    a kind that nobody answers from comes one step nearer to equal every half minute,
-                 so that one that was slow for a while is tried again
+                 next one: similar kinds cost the same, and routing is that of equal copies
+    damped       at most one step for every sixteen answers, beginning at equal: a slow start
+    forgotten    a kind without answers moves one step towards equal every half minute, so that one
+                 that was slow for a while is tried again
 
-How many answers a copy gives at once (lanes, batches) is part of its speed as far as there is work
-for it: with little to do only the time of a single answer counts, with much to do its throughput.
+How many answers a copy gives at once (lanes, batches) is part of its speed as far as it has work:
+with little to do only the time of a single answer counts, with much to do its throughput.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from typing import Any
 #: Steps in a doubling, and the most steps between two kinds (2 ** 3: eight times).
 _STEPS = 4
 _STEPS_MAX = 3 * _STEPS
-#: Of the way to the next step but one that the estimate must have gone. Half a step would be
-#: rounding, which goes to and fro between two of them.
+#: Part of the way to the step after the next that the estimate must have gone. Half a step would be
+#: plain rounding, which swings to and fro between two steps.
 _CLEARLY = 0.7
-#: Answers after which estimates are looked at, of all kinds together.
+#: Answers, of all kinds together, between two updates of the steps.
 _LOOK_COUNT = 16
-#: Answers of a kind before it is known, and those that an estimate is made of, about.
+#: Answers of a kind before its speed is known; an estimate covers about as many.
 _KNOWN_COUNT = 32
 _MEMORY = 1.0 - 1.0 / 256
-#: After which a kind that has not answered comes one step nearer to equal.
+#: s after which a kind without answers moves one step towards equal.
 _FORGET_S = 30.0
 
 
@@ -48,26 +47,26 @@ class _Kind:
     __slots__ = ("answered_at", "answers", "heard", "seconds", "steps", "total")
 
     def __init__(self) -> None:
-        self.answers = 0.0  #: that fade
-        self.seconds = 0.0  #: they took, fading alike
-        self.total = 0  #: answers, up to what makes it known
-        self.steps = 0  #: slower than the fastest
-        self.answered_at = 0.0  #: or came a step nearer to equal
-        self.heard = False  #: it has answered since estimates were looked at
+        self.answers = 0.0  #: decaying number of answers
+        self.seconds = 0.0  #: decaying sum of their times, s
+        self.total = 0  #: answers; counted only until the kind is known
+        self.steps = 0  #: steps slower than the fastest
+        self.answered_at = 0.0  #: last answer, or last step towards equal
+        self.heard = False  #: it has answered since the last update
 
 
 class KindSpeeds:
-    """Of the kinds of instances that one pool of copies is on."""
+    """The speeds of the kinds of instances that one pool of copies is on."""
 
     __slots__ = ("_kinds", "_until_look", "equal")
 
     def __init__(self, kinds: Collection[str]) -> None:
         self._kinds = {kind: _Kind() for kind in sorted(kinds)}
         self._until_look = _LOOK_COUNT
-        self.equal = True  #: all cost the same
+        self.equal = True  #: True: all kinds cost the same
 
     def serves(self, kinds: Collection[str]) -> bool:
-        """Whether it is about just these, so that what was learned can be kept."""
+        """Whether it is for the same kinds, so that what was learned can be kept."""
         return set(kinds) == set(self._kinds)
 
     def answered(self, kind: str, took_s: float, *, now: float) -> bool:
@@ -86,7 +85,7 @@ class KindSpeeds:
         return self._look(now)
 
     def cost(self, kind: str) -> float:
-        """1 of the fastest; of a slower one what fraction of it is one of its answers."""
+        """Cost of one answer in answers of the fastest kind, >= 1."""
         return float(2.0 ** (self._kinds[kind].steps / _STEPS))
 
     def _look(self, now: float) -> bool:
@@ -116,7 +115,7 @@ class KindSpeeds:
         one.heard = False
 
     def snapshot(self) -> dict[str, Any]:
-        """JSON-ready, by kind."""
+        """JSON-ready state by kind."""
         return {
             kind: {
                 "cost": round(self.cost(kind), 3),

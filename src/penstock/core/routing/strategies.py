@@ -1,7 +1,7 @@
-"""What a variant's RoutingStrategy is made of: a picker, and for PREFIX_AWARE a scorer before it.
+"""How a variant's RoutingStrategy is built: a picker, and for PREFIX_AWARE a scorer before it.
 
 `endpoint.py` filters (healthy, not draining, not failed before). For all strategies but
-PREFIX_AWARE one pass over the copies then filters those with room, scores and picks at once: it
+PREFIX_AWARE one pass over the copies then filters those with room, scores and picks at once, as it
 happens for every request.
 """
 
@@ -27,7 +27,7 @@ Picker = Callable[[Sequence[CopyState]], CopyState | None]
 
 
 class Strategy:
-    """How one variant's copies are chosen from."""
+    """How one of a variant's copies is chosen."""
 
     __slots__ = ("name", "pick", "prefixes", "reason", "speeds")
 
@@ -40,14 +40,15 @@ class Strategy:
         speeds: KindSpeeds | None = None,
     ) -> None:
         self.name = name
-        self.pick = pick  #: where no prefix decides
-        self.reason = reason  #: of what `pick` returns
+        self.pick = pick  #: used where no prefix decides
+        self.reason = reason  #: reason of what `pick` returns
         self.prefixes = prefixes
-        self.speeds = speeds  #: of copies on several kinds of instances, by whose counts it picks
+        #: for copies on several kinds of instances: weighs their counts; None: all are one kind
+        self.speeds = speeds
         self.weigh()
 
     def weigh(self) -> None:
-        """Speeds have changed: kinds that are alike are picked from as any copies are."""
+        """Call after speeds have changed: equal kinds need no weights."""
         if self.speeds is not None:
             self.pick = least_outstanding if self.speeds.equal else least_wait
             self.reason = "least-outstanding" if self.speeds.equal else "least-wait"
@@ -57,7 +58,7 @@ def strategy_of(
     routes: VariantRoutes, rng: random.Random, before: Strategy | None, *, shares: bool = False
 ) -> Strategy:
     """`before` served this variant so far: what it learned is kept if it still applies. `shares`:
-    copies of other pools share the queues of this one's."""
+    copies of other pools share queues with this one's."""
     least = least_together if shares else least_outstanding
     if routes.strategy == RANDOM:
         return Strategy(RANDOM, partial(uniform, rng=rng), "random")
@@ -77,7 +78,7 @@ def strategy_of(
 
 
 def _speeds(routes: VariantRoutes, before: Strategy | None) -> KindSpeeds | None:
-    """None where all copies are on one kind. Hosts of target models go by what is loaded."""
+    """None where all copies are of one kind, and for hosts: their loaded models decide."""
     kinds = {route.kind for route in routes.copies}
     if len(kinds) < 2 or routes.multi_model:
         return None

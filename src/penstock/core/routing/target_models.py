@@ -2,14 +2,15 @@
 
 A host that has the model answers at once, so the order is:
 
-    loaded      the least busy of the hosts that say that they have it
+    loaded      the least busy of the hosts that report the model as loaded
     on its way  the host that was last sent a request for it: one load serves all who wait
-    cold        where most memory is free, so that loading evicts nobody, or the least valuable
+    cold        where most memory is free, so that loading evicts no model, or the least valuable
 
-A model whose hosts are all busy while another host is idle is hot: that one is asked to load it as
-well, and the request goes to a host that has it, which is quicker than any load. What hosts say is
-a moment old. One that has dropped the model meanwhile loads it again: late news costs a cold start,
-never a request.
+A model whose hosts are all busy while another host is idle is hot: that host is asked to load it as
+well, and the request goes to a host that has it, which is faster than any load. Reports of hosts
+are
+a moment old. A host that has evicted the model in the meantime loads it again: a late report costs
+a cold start, never a request.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from collections.abc import Sequence
 
 from penstock.core.routing.copies import CopyState, ModelsObserved
 
-#: A host that was sent a request for a model and has not said that it loaded it within this time
-#: could not, or was another one in the meantime.
+#: s. A host that was sent a request for a model and has not reported it as loaded within this time
+#: could not load it, or was replaced in the meantime.
 _ON_ITS_WAY_S = 300.0
-#: Requests on the least busy host that has a model, and how many times as many as on an idler
-#: host, from which on the model is hot.
+#: A model is hot from this many requests on its least busy host, which must also be this many times
+#: those on an idler host.
 _HOT_OUTSTANDING = 8
 _HOT_RATIO = 4
-#: A host is not asked again to load a hot model before it has had the time to.
+#: s before a host is asked again to load a hot model, so that it has time to.
 _ASK_AGAIN_S = 30.0
-#: Free memory is compared in such steps: less decides nothing, and models spread.
+#: Free memory is compared in such steps: smaller differences decide nothing, so models spread.
 _ROOM_STEP_BYTES = 128 << 20
-#: Names that are kept of what is on its way, per host; the oldest go first.
+#: Names kept per host of models on their way; the oldest are dropped first.
 _SENT_MAX = 4096
 
 
 def choose(
     copies: Sequence[CopyState], model: str, *, now: float
 ) -> tuple[CopyState | None, str, CopyState | None]:
-    """(the copy, why, one more that is to load the model); None where all are full.
+    """(copy, reason, another host that should load the model); no copy where all are full.
 
     Args:
         copies: hosts that may be picked; their `models` are set.
@@ -74,7 +75,7 @@ def _on_its_way(state: CopyState, model: str, now: float) -> bool:
 def _helper(
     chosen: CopyState, free: Sequence[CopyState], model: str, now: float
 ) -> CopyState | None:
-    """A host that is to load a hot model as well, if there is one and it has not been asked."""
+    """A host that should also load a hot model; None: there is none, or it was asked already."""
     busy = chosen.outstanding + chosen.others
     if busy < _HOT_OUTSTANDING:
         return None
@@ -102,7 +103,8 @@ def _busy(state: CopyState) -> tuple[int, int, int]:
 
 
 def _roomy(state: CopyState) -> tuple[int, int, int, int, int]:
-    """Larger is better: free memory in large steps, then few models, few requests, long unused."""
+    """Sort key, larger is better: free memory in large steps, few models, few requests, long
+    unused."""
     seen = _seen(state)
     return (
         seen.free_bytes // _ROOM_STEP_BYTES,

@@ -1,4 +1,4 @@
-"""What the machine of a target answers: actions to carry out, and decisions to tell of."""
+"""Results of a target's machine: actions to carry out, and decisions to show."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from penstock.core.scaling.observed import LoadObserved
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetCapacity:
-    """Write a new count and the activity that tells of it, in one transaction, if the count is
-    still `was`; then tell the machine what came of it."""
+    """Write a new count and its activity, in one transaction, if the count is still `was`; then
+    report
+    the result to the machine."""
 
     was: int
     to: int
     reason: str  #: target-tracking | load-above-target | load-grows | requests-held | …
     cause: str
-    policy: str = ""  #: name; empty: bounds, schedules, held requests
+    policy: str = ""  #: name of the policy; empty: bounds, schedules or held requests decided
     cooldown_s: float = 0.0
-    base: int = 0  #: what steps are relative to while it cools
+    base: int = 0  #: the count that steps are relative to during the cooldown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleActivity:
-    """The end of an activity."""
+    """Record the end of an activity."""
 
     activity_id: str
     status: str
@@ -35,7 +36,7 @@ class SettleActivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellNotScaled:
-    """An alarm that changed nothing, told once until something else comes of the policy."""
+    """An alarm changed nothing; reported once until the policy's result changes."""
 
     reason: str
     cause: str
@@ -44,14 +45,14 @@ class TellNotScaled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSchedule:
-    """Move a target's bounds, its count with them, and the schedule's next time, all at once."""
+    """Change a target's bounds, its count if needed, and the schedule's next time, all at once."""
 
     name: str
     reason: str  #: schedule-due | schedule-suspended | bounds-cross
-    next_due: float | None  #: None: it has run for the last time
-    capacity_min: int | None = None  #: None: stays
+    next_due: float | None  #: None: this was its last run
+    capacity_min: int | None = None  #: None: unchanged
     capacity_max: int | None = None
-    scale: SetCapacity | None = None  #: the count was out of the new bounds
+    scale: SetCapacity | None = None  #: set where the count was out of the new bounds
 
 
 Action = SetCapacity | SettleActivity | TellNotScaled | RunSchedule
@@ -61,8 +62,8 @@ Action = SetCapacity | SettleActivity | TellNotScaled | RunSchedule
 class ScalingDecision:
     """One decision, with all that it was made from."""
 
-    at: float  #: wall seconds
-    trigger: str  #: the alarm, schedule or look that it was made for
+    at: float  #: wall s
+    trigger: str  #: the alarm, schedule or observation that caused it
     was: int
     to: int
     reason: str

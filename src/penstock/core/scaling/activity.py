@@ -1,4 +1,4 @@
-"""Scaling activities: what they are called, and why one did not scale. The words are AWS's."""
+"""Scaling activities: their texts, and the reason when one did not scale. The words are AWS's."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ OVERRIDDEN: Final = "Overridden"
 UNFULFILLED: Final = "Unfulfilled"
 FAILED: Final = "Failed"
 
-# NotScaledReason codes.
+# NotScaledReason codes
 FLAPPING: Final = "AutoScalingAnticipatedFlapping"
 UNSCALABLE: Final = "TargetServicePutResourceAsUnscalable"
 AT_MAX: Final = "AlreadyAtMaxCapacity"
 AT_MIN: Final = "AlreadyAtMinCapacity"
 AT_DESIRED: Final = "AlreadyAtDesiredCapacity"
 
-#: Our reasons -> the code that stands for them.
+#: Our reasons -> NotScaledReason code.
 _CODES: Final = {
     "at-max-capacity": AT_MAX,
     "at-min-capacity": AT_MIN,
@@ -32,7 +32,7 @@ _CODES: Final = {
     "capacity-out-of-reach": UNSCALABLE,
 }
 
-#: Reasons that alarms meet every period in ordinary times: no activity is made of them.
+#: Reasons that alarms have every period in ordinary times: no activity is made for them.
 UNTOLD: Final = frozenset(
     {
         *("no-wish", "scale-in-cooldown", "scale-out-cooldown", "scale-in-disabled"),
@@ -53,7 +53,7 @@ class NotScaled:
 
 
 def code_of(reason: str) -> str:
-    """What holds a scale-in back for fear of the opposite soon after is anticipated flapping."""
+    """The code of a reason. A scale-in that may soon have to be undone is anticipated flapping."""
     return _CODES.get(reason, FLAPPING)
 
 
@@ -132,7 +132,7 @@ def bound_cause(*, out: bool, bound: int) -> str:
 
 
 def stays(wish_reason: str, choice_reason: str) -> str:
-    """The reason of a wish for the present count, in the words of not-scaled reasons."""
+    """The reason of a policy that asks for the present count, as a not-scaled reason."""
     if choice_reason == "not-all-policies-agree":
         return choice_reason
     return {

@@ -1,4 +1,4 @@
-"""Bounds of a target that were moved, and the count that has to follow them."""
+"""Bounds of a target that were changed, and the count that must follow them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from penstock.core.scaling import activity
 from penstock.core.scaling.actions import SetCapacity
 from penstock.core.scaling.spec import ScalableTargetSpec
 
-#: Reasons of a count that was out of them.
+#: Reasons where a count was out of its bounds.
 REASONS: Final = ("minimum-capacity", "maximum-capacity")
 
 
 def within(target: ScalableTargetSpec, capacity: int) -> SetCapacity | None:
-    """What brings a count into bounds that were moved; None where it is."""
+    """The action that brings the count within changed bounds; None where it is already."""
     to = target.bounded(capacity)
     if to == capacity:
         return None

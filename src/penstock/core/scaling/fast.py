@@ -1,14 +1,16 @@
-"""The fast path: asks for capacity from the load itself, each second, before a queue is there.
+"""The fast path: scales out by the load itself, each second, before a queue forms.
 
 Its target is that of a policy on requests in flight per copy. It looks ahead by the time that a
-copy takes to be ready: what grew in every second that it looks at is taken to go on growing at the
-slowest of these rates. A ramp is met by copies that are ready when it gets there.
+copy
+takes to be ready: if the load grew in every second that it looks at, it is assumed to go on growing
+at the slowest of these rates. So for a ramp the copies are ready when the load gets there.
 
-After a step of load requests pile up for as long as one takes, and then no further: growth that is
-over by itself. So it is believed up to what comes now would come to if requests took as long as
-before, and half as long again, for those that share a copy are slower (Little's law: in flight is
-arrivals times duration). It only ever asks for more: coming in is left to the policy's alarm, so
-that a constant load has one capacity and keeps it.
+After a step of load, requests pile up for as long as one takes, and then no further: this growth
+ends by itself. So growth is trusted up to the number in flight that the present arrivals would lead
+to if requests took as long as before, and half as long again, for those that share a copy are
+slower
+(Little's law: in flight is arrivals times duration). The fast path only scales out: coming in is
+left to the policy's alarm, so that a constant load has one capacity and keeps it.
 """
 
 from __future__ import annotations
@@ -22,30 +24,32 @@ from penstock.core.scaling.observed import LoadWindow
 from penstock.core.scaling.spec import TrackingPolicy
 from penstock.core.scaling.tracking import needed
 
-#: Looks above the target before it acts: a single one may be a burst that is over already.
+#: Observations above the target before it acts: a single one may be a burst that is over already.
 LOOKS: Final = 3
-_LOOKED_AT_S: Final = 5.0  #: within which they have to lie
-#: Nobody can tell what a load will be minutes ahead; beyond it the alarms see what came of it.
+_LOOKED_AT_S: Final = 5.0  #: s within which these observations must lie
+#: s. A load can't be predicted minutes ahead; beyond this, alarms follow.
 AHEAD_S_MAX: Final = 30.0
-#: Of what is there: growth that was seen for seconds is not believed to do more than double it.
+#: Largest factor of growth: a few seconds of growth are not expected to do more than double the
+#: load.
 GROWTH_MAX: Final = 2.0
-#: How long requests took is looked at so far back, and believed from so many on.
+#: s of earlier observations for the duration of requests, and the number of requests needed to
+#: trust it.
 _BEFORE_S: Final = 60.0
 _ARRIVALS_MIN: Final = 10
-#: A copy that has several requests takes longer for each: 1.4 times on five of the paced engine.
+#: Largest slowdown of requests that share a copy: 1.4 times for five on the paced engine.
 _SLOWER_MAX: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class FastScaling:
-    capacity: int  #: what is needed; may be below the present one, and then nothing follows
+    capacity: int  #: the capacity needed; may be below the present one, and then nothing happens
     in_flight: int
-    expected: float  #: requests in flight when a copy asked for now is ready
+    expected: float  #: requests in flight when a copy requested now is ready
     reason: str
 
 
 def wished(policy: TrackingPolicy, window: LoadWindow) -> FastScaling | None:
-    """What the last looks ask for; None while there are too few to tell."""
+    """The capacity that the last observations need; None while there are too few to tell."""
     latest = window.latest()
     if latest is None:
         return None
@@ -66,8 +70,9 @@ def wished(policy: TrackingPolicy, window: LoadWindow) -> FastScaling | None:
 
 
 def settles_at(window: LoadWindow) -> float | None:
-    """Requests in flight that the arrivals of the last looks come to in the end; None where too few
-    requests came before them to tell how long one takes."""
+    """Requests in flight that the recent arrivals lead to in the end; None where too few requests
+    came
+    before them to tell how long one takes."""
     latest = window.latest()
     if latest is None:
         return None
@@ -85,7 +90,7 @@ def settles_at(window: LoadWindow) -> float | None:
 
 
 def seen_at_loads(window: LoadWindow) -> list[tuple[float, int]]:
-    """(wall seconds, requests in flight) of the looks that growth is judged by."""
+    """(wall s, requests in flight) of the observations that growth is measured by."""
     latest = window.latest()
     if latest is None:
         return []
@@ -93,7 +98,7 @@ def seen_at_loads(window: LoadWindow) -> list[tuple[float, int]]:
 
 
 def growth_per_s(loads: Sequence[tuple[float, int]]) -> float:
-    """The slowest growth between two looks; 0 where it did not grow between all of them."""
+    """The slowest growth between two observations; 0 where it did not grow between all of them."""
     if len(loads) <= LOOKS:
         return 0.0
     rates = [

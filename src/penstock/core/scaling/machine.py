@@ -1,13 +1,14 @@
-"""The scaling of one target: alarms, looks, schedules and held requests in, actions out.
+"""The scaling of one target: alarms, observations, schedules and held requests in, actions out.
 
-It asks the rules one after the other: what does each policy wish (`tracking`, `step`), what do they
-come to together (`choose`), may it happen now (bounds, suspension, `cooldown`, `evidence`). Whoever
-drives it calls a method for each thing that happens, carries out the actions in order, reports what
-came of each `SetCapacity`, and asks for `next_deadline` after every call. It never changes a count
-by itself: the count that counts is the one in `LoadObserved`.
+It asks the rules one after the other: what does each policy ask for (`tracking`, `step`), what
+follows from them together (`choose`), may it happen now (bounds, suspension, cooldowns and evidence
+in `choose`). Its driver calls a method for each event, carries out the actions in order, reports
+the
+result of each `SetCapacity`, and asks for `next_deadline` after every call. The machine never
+changes a count by itself: the count that counts is the one in `LoadObserved`.
 
-Invariants (`check_invariants`): what it asks for is within the bounds, and never takes more than
-one step at a time: while a `SetCapacity` is unanswered there is no other.
+Invariants (`check_invariants`): the requested count is within the bounds; only one change is made
+at a time: while a `SetCapacity` is unanswered there is no other.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from penstock.core.scaling.settling import OUT_OF_REACH, end_of
 from penstock.core.scaling.spec import Policy, ScalingSpec, ScheduledAction, StepPolicy
 from penstock.core.scaling.story import ScalingStory
 
-#: After a count was out of reach: the machine is full, and will not be empty the next second.
+#: s after a count was out of reach: the machine is full, and will not be empty the next second.
 OUT_OF_REACH_S: Final = 60.0
 
 
@@ -44,27 +45,28 @@ class TargetScaler:
         self._spec = spec
         self._window = LoadWindow()
         self._wishes: dict[str, PolicyRequest] = {}  #: by the policy's ARN
-        self._looked_at_s: dict[str, float] = {}  #: policy's ARN -> what its alarm looks at
-        self._schedules: dict[str, tuple[ScheduledAction, float]] = {}  #: name -> action, due
+        self._looked_at_s: dict[str, float] = {}  #: policy's ARN -> s that its alarm covers
+        self._schedules: dict[str, tuple[ScheduledAction, float]] = {}  #: name -> (action, due)
         self._last: Scaled | None = None
-        self._open = ""  #: id of the activity under way
-        self._asked: SetCapacity | None = None  #: unanswered
+        self._open = ""  #: id of the activity under way; empty: none
+        self._asked: SetCapacity | None = None  #: the `SetCapacity` without an answer
         self._blocked_until = 0.0
-        self._bounds_moved = False  #: and the count has not been looked at since it could be moved
-        self._told: dict[str, str] = {}  #: policy's ARN -> the reason that was told last
+        #: bounds were changed, and the count was not checked since it may change again
+        self._bounds_moved = False
+        self._told: dict[str, str] = {}  #: policy's ARN -> the reason that was reported last
         self._story = ScalingStory()
 
     @property
     def spec(self) -> ScalingSpec:
-        """What is wished of the target now."""
+        """The present spec of the target."""
         return self._spec
 
-    # What it is told
+    # inputs
 
     def configure(
         self, spec: ScalingSpec, schedules: Iterable[tuple[ScheduledAction, float]]
     ) -> None:
-        """A new wish, and each schedule with when it is due."""
+        """Sets a new spec, and each schedule with its due time."""
         before, self._spec = self._spec.target, spec
         wanted = spec.target.capacity_min, spec.target.capacity_max
         if wanted != (before.capacity_min, before.capacity_max):
@@ -76,13 +78,13 @@ class TargetScaler:
                 del of_policies[arn]
 
     def restore(self, last: Scaled | None, open_activity: str = "") -> None:
-        """What was written down: the last activity, and its id while it is under way."""
+        """Restores recorded state: the last activity, and its id while it is under way."""
         self._last = last
         self._open = open_activity
         self._asked = None
 
     def on_observed(self, observed: LoadObserved) -> list[Action]:
-        """A look at the target; one a second."""
+        """Handles an observation of the target; one each second."""
         self._window.add(observed)
         return [
             *self._settled(observed),
@@ -91,7 +93,7 @@ class TargetScaler:
         ]
 
     def on_alarm(self, fired: AlarmFired, observed: LoadObserved) -> list[Action]:
-        """An alarm's action is due, for one of the policies; others are passed over."""
+        """An alarm's action is due for one of the policies; other ARNs are ignored."""
         self._window.add(observed)
         policy = self._spec.policy(fired.action)
         if policy is None:
@@ -133,7 +135,7 @@ class TargetScaler:
         return self._ask(observed, asked, trigger)
 
     def on_timer(self, observed: LoadObserved | None, *, now: float) -> list[Action]:
-        """Schedules that are due, in their order. `observed`: None where the target is gone."""
+        """Runs due schedules, in their order. `observed`: None where the target is gone."""
         due = sorted((at, name) for name, (_, at) in self._schedules.items() if now >= at)
         actions: list[Action] = []
         for at, name in due:
@@ -152,7 +154,7 @@ class TargetScaler:
         return min((due for _, due in self._schedules.values()), default=None)
 
     def on_accepted(self, asked: SetCapacity, activity_id: str) -> list[Action]:
-        """A `SetCapacity` was written, as the activity of this id."""
+        """A `SetCapacity` was written, as the activity with this id."""
         former, self._open = self._open, activity_id
         self._asked = None
         self._last = Scaled(
@@ -175,12 +177,13 @@ class TargetScaler:
         ]
 
     def on_refused(self, asked: SetCapacity) -> None:
-        """A `SetCapacity` was not written: the count was another one meanwhile, or is not to be
-        changed now. The next alarm decides anew, and bounds that were moved at the next look."""
+        """A `SetCapacity` was not written: the count had changed, or must not change now. The next
+        alarm
+        decides anew; changed bounds are handled at the next observation."""
         self._asked = None
         self._bounds_moved |= asked.reason in bounds.REASONS
 
-    # What it decides
+    # decisions
 
     def _wished(self, policy: Policy, fired: AlarmFired, observed: LoadObserved) -> PolicyRequest:
         capacity: int | None
@@ -261,7 +264,7 @@ class TargetScaler:
         return "" if observed.scalable else "update-in-progress"
 
     def _fast(self, observed: LoadObserved) -> list[Action]:
-        """The fast path: more at once, for a policy on requests in flight."""
+        """The fast path: scales out at once, for a policy on requests in flight."""
         target = self._spec.target
         policies = [one for one in self._spec.tracking() if one.of_concurrency]
         if not target.fast or not policies or not observed.capacity:
@@ -289,7 +292,7 @@ class TargetScaler:
         return self._ask(observed, asked, trigger)
 
     def _brought_within_bounds(self, observed: LoadObserved) -> list[Action]:
-        """Bounds that were moved during a rollout hold for the count once that can be changed."""
+        """Applies bounds that were changed during a rollout, once the count may change."""
         if not self._bounds_moved or not observed.scalable or self._asked is not None:
             return []
         self._bounds_moved = False
@@ -297,7 +300,7 @@ class TargetScaler:
         return [] if asked is None else self._ask(observed, asked, asked.cause)
 
     def _settled(self, observed: LoadObserved) -> list[Action]:
-        """The end of the activity under way, once it is seen."""
+        """Reports the end of the activity under way, once it is observed."""
         last = self._last
         if not self._open or last is None:
             return []
@@ -347,7 +350,7 @@ class TargetScaler:
             scale=scale,
         )
 
-    # What it tells
+    # reports
 
     def _ask(self, observed: LoadObserved, asked: SetCapacity, trigger: str) -> list[Action]:
         self._asked = asked
@@ -389,15 +392,15 @@ class TargetScaler:
         return self._spec.policy(arn) is not None
 
     def latest(self) -> LoadObserved | None:
-        """The last look."""
+        """The last observation."""
         return self._window.latest()
 
     def decisions(self) -> list[ScalingDecision]:
-        """What was decided, oldest first; one that goes on is told once, from when it began."""
+        """The decisions, oldest first; one that goes on is listed once, from its beginning."""
         return self._story.decisions()
 
     def snapshot(self) -> dict[str, Any]:
-        """What it is at, for people."""
+        """The present state, for people."""
         return {
             "open_activity": self._open or None,
             "last": None if self._last is None else (self._last.was, self._last.to),

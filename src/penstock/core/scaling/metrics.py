@@ -1,6 +1,6 @@
-"""Which metric a predefined type stands for, and the alarms of a target-tracking policy.
+"""Which metric a predefined type means, and the alarms of a target-tracking policy.
 
-The alarms are ordinary ones: what drives a policy is what DescribeAlarms shows.
+The alarms are ordinary ones: DescribeAlarms shows what drives a policy.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _NAMESPACE: Final = "AWS/SageMaker"
 class Predefined:
     """One PredefinedMetricType."""
 
-    name: str  #: of the metric
+    name: str  #: name of the metric
     stat: str
-    of_component: bool  #: else of a variant
+    of_component: bool  #: True: of a component; False: of a variant
     high_resolution: bool = False
     of_concurrency: bool = False
 
@@ -52,7 +52,7 @@ PREDEFINED: Final = {
 def query_of(
     predefined: Predefined, resource: VariantId | ComponentId, periods: AlarmPeriods
 ) -> MetricQuery:
-    """The metric of a resource; the two have to be of the same kind. A plain metric has no id."""
+    """The metric of a resource; both must be of the same kind. A plain metric has no id."""
     dimensions: tuple[tuple[str, str], ...]
     if isinstance(resource, VariantId):
         dimensions = (("EndpointName", resource.endpoint), ("VariantName", resource.variant))
@@ -86,9 +86,9 @@ def tracking_alarms(
     """AlarmHigh and AlarmLow of a policy, named as Application Auto Scaling names them.
 
     Args:
-        counts: its metric counts requests, so that no datapoint means none: the low alarm goes on
-            when nobody calls, and the policy looks whether that is so.
-        ids: unique, one for each of the two.
+        counts: its metric counts requests, so no datapoint means no request: the low alarm goes on
+            when nobody calls, and the policy checks whether that is so.
+        ids: two unique ids, one for each alarm.
     """
     period_s = period_of(periods, high_resolution=high_resolution)
     times = (

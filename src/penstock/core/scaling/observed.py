@@ -1,7 +1,8 @@
-"""What is seen of a target, each second, and what the last minutes of it say.
+"""Observations of a target, one each second, and what those of the last minutes show.
 
-A window is asked for what it holds since a moment. What it does not cover is unknown, and unknown
-is not idle: `covers` says so.
+A window is asked what it holds since a moment. What it does not cover is unknown, and unknown is
+not
+idle: `covers` tells the two apart.
 """
 
 from __future__ import annotations
@@ -11,40 +12,43 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-KEPT_S: Final = 1200.0  #: longer than the alarms of policies look back by default
+KEPT_S: Final = 1200.0  #: s; longer than the alarms of policies look back by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadObserved:
-    """One look at a target."""
+    """One observation of a target."""
 
-    at: float  #: wall seconds
-    capacity: int  #: instances or copies that are wished
-    ready: int  #: of them, those that answer
-    in_flight: int = 0  #: requests, queued and held ones included
+    at: float  #: wall s
+    capacity: int  #: the specified number of instances or copies
+    ready: int  #: number of them that answer
+    in_flight: int = 0  #: requests in flight, queued and held ones included
     arrivals: int = 0  #: requests since the server's start
-    errors: int = 0  #: of them, those that ended with an error that is not the caller's
-    scalable: bool = True  #: false while something else is being rolled out
-    settled: bool = True  #: what was wished last has been reached, or given up
-    failure: str = ""  #: why it was given up
-    out_of_reach: bool = False  #: it stays wished, and what has room serves
-    time_to_ready_s: float | None = None  #: measured: from a start to the first request
+    errors: int = 0  #: number of them that ended with an error other than the caller's
+    scalable: bool = True  #: False while something else is being rolled out
+    settled: bool = True  #: the last specified count was reached, or given up
+    failure: str = ""  #: why it was given up; empty: it was not
+    #: the count stays specified, but the machine has no room for all of it
+    out_of_reach: bool = False
+    #: measured s from a start to a copy that answers; None: not known
+    time_to_ready_s: float | None = None
 
     @property
     def short(self) -> bool:
-        """Fewer answer than should: one crashed, or is still starting. Copies that nothing has room
-        for are not waited for."""
+        """Whether fewer answer than should: one crashed, or is still starting. Copies for which
+        there is
+        no room do not count."""
         return self.ready < self.capacity and not (self.out_of_reach and self.ready)
 
 
 class LoadWindow:
-    """The last looks at one target, oldest first."""
+    """The last observations of one target, oldest first."""
 
     def __init__(self) -> None:
         self._seen: deque[LoadObserved] = deque()
 
     def add(self, observed: LoadObserved) -> None:
-        """A look from before the last one is dropped: clocks are set back."""
+        """Adds an observation. One from before the last is dropped: clocks are set back."""
         while self._seen and self._seen[-1].at > observed.at:
             self._seen.pop()
         self._seen.append(observed)
@@ -55,11 +59,11 @@ class LoadWindow:
         return self._seen[-1] if self._seen else None
 
     def covers(self, since: float) -> bool:
-        """Whether it was looked at all the time since then."""
+        """Whether there were observations all the time since then."""
         return bool(self._seen) and self._seen[0].at <= since
 
     def since(self, moment: float) -> list[LoadObserved]:
-        """Oldest first; with the one that held at that moment."""
+        """Observations since then, oldest first, with the one that was valid at that moment."""
         found = []
         for one in reversed(self._seen):
             found.append(one)
@@ -74,7 +78,7 @@ class LoadWindow:
         return max((one.ready for one in self.since(since)), default=0)
 
     def was_short(self, since: float) -> bool:
-        """Fewer answered than were wished at some time: one crashed, or was still starting."""
+        """Whether fewer answered than should at some time: one crashed, or was starting."""
         return any(one.short for one in self.since(since))
 
     def arrivals(self, since: float) -> int:
@@ -85,7 +89,7 @@ class LoadWindow:
 
 
 def _grown(counts: Iterable[int]) -> int:
-    """By how much a counter grew; one that begins anew counts from zero."""
+    """By how much a counter grew; one that restarted counts from zero."""
     total = 0
     before: int | None = None
     for count in counts:

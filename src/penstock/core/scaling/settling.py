@@ -8,12 +8,12 @@ from penstock.core.scaling import activity
 from penstock.core.scaling.choose import Scaled
 from penstock.core.scaling.observed import LoadObserved
 
-#: The machine has no room for the count: it is not asked for again at once.
+#: The machine has no room for the count: it is not requested again at once.
 OUT_OF_REACH: Final = "capacity-out-of-reach"
 
 
 class End(NamedTuple):
-    """Of the activity that was under way."""
+    """The end of the activity that was under way."""
 
     status: str
     reason: str  #: capacity-reached | capacity-out-of-reach | capacity-changed
@@ -21,7 +21,7 @@ class End(NamedTuple):
 
 
 def end_of(last: Scaled, observed: LoadObserved, dimension: str) -> End | None:
-    """What is seen of the last change; None while it goes on."""
+    """The observed end of the last change; None while it goes on."""
     if observed.capacity == last.to:
         reached = observed.ready >= last.to if last.out else observed.ready <= last.to
         if reached:

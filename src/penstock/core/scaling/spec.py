@@ -1,6 +1,6 @@
-"""Scalable targets and their policies. The words are Application Auto Scaling's.
+"""Scalable targets and their policies, in Application Auto Scaling's words.
 
-Resource ids and dimensions of scalable targets, and how activities call their capacity.
+Also their resource ids and dimensions, and the texts by which activities call their capacity.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ AVERAGE: Final = "Average"
 MINIMUM: Final = "Minimum"
 MAXIMUM: Final = "Maximum"
 
-#: Application Auto Scaling's default for SageMaker, of every kind of cooldown.
+#: s; Application Auto Scaling's default for SageMaker, for every kind of cooldown.
 COOLDOWN_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended:
-    """SuspendedState: what does not happen for the time being."""
+    """SuspendedState: which scaling is suspended."""
 
     scale_in: bool = False  #: DynamicScalingInSuspended
     scale_out: bool = False  #: DynamicScalingOutSuspended
@@ -46,7 +46,7 @@ class ScalableTargetSpec:
     capacity_min: int  #: >= 0
     capacity_max: int  #: >= capacity_min
     suspended: Suspended = field(default_factory=Suspended)
-    fast: bool = False  #: asks for capacity each second, from the load itself
+    fast: bool = False  #: True: it also scales each second by the load itself
 
     def bounded(self, capacity: int) -> int:
         """The nearest capacity within the bounds."""
@@ -57,9 +57,9 @@ class ScalableTargetSpec:
 class StepAdjustment:
     """What to do while the metric is this far from the alarm's threshold."""
 
-    lower: float | None  #: of metric - threshold; None: unbounded
+    lower: float | None  #: bound of metric - threshold; None: unbounded
     upper: float | None
-    adjustment: int  #: instances or copies, or percent
+    adjustment: int  #: number of instances or copies, or percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +68,9 @@ class StepPolicy:
     arn: str
     adjustment_type: str
     steps: tuple[StepAdjustment, ...]
-    magnitude_min: int = 0  #: PERCENT only: change by at least as many
+    magnitude_min: int = 0  #: for PERCENT only: change by at least this many
     cooldown_s: float = COOLDOWN_S
-    aggregation: str = AVERAGE  #: of the alarm's datapoints
+    aggregation: str = AVERAGE  #: how the alarm's datapoints are combined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class TrackingPolicy:
     scale_out_cooldown_s: float = COOLDOWN_S
     scale_in_cooldown_s: float = COOLDOWN_S
     disable_scale_in: bool = False
-    #: its metric is requests in flight per copy, which the fast path can see for itself
+    #: the metric is requests in flight per copy, which the fast path can observe itself
     of_concurrency: bool = False
 
 
@@ -92,8 +92,9 @@ Policy = StepPolicy | TrackingPolicy
 class AlarmPeriods:
     """How the alarms of a target-tracking policy are evaluated.
 
-    High-resolution metrics are seen within 45 s (a period on the way, and three to be sure),
-    standard ones as AWS's own alarms for other services. Coming in waits 15 minutes in both.
+    With high-resolution metrics a change is seen within 45 s (one period under way, and three to be
+    sure); standard ones are as AWS's own alarms for other services. Coming in waits 15 minutes in
+    both.
     """
 
     high_resolution_s: int = 10
@@ -102,21 +103,21 @@ class AlarmPeriods:
     standard_s: int = 60
     standard_high: int = 3
     standard_low: int = 15
-    low_share: float = 0.9  #: of the target, as AWS's own alarms
+    low_share: float = 0.9  #: part of the target, as in AWS's own alarms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingSpec:
-    """All that is wished of one target, but its schedules."""
+    """The whole spec of one target, except its schedules."""
 
     target: ScalableTargetSpec
-    policies: tuple[Policy, ...] = ()  #: by name
+    policies: tuple[Policy, ...] = ()  #: sorted by name
 
     def policy(self, arn: str) -> Policy | None:
         return next((one for one in self.policies if one.arn == arn), None)
 
     def with_cooldowns_up_to(self, most_s: float) -> ScalingSpec:
-        """The same, but no policy waits longer."""
+        """The same spec, but no policy has a longer cooldown."""
         return replace(self, policies=tuple(_capped(one, most_s) for one in self.policies))
 
     def tracking(self) -> tuple[TrackingPolicy, ...]:
@@ -125,12 +126,13 @@ class ScalingSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledAction:
-    """What is to become of a target's bounds, and when. Its timetable begins at its StartTime, else
-    when it was made, and ends at its EndTime."""
+    """Changes of a target's bounds at set times. Its timetable begins at its StartTime, else when
+    it
+    was made, and ends at its EndTime."""
 
     name: str
     timetable: Timetable
-    capacity_min: int | None = None  #: None: stays
+    capacity_min: int | None = None  #: None: unchanged
     capacity_max: int | None = None
 
 
@@ -152,7 +154,7 @@ _NAME: Final = "[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}"
 _VARIANT_ID: Final = re.compile(f"endpoint/({_NAME})/variant/({_NAME})", re.ASCII)
 _COMPONENT_ID: Final = re.compile(f"inference-component/({_NAME})", re.ASCII)
 
-#: What an activity calls the count.
+#: How an activity calls the count.
 _WORDS: Final = {VARIANT: "desired instance count", COMPONENT: "desired copy count"}
 
 
@@ -168,7 +170,7 @@ class ComponentId:
 
 
 def parse(resource_id: str, dimension: str) -> VariantId | ComponentId | None:
-    """What a target names; None for what is not served, and where the two don't fit."""
+    """The resource that a target names; None if it is not served, or if the two don't match."""
     if dimension == VARIANT and (found := _VARIANT_ID.fullmatch(resource_id)):
         return VariantId(found[1], found[2])
     if dimension == COMPONENT and (found := _COMPONENT_ID.fullmatch(resource_id)):
@@ -177,5 +179,5 @@ def parse(resource_id: str, dimension: str) -> VariantId | ComponentId | None:
 
 
 def words_of(dimension: str) -> str:
-    """As in "Setting desired instance count to 3."."""
+    """The word in "Setting desired instance count to 3."."""
     return _WORDS.get(dimension, "desired capacity")

@@ -1,8 +1,8 @@
-"""Step scaling: how far the metric is from the alarm's threshold says by how much.
+"""Step scaling: the distance of the metric from the alarm's threshold determines the change.
 
-Application Auto Scaling's rules (PutScalingPolicy, StepAdjustment): above the threshold a step's
-lower bound belongs to it and its upper bound does not; below it is the reverse. Percentages are
-rounded toward zero, but change something: 0.67 is 1, 12.7 is 12, -0.67 is -1, -6.67 is -6.
+Application Auto Scaling's rules (PutScalingPolicy, StepAdjustment): above the threshold a step
+includes its lower bound and not its upper bound; below it is the reverse. Percentages are rounded
+toward zero, but change at least one: 0.67 is 1, 12.7 is 12, -0.67 is -1, -6.67 is -6.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ def wished(policy: StepPolicy, fired: AlarmFired, base: int) -> int | None:
 
     Args:
         base: the capacity that adjustments are relative to: the present one, or during a cooldown
-            the one before the activity that is still to take effect.
+        the one
+            before the activity that is still to take effect.
     """
     threshold = fired.alarm.threshold
-    # Missing datapoints that count as breaching have no value: they are at the threshold.
+    # Missing datapoints that count as breaching have no value: they are taken to be at the
+    # threshold.
     value = aggregated(policy.aggregation, fired.values) if fired.values else threshold
     difference = value - threshold
     above = difference > 0 or (difference == 0 and fired.alarm.comparison.startswith("Greater"))
@@ -51,7 +53,7 @@ def aggregated(how: str, values: Sequence[float]) -> float:
 def step_of(
     steps: Sequence[StepAdjustment], difference: float, *, above: bool
 ) -> StepAdjustment | None:
-    """The step that holds metric - threshold. `above`: bounds include their lower end."""
+    """The step that contains metric - threshold. `above`: bounds include their lower end."""
     for step in steps:
         lower = -math.inf if step.lower is None else step.lower
         upper = math.inf if step.upper is None else step.upper
@@ -62,7 +64,7 @@ def step_of(
 
 
 def adjusted(policy: StepPolicy, step: StepAdjustment, base: int) -> int:
-    """`base` after the step's adjustment, not below 0."""
+    """`base` after the step's adjustment, at least 0."""
     amount = step.adjustment
     if policy.adjustment_type == EXACT:
         return max(amount, 0)
@@ -78,7 +80,7 @@ def adjusted(policy: StepPolicy, step: StepAdjustment, base: int) -> int:
 
 
 def fault_of(steps: Sequence[StepAdjustment]) -> str:
-    """What is wrong with the ranges of steps; empty where nothing is. AWS's four rules."""
+    """What is wrong with the ranges of steps, by AWS's four rules; empty where nothing is."""
     if not steps:
         return "At least one step adjustment is required."
     ordered = sorted(steps, key=lambda one: -math.inf if one.lower is None else one.lower)

@@ -1,4 +1,4 @@
-"""What was decided for a target, for who asks why: each decision with all that it was made from."""
+"""The decisions for a target, each with all that it was made from, to show why it scaled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DECISIONS_KEPT: Final = 1_000
 
 
 class ScalingStory:
-    """The last decisions of one target; one that goes on is told once, from when it began."""
+    """The last decisions of one target; one that goes on is listed once, from its beginning."""
 
     def __init__(self) -> None:
         self._decisions: deque[ScalingDecision] = deque(maxlen=DECISIONS_KEPT)
@@ -27,7 +27,7 @@ class ScalingStory:
         trigger: str,
         wishes: tuple[PolicyRequest, ...],
     ) -> None:
-        """`to`: the count that was decided; the present one, where nothing changes."""
+        """`to`: the decided count; the present one, where nothing changes."""
         if to == observed.capacity and self._decisions:
             last = self._decisions[-1]
             same = (last.to, last.reason) == (to, reason) and last.was == last.to

@@ -1,10 +1,10 @@
 """Target tracking: the capacity that brings a metric per copy to its target.
 
-The metric is an average over the copies that answered, so what they had together is metric times
-copies, and that much divided by the target is the capacity that is needed. Copies that are still
-starting were not measured: counting them would ask for the same load again and again. Going out,
-the newest datapoint and the fewest copies of its period are taken; coming in, the highest datapoint
-and the most copies of all periods: what is asked for is never more, and never less, than was there.
+The metric is an average over the copies that answered. So their total load is metric times copies,
+and that divided by the target is the needed capacity. Copies that are still starting were not
+measured: counting them would add the same load again and again. To go out, the newest datapoint and
+the fewest copies of its period are used; to come in, the highest datapoint and the most copies of
+all periods. So the result never goes too far in either direction.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from penstock.core.alarms.spec import AlarmFired
 from penstock.core.scaling.observed import LoadWindow
 from penstock.core.scaling.spec import TrackingPolicy
 
-#: Shares of what floats can't tell apart: 3 * (10 / 3) / 5 is 2, not 3.
+#: Relative rounding error of floats: 3 * (10 / 3) / 5 is 2, not 3.
 _EPSILON: Final = 1e-9
-#: Beyond any bound of a target.
+#: Above any bound of a target.
 CAPACITY_MAX: Final = 10**6
 
 
 def wished(
     policy: TrackingPolicy, fired: AlarmFired, capacity: int, window: LoadWindow
 ) -> tuple[int | None, str]:
-    """The capacity that a fired alarm asks for, and why; None: nothing follows from it."""
+    """The capacity that a fired alarm asks for, and the reason; None: no change."""
     if capacity == 0:
         return None, "tracking-never-leaves-zero"
     if fired.alarm.comparison.startswith("Greater"):
@@ -38,13 +38,13 @@ def wished(
 def needed(load: float, target_value: float) -> int:
     """Copies for a load, so that none has more than the target; 0 for no load."""
     copies = load / target_value
-    if not copies < CAPACITY_MAX:  # beyond it, and no number at all
+    if not copies < CAPACITY_MAX:  # also for NaN
         return CAPACITY_MAX
     return max(math.ceil(copies * (1.0 - _EPSILON) - _EPSILON), 0)
 
 
 def looked_at_s(fired: AlarmFired) -> float:
-    """The time that a fired alarm's datapoints tell of."""
+    """s that a fired alarm's datapoints cover."""
     return fired.alarm.period_s * (fired.alarm.evaluation_periods + EXTRA_PERIODS) + SETTLE_S
 
 
@@ -53,10 +53,11 @@ def _out(
 ) -> tuple[int | None, str]:
     if not fired.values or not math.isfinite(fired.values[-1]):
         return None, "no-datapoints"
-    measured_since = fired.at - 2 * fired.alarm.period_s - SETTLE_S  # it may have ended as long ago
+    # the period may have ended as long ago
+    measured_since = fired.at - 2 * fired.alarm.period_s - SETTLE_S
     copies = max(window.ready_min(measured_since), 1)
     wanted = needed(fired.values[-1] * copies, policy.target_value)
-    if wanted <= capacity:  # what is on its way is enough
+    if wanted <= capacity:  # the copies that are starting are enough
         return capacity, "capacity-is-coming"
     return wanted, "target-tracking"
 
@@ -73,7 +74,8 @@ def _in(
         if not math.isfinite(value):
             return None, "no-datapoints"
     elif not window.covers(since):
-        return None, "not-watched-long-enough"  # unknown is not idle
+        # without observations it is unknown, which is not idle
+        return None, "not-watched-long-enough"
     elif window.arrivals(since) or any(one.in_flight for one in window.since(since)):
         return None, "no-datapoints"
     copies = max(window.ready_max(since), capacity)

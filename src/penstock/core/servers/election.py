@@ -1,11 +1,12 @@
-"""Who leads, of several servers on one database: when to wait, to take over, and to step down.
+"""Which of several servers on one database leads: when to wait, to take over, and to step down.
 
-The leader counts up a number in the database (`beat`) and holds a lock there. Everybody else looks
-at both again and again. A leader whose lock is gone has ended, or has lost its connection; one that
-holds the lock and no longer counts is paused, or cut off: it has to be evicted before the lock can
-be had. How long a number has stood still is measured by the looking server's own monotonic clock,
-from the first look that showed it: no clock of another machine, and no time of day, takes part, and
-what passed while the database could not be asked does not count.
+The leader counts up a number in the database (`beat`) and holds a lock there. All other servers
+check both again and again. A leader whose lock is gone has ended, or has lost its connection. One
+that holds the lock and no longer counts is paused, or cut off: it must be evicted before another
+can
+get the lock. The checking server's own monotonic clock measures how long a number has not changed,
+from the first check that showed it. No other machine's clock and no time of day takes part, and
+time in which the database could not be reached does not count.
 
 A server that was paused may believe for a while that it still leads. Nothing here prevents that;
 its writes are refused by the epoch (`control/leader/`), which each new leader raises.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 WAIT: Final = "wait"
-LOCK: Final = "lock"  #: try the lock; with it, lead
+LOCK: Final = "lock"  #: try to get the lock, and lead with it
 EVICT: Final = "evict"  #: end the leader's connections, then as LOCK
 
 
@@ -25,29 +26,30 @@ EVICT: Final = "evict"  #: end the leader's connections, then as LOCK
 class ElectionSpec:
     """How long a leader may be silent.
 
-    Four beats fit into the shorter time: a connection that is made anew takes part of one.
+    Four beats fit into the shorter time: a reconnection takes part of one.
     """
 
-    beat_s: float = 0.25  #: the leader counts this often
-    look_s: float = 0.25  #: the others look this often
-    released_s: float = 1.0  #: without the lock
-    silent_s: float = 2.5  #: with it; a takeover is to be over within 5 s, starts included
+    beat_s: float = 0.25  #: s between two beats of the leader
+    look_s: float = 0.25  #: s between two checks by the others
+    released_s: float = 1.0  #: s of silence before a takeover, where the lock is free
+    #: s of silence, where the lock is held; a takeover must end within 5 s, starts included
+    silent_s: float = 2.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderObserved:
-    """What the database says of the leader."""
+    """The leader's state as the database shows it."""
 
-    epoch: int  #: raised by each new leader; 0: there was none yet
+    epoch: int  #: each new leader raises it; 0: there was no leader yet
     name: str = ""
-    address: str = ""  #: where it is called; empty: not yet known
-    session: str = ""  #: what its connections are called; empty: it has resigned
+    address: str = ""  #: address for requests to it; empty: not known yet
+    session: str = ""  #: name of its connections; empty: it has resigned
     beat: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidacy:
-    """What a server that does not lead does now."""
+    """What a server that does not lead should do now."""
 
     action: str
     reason: str
@@ -58,16 +60,17 @@ class Election:
 
     def __init__(self, spec: ElectionSpec) -> None:
         self._spec = spec
-        self._since: tuple[tuple[int, int], float] | None = None  #: (epoch, beat), first seen at
-        self._seen: LeaderObserved | None = None  #: at the last look
-        self._counts = False  #: that leader has counted since the first look that showed it
+        #: (epoch, beat), and when they were first seen
+        self._since: tuple[tuple[int, int], float] | None = None
+        self._seen: LeaderObserved | None = None  #: result of the last check
+        self._counts = False  #: the leader has counted since the first check that showed it
 
     def forget(self) -> None:
-        """The database could not be asked: what is seen next is seen for the first time."""
+        """The database could not be reached: the next state counts as seen for the first time."""
         self._since = None
 
     def look(self, seen: LeaderObserved, *, now: float) -> Candidacy:
-        """What follows from one look, which must come after any that led to the one before."""
+        """Handles one check; checks must come in the order in which they were made."""
         before, self._seen = self._seen, seen
         if before is None or before.epoch != seen.epoch:
             self._counts = False
@@ -86,8 +89,11 @@ class Election:
         return Candidacy(action=WAIT, reason="leader-lives")
 
     def shares_address(self, address: str) -> bool:
-        """Whether the leader of the last look is another server that others reach where they reach
-        this one. It was seen to count: a record that stands still may be this server's own, of
-        before it was started anew."""
+        """Whether the leader of the last check is another server with the same address as this one.
+
+        Its count must have changed: a record that does not change may be this server's own, from
+        before
+        its restart.
+        """
         seen = self._seen
         return self._counts and seen is not None and bool(address) and seen.address == address

@@ -1,4 +1,4 @@
-"""When things are due: cron expressions, rates, moments and hours, on the clock of a time zone.
+"""When things are due: cron expressions, rates, moments and hours, in a time zone.
 
-All that users write about times that come again is read and evaluated here, on one calendar.
+All recurring times that users write are parsed and evaluated here, on one calendar.
 """

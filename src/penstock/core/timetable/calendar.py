@@ -25,7 +25,7 @@ class CalendarTime(NamedTuple):
 
 
 def time_of(at: int) -> CalendarTime:
-    """What calendar and clock show at a second since the epoch (>= 0)."""
+    """Date and time of day at a second since the epoch (>= 0)."""
     day, of_day = divmod(at, DAY_S)
     return CalendarTime(*date_of(day), of_day // 3600, of_day // 60 % 60, of_day % 60)
 

@@ -1,8 +1,9 @@
 """Cron expressions of six fields: minutes, hours, day of month, month, day of week, year.
 
 The dialect is Application Auto Scaling's (Quartz's fields without seconds): `* , - / ? L W #`,
-names of months and days, 1 = Sunday. A day has to match both day fields. Times are those of a clock
-on some wall, in seconds since its 1 January 1970: which zone it hangs in is not known here.
+names
+of months and days, 1 = Sunday. A day must match both day fields. Times are local times, in seconds
+since 1 January 1970 on the local clock: the time zone is not known here.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ WEEKDAYS: Final = {
     for number, name in enumerate(("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"), start=1)
 }
 _YEARS: Final = (1970, 2199)
-#: Leap years and days of the week come round within 28 years, and within 40 across the year 2100.
+#: The calendar of leap years and weekdays repeats within 28 years, and within 40 across the year
+#: 2100.
 _LOOKED_AHEAD_YEARS: Final = 40
 
 
@@ -55,11 +57,11 @@ class Cron:
     hours: tuple[int, ...]
     months: tuple[int, ...]
     years: tuple[int, ...]
-    day_of_month: tuple[DayRule, ...]  #: any of them
+    day_of_month: tuple[DayRule, ...]  #: rules of which any may match
     day_of_week: tuple[DayRule, ...]
 
     def from_(self, moment: int) -> Iterator[int]:
-        """Times from `moment` on, in order; ends where none can follow."""
+        """Matching times from `moment` on, in order; ends where none can follow."""
         for day in self._days(moment // DAY_S):
             for hour in self.hours:
                 for minute in self.minutes:
@@ -103,7 +105,7 @@ def parse(text: str) -> Cron:
 
 
 def check_days(text: str) -> None:
-    """Raises `CronError` where a day is named, or `*` stands, in both of its fields."""
+    """Raises `CronError` where both day fields name a day, or have `*`."""
     fields = text.split()
     if len(fields) == 6 and "?" not in (fields[2], fields[4]):
         raise CronError(

@@ -1,10 +1,10 @@
-"""Hours that come again: on which days, from when and until when, on the clock of a time zone.
+"""Recurring hours: on which days, from when and until when, in a time zone.
 
     mon-fri 08:00-18:00        sat,sun 22:00-02:00        daily 00:00-24:00
 
-Days are `daily`, names (mon to sun), ranges of them, or several with commas. Hours may run over
-midnight and belong to the day on which they begin; 00:00-24:00 is the whole day. Clocks that are
-set forward or back move the hours with them. The times at which they begin are a cron's.
+Days are `daily`, names (mon to sun), ranges of them, or several with commas. Hours may cross
+midnight and belong to the day on which they begin; 00:00-24:00 is the whole day. When clocks change
+for summer time, the hours move with them. A cron expression gives the times at which they begin.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Hours:
     zone: Zone
 
     def hold(self, wall: float) -> bool:
-        """Whether they have begun and are not over at wall second `wall`."""
+        """Whether wall second `wall` lies within the hours."""
         local = int(self.zone.local(wall))
         begin = next(self.begins.from_(local - self.length_s + 1), None)
         return begin is not None and begin <= local
@@ -42,7 +42,7 @@ def parse(days: str, hours: str, zone: Zone) -> Hours:
 
 
 def _days(text: str) -> str:
-    """As in a cron, whose ranges do not run over Saturday."""
+    """Days in the form of a cron, whose ranges do not cross Saturday."""
     fields = []
     for part in text.upper().split(","):
         first, dash, last = part.partition("-")
@@ -58,7 +58,7 @@ def _days(text: str) -> str:
 
 
 def _minutes(text: str) -> tuple[int, int]:
-    """(minute of the day at which they begin, how many)"""
+    """(minute of the day at which they begin, number of minutes)"""
     found = _HOURS.fullmatch(text)
     if found is None:
         raise CronError(f"{text!r} are no hours such as 08:00-18:00")

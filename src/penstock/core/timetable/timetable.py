@@ -1,9 +1,8 @@
-"""When something that comes again is due: what scheduled actions and schedules of jobs share.
+"""When something recurring is due: for scheduled actions and for schedules of jobs.
 
-`at(yyyy-mm-ddThh:mm:ss)` once, `rate(n minutes|hours|days)` from its start on, `cron(...)` on the
-clock of a time zone. A local time that a zone skips in spring is taken as the zone's clock would
-have gone on; one that comes twice in autumn counts once, the first time. A rate counts seconds and
-knows no zone.
+`at(yyyy-mm-ddThh:mm:ss)` once, `rate(n minutes|hours|days)` from its start on, `cron(...)` in a
+time zone. A local time that a zone skips in spring is converted as if its clock had gone on; one
+that occurs twice in autumn counts once, the first time. A rate counts seconds and ignores zones.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _AT: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?", re.ASCII
 )
 _UNIT_S: Final = {"minute": 60, "hour": 3600, "day": DAY_S}
-#: A clock is put forward by less: local times within it may be due after a later one's moment.
+#: s. Clocks change by less than this: a local time within it may be due after a later one's moment.
 _LOOKED_BACK_S: Final = 3 * 3600
 
 
@@ -34,13 +33,14 @@ class Zone(Protocol):
     def local(self, wall: float) -> float: ...
 
     def wall(self, local: float) -> float:
-        """Of a time that is skipped, as if the clock had gone on; of one that comes twice, the
-        first."""
+        """Converts a local time. A skipped time is converted as if the clock had gone on; one that
+        occurs
+        twice gives the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    moment: float  #: wall seconds
+    moment: float  #: wall s
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +59,22 @@ Expression = At | Rate | CronIn
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """An expression, and between which moments it counts."""
+    """An expression, and the range of time in which it counts."""
 
     expression: Expression
-    since: float  #: wall seconds; what a rate counts from
+    since: float  #: wall s; a rate counts from it
     until: float | None = None
 
     def next_due(self, *, after: float) -> float | None:
-        """The first time after that moment at which it is due; None: never again.
+        """The first due time after that moment; None: never again.
 
         Nothing is due before `since` or after `until`.
         """
         return next(self.due_times(after=after), None)
 
     def due_times(self, *, after: float) -> Iterator[float]:
-        """All of them after that moment, in order; may never end."""
-        # So that what is due at the very moment of the start is found: times are whole seconds.
+        """All due times after that moment, in order; may never end."""
+        # Times are whole seconds; this also finds a time that is due exactly at the start.
         for moment in _due_times(self.expression, self.since, max(after, self.since - 1e-3)):
             if self.until is not None and moment > self.until:
                 return
@@ -98,8 +98,9 @@ def parse(text: str, zone: Zone) -> Expression:
 
 
 def check_new(text: str) -> None:
-    """What `parse` still reads of what was taken once, and is not taken any more, as AWS never did:
-    a cron that names its days in both fields. Raises `CronError`."""
+    """Rejects what AWS never accepted and `parse` still reads for old records: a cron that names
+    days
+    in both day fields. Raises `CronError`."""
     match = _EXPRESSION.fullmatch(text.strip())
     if match is not None and match[1] == "cron":
         check_days(match[2].strip())

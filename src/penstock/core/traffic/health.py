@@ -1,12 +1,12 @@
-"""Whether a region is to be used: by what became of real requests, by probes and by its news.
+"""Whether a region is used: by results of real requests, by probes and by its reports.
 
-A region is left alone (ejected) after failures in a row, when too large a share of its answers are
-failures, when probes in a row had no answer, or when nothing at all is heard of it. It comes back
-when its time is over and it has given a sign of life since; then its share grows slowly, for its
-caches are cold and what broke it may break it again. Each time it fails soon after its return it
-stays away for twice as long. (Envoy's outlier detection and slow start, with fewer knobs.)
+A region is not used (ejected) after failures in a row, when too large a share of its answers are
+failures, when probes in a row had no answer, or when nothing at all comes from it. It comes back
+when its time is over and it has given a sign of life since. Then its share grows slowly, for its
+caches are cold and the cause of the failure may come back. Each time it fails soon after its return
+it stays away for twice as long. (Envoy's outlier detection and slow start, with fewer knobs.)
 
-What is asked at `now` is computed from what came before, so silence and slow start need no timer.
+All results are computed from `now` and earlier inputs, so silence and slow start need no timer.
 `reason` says why it is not used, or that it is.
 """
 
@@ -23,12 +23,12 @@ FAILURES: Final = "failures-in-a-row"
 FAILURE_SHARE: Final = "failure-share"
 UNREACHABLE: Final = "unreachable"
 SILENT: Final = "silent"
-#: It answers, if with errors: used where no region is left that does better.
+#: It still answers, if with errors: used where no better region is left.
 ANSWERS_STILL: Final = (FAILURES, FAILURE_SHARE)
 
 
 class RegionHealth:
-    """Of one region, as one orchestrator sees it."""
+    """The health of one region, as one orchestrator sees it."""
 
     __slots__ = (
         "_answers", "_back_at", "_ejected_s", "_failed", "_failures_row", "_probes_row", "_sign_at",
@@ -37,23 +37,23 @@ class RegionHealth:
 
     def __init__(self, spec: HealthSpec) -> None:
         self._spec = spec
-        self._sign_at: float | None = None  #: of life, the last
-        self._why: str | None = None  #: it is ejected
-        self._until = 0.0  #: it stays so at least until then
-        self._ejected_s = 0.0  #: how long the last ejection was to be
+        self._sign_at: float | None = None  #: time of the last sign of life
+        self._why: str | None = None  #: why it is ejected; None: it is not
+        self._until = 0.0  #: earliest end of the ejection
+        self._ejected_s = 0.0  #: planned length of the last ejection
         self._back_at: float | None = None  #: end of the last ejection or silence
         self._failures_row = 0
         self._probes_row = 0
         self._window_from = 0.0
-        self._answers = 0  #: within the window
+        self._answers = 0  #: answers within the window
         self._failed = 0
 
     def heard(self, *, now: float) -> None:
-        """It told something of itself."""
+        """A report of the region came."""
         self._sign(now)
 
     def probed(self, ok: bool, *, now: float) -> None:
-        """A probe was answered, or was not within its time."""
+        """A probe was answered, or was not answered in time."""
         if ok:
             self._probes_row = 0
             self._sign(now)
@@ -63,7 +63,7 @@ class RegionHealth:
             self._eject(UNREACHABLE, now)
 
     def answered(self, ok: bool, *, now: float) -> None:
-        """A request of a client was answered; not ok: it failed by the region's fault."""
+        """A client's request was answered; `ok` False: it failed by the region's fault."""
         spec = self._spec
         if ok:
             self._failures_row = 0
@@ -99,7 +99,7 @@ class RegionHealth:
         return self.reason(now=now) in (SERVING, SLOW_START)
 
     def share(self, *, now: float) -> float:
-        """How much of its room and its ratio counts: below 1 for a while after it came back."""
+        """The part of its room and its ratio that counts: below 1 for a while after its return."""
         if self._back_at is None or not self._spec.slow_start_s:
             return 1.0
         grown = (now - self._back_at) / self._spec.slow_start_s
@@ -121,7 +121,7 @@ class RegionHealth:
 
     def _eject(self, why: str, now: float) -> None:
         if self._why is not None:
-            return  # what was under way when it was ejected says nothing new
+            return  # requests from before the ejection say nothing new
         spec, ejected_s = self._spec, self._spec.eject_s
         if self._back_at is not None and now < self._back_at + spec.slow_start_s + self._ejected_s:
             ejected_s = min(2.0 * self._ejected_s or ejected_s, spec.eject_s_max)

@@ -1,8 +1,11 @@
 """Requests that no region has room for, in the order in which they came.
 
-Those that may go to the same regions stand in one line; of each line only the first is looked at,
-and of all lines' firsts the oldest goes first. What was sent before and not answered is older than
-all that never was: it stands in lines of its own, which go first. Each has a deadline of its own.
+Requests that may go to the same regions form one line. Only the first of each line is looked at,
+and
+of these the oldest goes first. A request that was sent before and came back unanswered is older
+than
+all that were never sent: such requests form lines of their own, which go first. Each request has a
+deadline of its own.
 """
 
 from __future__ import annotations
@@ -12,14 +15,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-#: The regions that a request may go to, the one its session is in ("" = none), whether it was sent
-#: before.
+#: (regions that a request may go to, region of its session or "", whether it was sent before).
 Line = tuple[tuple[str, ...], str, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class RegionRequest:
-    """What the choice of a region depends on, of one request."""
+    """What the choice of a region depends on, for one request."""
 
     allowed: tuple[str, ...]
     session: str | None
@@ -33,18 +35,18 @@ class HeldRequest:
     ticket: int
     asked: RegionRequest
     line: Line
-    deadline: float  #: it is refused then
+    deadline: float  #: s; the request is refused at this time
 
 
 class HeldQueue:
-    """Bounded by who adds."""
+    """The queue of held requests; the caller limits its size."""
 
     __slots__ = ("_deadlines", "_lines", "_requests")
 
     def __init__(self) -> None:
         self._requests: dict[int, HeldRequest] = {}
         self._lines: dict[Line, OrderedDict[int, HeldRequest]] = {}
-        self._deadlines: list[tuple[float, int]] = []  #: those that are gone too
+        self._deadlines: list[tuple[float, int]] = []  #: may contain requests that are gone
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -58,7 +60,7 @@ class HeldQueue:
         return self._requests[ticket].asked
 
     def remove(self, ticket: int) -> bool:
-        """False: it is not here."""
+        """Removes a request; False: it is not here."""
         request = self._requests.pop(ticket, None)
         if request is None:
             return False
@@ -74,7 +76,7 @@ class HeldQueue:
         return sorted(firsts, key=lambda request: (not request.asked.again, request.ticket))
 
     def wait_for(self, region: str, *, again: bool) -> bool:
-        """Whether any of them would go to this region before one that comes now."""
+        """Whether a held request would go to this region before one that comes now."""
         return any(
             region == session_region if session_region else region in allowed
             for allowed, session_region, sent_before in self._lines
@@ -82,13 +84,13 @@ class HeldQueue:
         )
 
     def next_deadline(self) -> float | None:
-        """When the first of them has waited long enough."""
+        """The earliest deadline of a held request."""
         while self._deadlines and self._deadlines[0][1] not in self._requests:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def expired(self, *, now: float) -> Iterator[HeldRequest]:
-        """Those whose deadline is over; each is removed."""
+        """Requests whose deadline has passed; each is removed."""
         while True:
             deadline = self.next_deadline()
             if deadline is None or now < deadline:

@@ -1,12 +1,13 @@
-"""What regions can take on and what is asked of them, as means over looks that jump.
+"""The regions' capacity and the demand, as moving averages of noisy observations.
 
-Of each region its *slots*: those that run and those that are free, less where it fails, is slow, or
-has a queue. Of all together the *demand*: requests in flight, for shares only move these about. One
-look at n of them is off by the root of n, as Poisson counts are. So a long mean says what the
-demand is, and a quick one whether it has changed. If it has, the long one follows the quick one
-until that is right, and then begins anew: what came before, or on the way, says nothing any more.
+For each region its *slots*: busy and free ones, reduced where the region fails, is slow, or has a
+queue. For all regions together the *demand*: requests in flight, for shares only move these between
+regions. One observation of n requests has an error of the square root of n, as Poisson counts have.
+So a slow average gives the demand, and a quick one detects a change. After a change the slow one
+follows the quick one until that is right, and then begins anew: older values, and those during the
+change, no longer count.
 
-It must not know when it is called: `MovingAverages` are what one look hands to the next.
+It must not depend on when it is called: `MovingAverages` carries the state to the next call.
 """
 
 from __future__ import annotations
@@ -17,37 +18,39 @@ from typing import Final, NamedTuple
 
 from penstock.core.traffic.spec import RegionObserved, RegionSpec, TrafficSpec
 
-#: Time constants of means, s: of slots, of the demand, and of what the demand may have become.
+#: Time constants, s: of slots, of the demand, and of the quick average of the demand.
 _SLOTS_S: Final = 4.0
 _DEMAND_S: Final = 30.0
 _QUICK_S: Final = 2.0
-#: The same of the demand in answers, where these take long: they are in flight from look to look.
+#: The slow average's time constant in answers, where these take long: they stay in flight over many
+#: observations.
 _DEMAND_ANSWERS: Final = 25.0
 _QUICK_ANSWERS: Final = 5.0
-#: The demand has changed where the quick mean is off from the long one by such a part of it, and by
-#: so many roots of n, which is some three standard deviations of the quick one.
+#: The demand has changed where the quick average differs from the slow one by this part of it, and
+#: by this many square roots of n, which is some three standard deviations of the quick one.
 _CHANGE: Final = 0.15
 _CHANGE_ROOTS: Final = 1.2
-#: After a change, s: until the quick mean is right, and until the long one is.
+#: s after a change until the quick average is right, and until the slow one is.
 _QUICK_RIGHT_S: Final = 5.0
 _RIGHT_S: Final = 15.0
-#: Failures below this are everyday ones; at half of its answers a region is worth nothing.
+#: Shares of failures: below the first they are normal; from half of its answers on a region is
+#: worth nothing.
 _ERROR_SHARE_EASY: Final = 0.02
 _ERROR_SHARE_MAX: Final = 0.5
-#: P99 of a region against the best one's, before it counts as slow; what slowness takes at most.
+#: P99 relative to the best region's, from which a region counts as slow; the least part of its\n#: slots that a slow region keeps.
 _SLOW_FROM: Final = 2.0
 _SLOW_KEEPS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class MovingAverages:
-    """What all looks until now have said."""
+    """The state after all observations so far."""
 
     seen_at: float | None = None
-    slots: tuple[tuple[str, float], ...] = ()  #: of each region
-    demand: float = 0.0  #: in the unit of powers
-    quick: float = 0.0  #: the same, over less time
-    changed_at: float = 0.0  #: the demand
+    slots: tuple[tuple[str, float], ...] = ()  #: (region, slots)
+    demand: float = 0.0  #: slow average, in the unit of powers
+    quick: float = 0.0  #: quick average of the demand
+    changed_at: float = 0.0  #: when the demand changed
 
     def sure(self, now: float) -> bool:
         """Whether the demand is known as well as it can be."""
@@ -55,19 +58,19 @@ class MovingAverages:
 
 
 class RegionMeasured(NamedTuple):
-    """One region."""
+    """The result for one region."""
 
     spec: RegionSpec
-    #: answers a second with all its slots busy, or its slots where that is not known of all
+    #: answers per second with all its slots busy; its slots, where that is not known of all regions
     power: float
-    why: str  #: what lowers it at this moment: queue | latency | errors; none: ""
+    why: str  #: what lowers it at this moment: queue | latency | errors; "": nothing
 
 
 def measure(
     spec: TrafficSpec, fresh: list[RegionObserved], means: MovingAverages, *, now: float
 ) -> tuple[list[RegionMeasured], MovingAverages]:
-    """The regions of which there is news, in the order of the spec; and the means as they are now.
-    Those of a region of which there was no news begin anew."""
+    """The regions with new reports, in the order of the spec; and the averages as they are now. The
+    averages of a region without a new report begin anew."""
     looks = _looks(spec, fresh)
     passed_s = math.inf if means.seen_at is None else max(0.0, now - means.seen_at)
     former = dict(means.slots)
@@ -83,12 +86,12 @@ def measure(
 
 
 class _Look(NamedTuple):
-    """At one region, at this moment."""
+    """One region, at this moment."""
 
     spec: RegionSpec
-    unit: float  #: of a slot, in one unit for all regions
-    answer_s: float  #: of a request in a slot; 0: not known
-    slots: float  #: that it could make use of
+    unit: float  #: value of a slot, in one unit for all regions
+    answer_s: float  #: s of a request in a slot; 0: not known
+    slots: float  #: slots that it could use
     in_flight: int
     why: str
 
@@ -137,7 +140,7 @@ def _with_demand(
 
 
 def _mean(before: float, now: float, passed_s: float, over_s: float) -> float:
-    """An exponential mean with a time constant."""
+    """An exponential average with a time constant."""
     return now + (before - now) * math.exp(-passed_s / over_s)
 
 

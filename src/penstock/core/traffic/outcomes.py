@@ -1,16 +1,16 @@
-"""What becomes of a request at the region that it was sent to: answered, tried elsewhere, or over.
+"""What happens to a request at the region that it was sent to: answered, tried elsewhere, or over.
 
-An answer whose length is known and small is gathered until it is whole: a region that breaks in
-the middle of it costs the client nothing then. A region that refuses, or is lost before the client
-has seen anything, costs the request another attempt, if it may be computed twice. Every inference
-may.
+An answer whose length is known and small is collected until it is complete: a region that fails in
+the middle of it then costs the client nothing. If a region refuses, or is lost before the client
+has
+seen anything, the request gets another attempt, if it may be computed twice. Every inference may.
 
-A driver asks at four moments and carries out what it is told:
+A driver asks at four moments and carries out the result:
 
 1. `mode_of`: the head of an answer is here.
 2. `verdict`: an answer is complete. `when_turned_down`: it was a refusal.
 3. `when_lost`: there will be no answer, or no more of it.
-4. `again_after_s`: every region that serves was asked before.
+4. `again_after_s`: every region that serves was tried before.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Final, NamedTuple
 
 from penstock.core.backoff import Backoff
 
-#: What becomes of the answer that comes.
+#: How to handle an answer that comes.
 WHOLE: Final = "whole"
 PIECES: Final = "pieces"
-REFUSAL: Final = "refusal"  #: it is kept: another region may do better
+REFUSAL: Final = "refusal"  #: it is kept, as another region may do better
 
-#: Of an answer that is gathered; two of the largest tensors that fit into a frame of HTTP/2.
+#: Largest answer that is collected; two of the largest tensors that fit into a frame of HTTP/2.
 WHOLE_BYTES_MAX: Final = 1 << 20
-#: More than regions that could fail one after the other, and than tries at one that restarts.
+#: More than the number of regions that could fail in turn, and than tries at one that restarts.
 ATTEMPTS_MAX: Final = 16
-#: Before the same region is tried again. The tries at others count as well.
+#: Pauses before the same region is tried again. Tries at other regions count as well.
 AGAIN: Final = Backoff(0.1, 0.5)
 
-#: The region is well, and can't take it now: another may.
+#: The region is healthy, and can't take the request now: another may.
 _NOT_NOW: Final = (429, 503)
-#: The region does not let the orchestrator in.
+#: The region refuses the orchestrator's credentials.
 _NOT_LET_IN: Final = (401, 403)
-#: By no fault of the request; a model that failed is told so by other words.
+#: Failures that are not the request's fault; a failed model has other statuses.
 _FAULTS: Final = (500, 502, 504)
 
 
@@ -44,17 +44,18 @@ class RegionStep(NamedTuple):
 
     do: str  #: route | resume | fail
     reason: str  #: spilled | region-refused | why an exchange was lost
-    #: of the region, for `TrafficRouter.release`: False = by its fault, None = nothing is said
+    #: for `TrafficRouter.release`: False = failed by the region's fault, None = says nothing about
+    #: it
     ok: bool | None
 
 
 def mode_of(status: int, length: int | None, *, begun: bool, repeatable: bool) -> str:
-    """How an answer is passed on, if it is.
+    """How an answer is passed on.
 
     Args:
-        length: of its body, where the region told it.
+        length: length of its body; None where the region did not give it.
         begun: the client has a part of an answer: this one is to a request for the rest.
-        repeatable: it may be computed twice.
+        repeatable: the request may be computed twice.
     """
     if begun:
         return REFUSAL if status >= 300 else PIECES
@@ -64,10 +65,10 @@ def mode_of(status: int, length: int | None, *, begun: bool, repeatable: bool) -
 
 
 def verdict(status: int, *, may_retry: bool, model_errors_are_500: bool) -> bool | None:
-    """What a complete answer says of its region: that it is well, that it is not, or nothing.
+    """What a complete answer says about its region: healthy, failed, or nothing (None).
 
     Args:
-        may_retry: False: the region itself says that nobody should.
+        may_retry: False: the region itself says that nobody should retry.
         model_errors_are_500: the protocol has no other status for a model that failed.
     """
     if status not in _FAULTS:
@@ -78,8 +79,9 @@ def verdict(status: int, *, may_retry: bool, model_errors_are_500: bool) -> bool
 
 
 def when_turned_down(status: int, *, begun: bool) -> RegionStep:
-    """A region can't take it, or lets nobody in. What refuses the rest of an answer for a reason
-    of the request's own would be refused everywhere."""
+    """A region can't take it now, or refuses the orchestrator. If it refuses the rest of an answer
+    for a
+    reason of the request's own, every region would refuse."""
     if status in _NOT_LET_IN:
         return RegionStep("route", "region-refused", ok=False)
     do = "fail" if begun and status not in _NOT_NOW else "route"
@@ -87,8 +89,8 @@ def when_turned_down(status: int, *, begun: bool) -> RegionStep:
 
 
 def when_lost(reason: str, *, begun: bool, repeatable: bool) -> RegionStep:
-    """`reason`: why its exchange ended. Where the connection is lost the region may have taken it;
-    one that was never reached has not."""
+    """`reason`: why its exchange ended. If the connection was lost the region may have received the
+    request; if it was never reached, it has not."""
     if begun:
         return RegionStep("resume", reason, ok=False)
     taken = reason == "connection-lost" and not repeatable
@@ -96,8 +98,8 @@ def when_lost(reason: str, *, begun: bool, repeatable: bool) -> RegionStep:
 
 
 def again_after_s(attempts: int, *, kept: bool) -> float | None:
-    """All regions that serve have failed or refused it: s until they are asked again. None: it was
-    tried often enough, or a refusal is `kept` that its client can be told."""
+    """All regions that serve have failed or refused it: s until they are tried again. None: it was
+    tried often enough, or a refusal is `kept` that the client can get."""
     if kept or attempts >= ATTEMPTS_MAX:
         return None
     return AGAIN.pause_s(attempts + 1)

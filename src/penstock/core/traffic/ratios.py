@@ -1,18 +1,19 @@
-"""Shares of regions that move themselves: by capacity, queues, latency, errors and cost.
+"""Shares of regions that adjust themselves: by capacity, queues, latency, errors and cost.
 
-    measure   what each region could take on, its *power*, and what is asked of all: `means.py`
+    measure   what each region could take, its *power*, and the demand on all (`moving_averages.py`)
     decide    where the present demand should go: the cheapest regions first, up to `FILL` of
               their power, equally cheap ones alike; beyond that all by their power
     act       towards it within the bounds, at most `step_max` at once and once in `settle_s`
 
-What decides changes with the shares only where regions are overloaded or slow, so there is little
-to swing between; and where a share turns round, the next steps are half as large (a gain that
-recovers slowly). Shares that have come to rest stay where they are until they are off by `WAKES`:
-what is left of the noise moves nothing. A region whose news is old or that is out of use keeps its
-share: unknown is not idle, and the router divides what it can't use among the others. Shares that
-were set by hand (mode MANUAL) never move.
+The measurements depend on the shares only where regions are overloaded or slow, so there is little
+feedback; and where a share changes direction, the next steps are half as large (a gain that
+recovers
+slowly). Shares at rest stay until they are off by `WAKES`: smaller noise moves nothing. A region
+whose report is old, or that is not used, keeps its share: unknown is not idle, and the router
+divides
+what it can't use among the others. Shares that were set by hand (mode MANUAL) never move.
 
-It must not know when it is called: `memory` is what the last decision hands to the next.
+It must not depend on when it is called: `memory` carries the state to the next decision.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from typing import Final, NamedTuple
 from penstock.core.traffic.moving_averages import MovingAverages, RegionMeasured, measure
 from penstock.core.traffic.spec import AUTOMATIC, RegionObserved, RegionSpec, TrafficSpec
 
-#: Of a region's power, before a dearer one is used: above it queues grow quickly (a queue with
-#: 80 % load is four services long, one with 90 % nine).
+#: Part of a region's power that is filled before a dearer region is used: above it queues grow
+#: quickly (a queue with 80 % load is four services long, one with 90 % nine).
 FILL: Final = 0.8
-#: So near to where they should go, shares are at rest; so far from it they leave it again.
+#: Shares this near to their goal come to rest; shares at rest move again from the second distance
+#: on.
 DEAD_BAND: Final = 0.02
 WAKES: Final = 0.1
-#: Of the steps: halved at each turn, back by a tenth with each move that goes on.
+#: Least gain of the steps: halved at each change of direction, raised by a tenth with each move
+#: that goes on.
 GAIN_MIN: Final = 1.0 / 16.0
 _GAIN_RECOVERS: Final = 1.1
 
@@ -44,18 +47,18 @@ class RatioChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RatioMemory:
-    """What the next decision has to know of the last."""
+    """State that the next decision needs from the last."""
 
     moved_at: float | None = None
     gain: float = 1.0
-    turns: tuple[tuple[str, int], ...] = ()  #: region, +1 or -1: where its share went last
+    turns: tuple[tuple[str, int], ...] = ()  #: (region, +1 or -1): the last direction of its share
     at_rest: bool = False
     means: MovingAverages = field(default_factory=MovingAverages)
 
 
 @dataclass(frozen=True, slots=True)
 class RatioDecision:
-    ratios: dict[str, float]  #: of all regions; the sum is 1
+    ratios: dict[str, float]  #: for all regions; the sum is 1
     #: moved | steady | settling | idle | no-news | manual
     reason: str
     changes: tuple[RatioChange, ...] = ()
@@ -70,13 +73,13 @@ def decide(
     memory: RatioMemory | None = None,
     now: float,
 ) -> RatioDecision:
-    """Where shares go next; `spec.with_ratios(decision.ratios)` is what the router takes then.
+    """Where shares go next; the router then gets `spec.with_ratios(decision.ratios)`.
 
     Args:
-        spec: with the shares as they are.
-        seen: the last news of each region.
-        closed: regions that are out of use.
-        memory: of the decision before; None: there was none.
+        spec: with the present shares.
+        seen: the last report of each region.
+        closed: regions that are not used.
+        memory: state from the last decision; None: there was none.
         now: seconds.
     """
     memory = memory if memory is not None else RatioMemory()
@@ -132,7 +135,7 @@ def _moved(
 def _aims(
     measured: list[RegionMeasured], demand: float, before: dict[str, float]
 ) -> dict[str, float]:
-    """The shares that the demand asks for, of the share that these regions have together."""
+    """The shares for this demand, within the share that these regions have together."""
     together = sum(before[one.spec.name] for one in measured)
     taken = dict.fromkeys((one.spec.name for one in measured), 0.0)
     left = demand
@@ -153,11 +156,13 @@ def _aims(
 def within_bounds(
     wanted: dict[str, float], regions: list[RegionSpec], total: float
 ) -> dict[str, float]:
-    """The nearest shares with this sum that keep to the bounds of each region, where there are
-    such; where the bounds leave no such shares, those that break them least, all in one way.
+    """The nearest shares with this sum that keep to the bounds of each region, if there are any;
+    where
+    the bounds allow none, the shares that break them least, all in one direction.
 
-    By the one shift that, added to all of them and cut off at the bounds, gives the sum (the
-    projection onto a box and a hyperplane); found by halving.
+    One shift is added to all shares, which are then cut off at the bounds. The shift that gives the
+    sum
+    (the projection onto a box and a hyperplane) is found by halving.
     """
     low, high = -1.0 - total, 1.0 + total
     bounds = {one.name: (one.ratio_min, one.ratio_max) for one in regions}
@@ -184,7 +189,7 @@ def within_bounds(
 def _reasons(
     measured: list[RegionMeasured], before: dict[str, float], aims: dict[str, float]
 ) -> dict[str, str]:
-    """Why each share moves: one that grows does so for what makes the others shrink."""
+    """Why each share moves: a share that grows has the reason for which the others shrink."""
     costs = {one.spec.cost_per_hour for one in measured}
     usual = "cost" if len(costs) > 1 else "capacity"
     shrinking = {

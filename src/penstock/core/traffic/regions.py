@@ -1,4 +1,4 @@
-"""What the router knows of one region: its room, what was sent there, how it is."""
+"""What the router knows of one region: its room, the requests sent there, its health."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from penstock.core.routing.prefixes import TOKEN_BYTES
 from penstock.core.traffic.health import RegionHealth
 from penstock.core.traffic.spec import HealthSpec, RegionObserved, RegionSpec
 
-#: How far a region may be ahead of its ratio, or behind it, in requests: room for prefixes that
-#: stay together, and no debt that would be paid back in one burst.
+#: Requests by which a region may be ahead of its ratio or behind it: room for prefixes that stay
+#: together, and no debt that would be paid back in one burst.
 CREDIT_MAX = 8.0
-#: Weight of the newest answer in the mean: some twenty answers count.
+#: Weight of the newest answer in the average: some twenty answers count.
 _NEWEST = 0.1
 
 
 class RegionState:
-    """One region. The router alone changes it."""
+    """One region. Only the router changes it."""
 
     __slots__ = (
         "_room", "_sends", "_waiting", "credit", "first_byte_s", "health", "in_flight", "order",
@@ -27,27 +27,29 @@ class RegionState:
     )  # fmt: skip
 
     def __init__(self, order: int, spec: RegionSpec, health: HealthSpec) -> None:
-        self.order = order  #: in the spec: the tie-break
+        self.order = order  #: index in the spec: the tie-break
         self.spec = spec
         self.ratio = 0.0
-        self.credit = 0.0  #: requests that it should have had by its ratio, and had not
-        self.first_byte_s: float | None = None  #: seen from here: way and work, over some answers
-        self.in_flight = 0  #: sent, not released
+        self.credit = 0.0  #: requests that it should have got by its ratio, minus those that it got
+        #: average seen here, with network and work; None: no answer yet
+        self.first_byte_s: float | None = None
+        self.in_flight = 0  #: requests sent, not released
         self.health = RegionHealth(health)
-        self.seen: RegionObserved | None = None  #: the last news
-        #: by which sessions and prefixes know it
+        self.seen: RegionObserved | None = None  #: the last report
+        #: how the tables of sessions and prefixes name it
         self.place = CopyState(order, spec.name, "", 0)
-        self._room = 0  #: told, less what was sent since, with what came back since
-        self._waiting = 0  #: told: it takes the next slots that fall free there
-        self._sends: deque[float] = deque()  #: moments of those sends that no news counts yet
+        self._room = 0  #: reported, less what was sent since, plus what came back since
+        self._waiting = 0  #: reported: requests waiting there, which take the next free slots
+        self._sends: deque[float] = deque()  #: times of sent requests that no report counts yet
 
     @property
     def name(self) -> str:
         return self.spec.name
 
     def serves(self, *, now: float) -> bool:
-        """Whether requests may be sent there, as far as there is room. Who lives but has told
-        nothing lets nobody in, or is no region."""
+        """Whether requests may be sent there, as far as there is room. A region that answers probes
+        but has
+        reported nothing refuses the orchestrator, or is no region."""
         return self.seen is not None and self.health.is_open(now=now)
 
     def room(self, *, now: float) -> int:
@@ -61,7 +63,7 @@ class RegionState:
         return max(0, room)
 
     def heard(self, seen: RegionObserved, *, now: float) -> None:
-        """News. Older ones than those known say only that it lives."""
+        """Handles a report. One older than the last only shows that the region lives."""
         self.health.heard(now=now)
         if self.seen is not None and seen.said_at < self.seen.said_at:
             return
@@ -80,11 +82,12 @@ class RegionState:
         self._sends.append(now)
 
     def release(self, ok: bool | None, *, now: float) -> None:
-        """Frees a slot; `ok` None: the client went away, which says nothing of the region."""
+        """Frees a slot; `ok` None: the client went away, which says nothing about the region."""
         assert self.in_flight > 0, f"more came back from {self.name} than was sent there"
         self.in_flight -= 1
         if len(self._sends) > self.in_flight:
-            self._sends.popleft()  # what came back takes no room, whether it was counted or not
+            # a request that came back takes no room, whether it was counted or not
+            self._sends.popleft()
         if self._waiting > 0:
             self._waiting -= 1
         else:
@@ -93,7 +96,7 @@ class RegionState:
             self.health.answered(ok, now=now)
 
     def began(self, first_byte_s: float) -> None:
-        """The first byte of an answer came so long after it was sent."""
+        """The first byte of an answer came `first_byte_s` after the request was sent."""
         before = self.first_byte_s
         self.first_byte_s = (
             before + _NEWEST * (first_byte_s - before) if before is not None else first_byte_s

@@ -2,28 +2,28 @@
 
     filter   regions it is allowed to go to, that serve, that did not fail this very request
     room     only where there is room now (selective pushing): a request waits here, where any
-             region that frees a slot can have it, and not in a queue far away that was short when
-             it was last heard of (Xia et al., EuroSys 2026, "SkyWalker")
+             region that frees a slot can take it, and not in a distant queue that was short when
+             it was last reported (Xia et al., EuroSys 2026, "SkyWalker")
     pick     the region of its session; the home region; the one that knows its prefix; by ratio
 
 * A session stays in its region while that serves, and waits for room there; it is moved only where
   the region is gone.
-* With a home region and mode AUTOMATIC a request goes home as long as there is room (`home`), for
-  nothing is nearer; else to one that knows its prefix, else to the one with the most room
+* With a home region and mode AUTOMATIC a request goes home as long as there is room (`home`), as
+  nothing is nearer; else to a region that knows its prefix, else to the one with the most room
   (`spill`).
-* Without, by ratios: the region that is furthest behind its ratio (smooth weighted round robin). A
-  region that knows the prefix comes before it, as long as it is not too far ahead of its own. A
-  ratio of 0 means that nothing new goes there; one that moved to 0 by itself, that nothing goes
-  there while another has room.
-* Where all regions are out of use, those that answer with errors are used all the same
-  (`last-resort`): the caller is to see the error itself, and it may be the request's own.
-* What finds no room is held here, in order, up to a number and a time. Nobody overtakes: who could
-  take the place of one that waits waits too. But what was sent before and came back unanswered is
-  older than what never was, and goes first.
+* Otherwise by ratios: the region that is furthest behind its ratio (smooth weighted round robin). A
+  region that knows the prefix comes before it, as long as it is not too far ahead of its own ratio.
+  A ratio of 0 set by hand means that no new request goes there. A ratio that moved to 0 by itself
+  means that none goes there while another region has room.
+* Where no region is in use, those that answer with errors are used all the same (`last-resort`):
+the
+  caller should see the error itself, and it may be the request's own.
+* A request that finds no room is held here, in order, up to a number and a time. None is overtaken:
+  a request that could take the place of a waiting one waits too. But a request that was sent before
+  and came back unanswered is older than all that were never sent, and goes first.
 
 The driver calls `released` after each `heard`, `release`, `probed` and `replace`, and at
-`next_deadline`, and carries out what it returns. Every region that is chosen with `Sent` is
-`release`d once.
+`next_deadline`, and carries out what it returns. For every `Sent`, `release` is called once.
 
 It must not know who listens to it, what is in a request, or what time it is. Prefixes and sessions
 are kept in bounded tables, `core/routing`'s own, with regions in the place of copies.
@@ -51,15 +51,15 @@ from penstock.core.traffic.spec import (
     TrafficSpec,
 )
 
-#: Of a prompt: 4 KiB are about a thousand tokens, the longest system prompts in use.
+#: Bytes of a prompt that are compared: about a thousand tokens, the longest system prompts in use.
 PREFIX_BYTES_MAX = 4096
-#: Slots fall free within tenths of a second; whoever comes back sooner finds the same queue.
+#: s. Slots become free within tenths of a second; an earlier retry finds the same queue.
 _RETRY_AFTER_S = 1.0
 
 _NOT_ALLOWED = Refused("no-region-allowed", None)
 _TOO_MANY = Refused("held-too-many", _RETRY_AFTER_S)
 _TOO_LONG = Refused("held-too-long", _RETRY_AFTER_S)
-#: Whoever waited for a region that is not there did not wait for room.
+#: A request that waited for a region that does not serve did not wait for room.
 _NO_REGION = Refused(NO_REGION_SERVES, _RETRY_AFTER_S)
 
 
@@ -74,20 +74,21 @@ class TrafficRouter:
         sessions: Sessions | None = None,
         prefixes: PrefixIndex | None = None,
     ) -> None:
-        """`sessions`, `prefixes`: empty; the default has the bounds of their modules."""
+        """`sessions`, `prefixes`: empty tables; the default has the bounds of their modules."""
         self._rng = rng
         self._sessions = sessions if sessions is not None else Sessions()
         self._prefixes = prefixes if prefixes is not None else PrefixIndex(PREFIX_BYTES_MAX)
         self._held = HeldQueue()
-        self._ticket = 0  #: the last one given out
+        self._ticket = 0  #: the last ticket
         self._regions: dict[str, RegionState] = {}
-        self._usable: frozenset[str] = frozenset()  #: the regions that it is pinned to, or all
-        self._gone: dict[str, RegionState] = {}  #: no longer in the spec, with requests in flight
+        #: the regions that the traffic is pinned to, or all
+        self._usable: frozenset[str] = frozenset()
+        self._gone: dict[str, RegionState] = {}  #: removed from the spec, with requests in flight
         self._order = 0
         self.spec = spec
         self.replace(spec)
 
-    # what comes and goes
+    # inputs
 
     def pick(
         self,
@@ -100,15 +101,15 @@ class TrafficRouter:
         deadline: float | None = None,
         now: float,
     ) -> Sent | HeldForRegion | Refused:
-        """Chooses a region and reserves a slot there, or keeps the request.
+        """Chooses a region and reserves a slot there, or holds the request.
 
         Args:
-            session: stays in the region that was picked for it first.
-            prefix: the prompt from its first byte; what begins alike goes together.
-            exclude: regions that failed this request; taken only if no other one serves.
+            session: it stays in the region that was picked for it first.
+            prefix: the prompt from its first byte; equal beginnings go together.
+            exclude: regions that failed this request; used only if no other one serves.
             allowed: only these, of those that the spec allows; None: all of them.
-            again: it was sent before: it goes before all that wait here and never were.
-            deadline: it is held no longer; seconds.
+            again: it was sent before: it goes before all held requests that never were.
+            deadline: s; it is not held any longer.
             now: seconds.
         """
         names = self._allowed(allowed)
@@ -126,9 +127,9 @@ class TrafficRouter:
         """The last byte of an answer is written, or the attempt failed.
 
         Args:
-            region: that it was sent to.
+            region: the region that it was sent to.
             ok: False: it failed by the region's fault; None: the client went away.
-            first_byte_s: since it was sent; None: there was none.
+            first_byte_s: s since it was sent; None: there was no answer.
             now: seconds.
         """
         state = self._regions.get(region) or self._gone[region]
@@ -139,19 +140,19 @@ class TrafficRouter:
             self._gone.pop(region, None)
 
     def heard(self, seen: RegionObserved, *, now: float) -> None:
-        """A region told something of itself. Unknown regions are ignored: the news may be late."""
+        """A region sent a report. Unknown regions are ignored: the report may be late."""
         state = self._regions.get(seen.name)
         if state is not None:
             state.heard(seen, now=now)
 
     def probed(self, region: str, ok: bool, *, now: float) -> None:
-        """A probe of a region was answered, or was not in time."""
+        """A probe of a region was answered, or was not answered in time."""
         state = self._regions.get(region)
         if state is not None:
             state.health.probed(ok, now=now)
 
     def released(self, *, now: float) -> list[tuple[int, Sent | Refused]]:
-        """Held requests that may go now, or have waited too long: (ticket, what comes of it)."""
+        """Held requests that may go now, or have waited too long: (ticket, result)."""
         out: list[tuple[int, Sent | Refused]] = []
         for request in self._held.expired(now=now):
             out.append((request.ticket, self._turned_away(request.asked, _TOO_LONG, now)))
@@ -165,7 +166,7 @@ class TrafficRouter:
                 self._held.remove(request.ticket)
                 out.append((request.ticket, self._send(region, request.asked, reason, now)))
                 found = True
-                break  # the firsts are others now
+                break  # the first ones have changed
         return out
 
     def waits_for(self, ticket: int, *, now: float) -> str:
@@ -181,17 +182,17 @@ class TrafficRouter:
         return self._held.next_deadline()
 
     def bind_session(self, session: str, region: str, *, now: float) -> None:
-        """A region opened it: it lives there from now on, unless as many are kept as may be."""
+        """A region opened the session, which stays there from now on, unless the table is full."""
         state = self._regions.get(region)
         if state is not None and not self._sessions.is_full(session):
             self._sessions.bind(session, state.place, now=now)
 
     def close_session(self, session: str, *, now: float) -> bool:
-        """It has ended; False: it is unknown."""
+        """Ends a session; False: it is unknown."""
         return self._sessions.close(session, now=now)
 
     def replace(self, spec: TrafficSpec) -> None:
-        """Takes another spec, at once. Regions that stay keep what is known of them."""
+        """Sets another spec, at once. What is known of regions that stay is kept."""
         before, self._regions, self.spec = self._regions, {}, spec
         self._usable = frozenset(region.name for region in spec.usable())
         for name, ratio in spec.ratios().items():
@@ -203,7 +204,7 @@ class TrafficRouter:
             state.spec = told
             if state.ratio != ratio:
                 state.ratio = ratio
-                # Several orchestrators with the same ratios are not to begin with the same region.
+                # Several orchestrators with the same ratios should not begin with the same region.
                 state.credit = self._rng.random() * ratio
             self._regions[name] = state
         for name, state in before.items():
@@ -222,7 +223,7 @@ class TrafficRouter:
         )
 
     def _choose(self, asked: RegionRequest, now: float) -> tuple[RegionState | None, str]:
-        """The region and why it, or why none. Reserves nothing."""
+        """The region and the reason, or why there is none. Reserves nothing."""
         serving, last_resort = self._serving(asked, now)
         if not serving:
             return None, NO_REGION_SERVES
@@ -233,7 +234,7 @@ class TrafficRouter:
             return None, "session-region-full"
         with_room = [one for one in serving if one.room(now=now) > 0]
         roomy = [one for one in with_room if one.ratio > 0]
-        if not roomy and self.spec.mode == AUTOMATIC:  # a share that came to 0 is nobody's wish
+        if not roomy and self.spec.mode == AUTOMATIC:  # nobody set this share to 0
             roomy = [one for one in with_room if one.spec.ratio_max > 0]
         if not roomy:
             return None, "no-room"
@@ -245,11 +246,11 @@ class TrafficRouter:
         return region, reason
 
     def _known(self, asked: RegionRequest) -> list[RegionState]:
-        """Those that it may go to still: a spec that came while it was held counts too."""
+        """Regions that it still may go to, also by a spec that came while it was held."""
         return [self._regions[name] for name in asked.allowed if name in self._usable]
 
     def _serving(self, asked: RegionRequest, now: float) -> tuple[list[RegionState], bool]:
-        """Regions that may be used; whether none of them is well."""
+        """(regions that may be used, whether none of them is healthy)"""
         regions = self._known(asked)
         serving = [one for one in regions if one.serves(now=now)]
         last_resort = not serving
@@ -284,7 +285,7 @@ class TrafficRouter:
         return max(roomy, key=lambda one: (one.credit + gains[one.name], -one.order)), "ratio"
 
     def _gains(self, asked: RegionRequest, now: float) -> dict[str, float]:
-        """What each region ought to have of one request: its ratio among those that serve."""
+        """The credit that each region gets for one request: its ratio among those that serve."""
         shares = {
             one.name: one.ratio * one.health.share(now=now)
             for one in self._known(asked)
@@ -296,7 +297,7 @@ class TrafficRouter:
     def _knows_prefix(
         self, roomy: list[RegionState], asked: RegionRequest, *, by_credit: bool
     ) -> RegionState | None:
-        """The one that was sent most of the prompt, at least half of what is looked at."""
+        """The region that was sent most of the prompt, at least half of the compared part."""
         if asked.prefix is None:
             return None
         index = self._prefixes
@@ -347,19 +348,19 @@ class TrafficRouter:
         serving, _ = self._serving(asked, now)
         return refused if serving else _NO_REGION
 
-    # telling
+    # views
 
     def room(self, *, now: float) -> int:
-        """Of all regions that serve."""
+        """Room of all regions that serve."""
         return sum(one.room(now=now) for one in self._regions.values() if one.serves(now=now))
 
     def serves(self, region: str, *, now: float) -> bool:
-        """Whether a region is in use, with room or without."""
+        """Whether a region is in use, with or without room."""
         state = self._regions.get(region)
         return state is not None and state.serves(now=now)
 
     def is_reachable(self, *, now: float) -> bool:
-        """Whether any region is in use, or answers at least, if with errors."""
+        """Whether any region is in use, or at least answers, if with errors."""
         return any(
             one.serves(now=now) or one.health.reason(now=now) in ANSWERS_STILL
             for one in self._regions.values()

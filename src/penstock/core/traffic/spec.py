@@ -1,8 +1,7 @@
-"""What is wanted of the traffic of one endpoint between regions.
+"""Traffic of one endpoint between regions: the spec, a region's report, and the results of a
+choice.
 
-What a region tells of itself.
-
-What comes of a request: it is sent to a region, held here, or refused.
+A request is sent to a region, held here, or refused.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Final, NamedTuple
 
 from penstock.errors import CallerError
 
-MANUAL: Final = "manual"  #: shares are as they were set
-AUTOMATIC: Final = "automatic"  #: shares move by what is seen; the home region comes first
+MANUAL: Final = "manual"  #: shares stay as they were set
+AUTOMATIC: Final = "automatic"  #: shares follow the observations; the home region comes first
 MODES: Final = (MANUAL, AUTOMATIC)
 
-#: Bounds are exact, but for what binary fractions are not.
+#: Bounds are exact, except for what binary fractions can't represent.
 _SUM_TOLERANCE = 1e-6
-#: Shares that people type are rounded: three times 0.33 is all.
+#: Shares that people type are rounded: three times 0.33 counts as the whole.
 _TYPED_TOLERANCE: Final = 0.01
 
 
@@ -29,35 +28,38 @@ class RegionSpec:
     """One region as a target. Shares are of all requests that may go to any region."""
 
     name: str
-    #: >= 0; against the others' sum; 0 by hand: nothing but sessions that are there
+    #: share relative to the sum of all, >= 0; 0 set by hand: only existing sessions go there
     ratio: float = 1.0
-    ratio_min: float = 0.0  #: bounds of what moves by itself; a ratio set by hand may pass them
+    #: bound for automatic moves, as `ratio_max`; a ratio set by hand may be beyond them
+    ratio_min: float = 0.0
     ratio_max: float = 1.0
-    cost_per_hour: float = 0.0  #: of one of its slots, in any money; cheaper ones are filled first
-    slots_max: int = 0  #: requests at once that are sent there; 0: as many as it has room for
+    #: cost of one of its slots, in any currency; cheaper regions are filled first
+    cost_per_hour: float = 0.0
+    slots_max: int = 0  #: requests sent there at once, at most; 0: as many as it has room for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSpec:
-    """When a region is left alone, and how it comes back."""
+    """When a region is ejected, and how it comes back."""
 
-    #: Failures in a row, of real requests. Envoy takes 5 of one host; regions are few and each
-    #: failure is a client's, who is then served elsewhere.
+    #: Failures in a row of real requests. Envoy takes 5 for one host; regions are few and each
+    #: failure hits a client, who is then served by another region.
     failures_max: int = 3
     #: Share of failures among the answers of `window_s`, where there are at least `answers_min`.
     failure_share_max: float = 0.5
     answers_min: int = 20
     window_s: float = 10.0
-    #: Probes without an answer, in a row: one each 250 ms, each with half a second, give a region
-    #: up in 1.25 s.
+    #: Probes in a row without an answer. With one each 250 ms and half a second for each answer, a
+    #: region is ejected within 1.25 s.
     probes_max: int = 3
-    #: Without news, answer or probe; it speaks each second even when nothing changes.
+    #: s without report, answer or probe; a region reports each second even when nothing changes.
     silence_s_max: float = 3.0
-    #: Left alone so long at first, each time twice as long while it fails again within as long
-    #: again, up to the most.
+    #: s of the first ejection. It doubles each time the region fails again within as long a time
+    #: after its return, up to `eject_s_max`.
     eject_s: float = 2.0
     eject_s_max: float = 60.0
-    #: After its return its room and its share grow from `slow_start_from` to all of it.
+    #: After its return, its room and its share grow from the part `slow_start_from` to all of it,
+    #: over this many s.
     slow_start_s: float = 10.0
     slow_start_from: float = 0.1
 
@@ -69,15 +71,16 @@ class TrafficSpec:
     Raises `CallerError` (code `invalid-traffic`) where it contradicts itself.
     """
 
-    endpoint: str = ""  #: none: all others
+    endpoint: str = ""  #: empty: all endpoints without a spec of their own
     regions: tuple[RegionSpec, ...]
     mode: str = AUTOMATIC
-    pinned: frozenset[str] = frozenset()  #: data stays in these regions; none: anywhere
-    home: str = ""  #: the region this orchestrator stands in; with AUTOMATIC it comes first
-    step_max: float = 0.1  #: the most a share moves at once by itself
-    settle_s: float = 2.0  #: between two such moves: what the last one did must be seen first
-    hold_max: int = 1024  #: requests kept here while no region has room; 0: none
-    hold_s_max: float = 10.0  #: each of them, at most
+    pinned: frozenset[str] = frozenset()  #: data stays in these regions; empty: anywhere
+    home: str = ""  #: the region of this orchestrator; with AUTOMATIC it comes first; empty: none
+    step_max: float = 0.1  #: largest automatic move of a share at once
+    #: s between two such moves: the effect of the last one must be observed first
+    settle_s: float = 2.0
+    hold_max: int = 1024  #: requests held here while no region has room; 0: none
+    hold_s_max: float = 10.0  #: s that a request is held, at most
     health: HealthSpec = field(default_factory=HealthSpec)
 
     def __post_init__(self) -> None:
@@ -107,11 +110,11 @@ class TrafficSpec:
                 raise _wrong(self.endpoint, what)
 
     def usable(self) -> tuple[RegionSpec, ...]:
-        """The regions that requests may go to, in their order."""
+        """The regions that requests may go to, in the order of the spec."""
         return tuple(one for one in self.regions if not self.pinned or one.name in self.pinned)
 
     def ratios(self) -> dict[str, float]:
-        """The share of each region, 0 of those it is not pinned to; the sum is 1."""
+        """The share of each region, 0 for regions that it is not pinned to; the sum is 1."""
         usable = self.usable()
         total = sum(region.ratio for region in usable)
         shares = dict.fromkeys((region.name for region in self.regions), 0.0)
@@ -119,8 +122,7 @@ class TrafficSpec:
         return shares
 
     def shared(self, shares: Mapping[str, float], *, mode: str | None = None) -> TrafficSpec:
-        """The same with the shares that a person typed: all of them, so a region that is not named
-        has none.
+        """The spec with shares that a person typed: a region that is not named gets none.
 
         Raises CallerError (`invalid-traffic`): they do not sum to 1, or are not the endpoint's.
         """
@@ -144,7 +146,7 @@ class TrafficSpec:
         return self.with_ratios(every, mode=mode)
 
     def with_ratios(self, ratios: Mapping[str, float], *, mode: str | None = None) -> TrafficSpec:
-        """The same with other shares; those that are not named stay as they are."""
+        """The spec with other shares; those that are not named stay as they are."""
         self._check_known(ratios)
         shares = {**self.ratios(), **ratios}
         regions = tuple(replace(one, ratio=shares[one.name]) for one in self.regions)
@@ -170,7 +172,7 @@ def _typed(shares: Mapping[str, float]) -> str:
 
 
 def _typed_hint(shares: Mapping[str, float], total: float) -> str:
-    """What to type instead."""
+    """The shares to type instead."""
     asked = "Give shares that sum to 1; a region that is not named gets 0."
     if not total > 0:
         return asked
@@ -191,26 +193,27 @@ def _wrong(endpoint: str, what: str, hint: str = "") -> CallerError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionObserved:
-    """One endpoint in one region, at one moment.
+    """One endpoint in one region, at one moment: the region's report.
 
-    `said_at` is on the listener's clock, never on the region's: requests sent until then are
-    counted in what is told, later ones are not. That is the moment at which the news came, less
-    the time that a message takes there and back.
+    `said_at` is on the receiver's clock, never on the region's. The report counts requests sent
+    before
+    this time, and no later ones. It is the time at which the report came, less the round trip of a
+    message.
     """
 
     name: str
-    room: int  #: slots that are free now: a request would begin at once
+    room: int  #: free slots: a request would begin at once
     said_at: float  #: s
     waiting: int = 0  #: requests in the region's own queues
     in_flight: int = 0  #: requests, those that wait included
-    p50_s: float = 0.0  #: of the time to the first byte, over the last seconds; 0: no answers
+    p50_s: float = 0.0  #: time to the first byte, over the last seconds; 0: no answers
     p99_s: float = 0.0
-    error_share: float = 0.0  #: of its answers, 0 to 1: failures that are not the caller's
-    capacity_rps: float = 0.0  #: answers a second with all slots busy; 0: not known
-    cache_tokens: int = 0  #: of prompts that its engines keep; 0: not known
+    error_share: float = 0.0  #: part of its answers, 0 to 1, that failed by no fault of the caller
+    capacity_rps: float = 0.0  #: answers per second with all slots busy; 0: not known
+    cache_tokens: int = 0  #: prompt tokens that its engines cache; 0: not known
 
 
-#: why a request is held, and of one that waited for nothing else, why it is refused
+#: why a request is held; if it waited for nothing else, also why it is refused
 NO_REGION_SERVES: Final = "no-region-serves"
 
 
@@ -230,9 +233,9 @@ class HeldForRegion(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Nothing was reserved."""
+    """Nothing was reserved: refuse the request."""
 
-    #: no-region-allowed | no-region-serves | held-too-many | held-too-long; where nothing is ever
-    #: held, why not Sent
+    #: no-region-allowed | no-region-serves | held-too-many | held-too-long; where holding is off,
+    #: the reason of HeldForRegion
     reason: str
     retry_after_s: float | None  #: None: the same request cannot pass later
