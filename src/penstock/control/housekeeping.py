@@ -93,7 +93,7 @@ class Housekeeping:
                 break
             if entry.name.partition("-")[0] in digests:
                 continue
-            # so that nobody finds a half-removed entry
+            # So that nobody finds a half-removed entry.
             leaving = entry.with_name(f".leaving-{entry.name}")
             with apart(_LOOP, entry.name):
                 shutil.rmtree(leaving, ignore_errors=True)

@@ -51,8 +51,8 @@ _log = logging.getLogger(__name__)
 #: Time within which keys made or deleted by another process (`penstock keys`) take effect, in s.
 _KEYS_REFRESH_S: Final = 2.0
 
-#: Limit for starts and for loads at once, if instances are on many machines with cores of their
-#: own.
+#: Limit for starts and for loads at once, if instances are on many machines: each machine does its
+#: own, and only this process handles all of them.
 _AT_ONCE_MAX: Final = 64
 #: Time for a cluster to start a node's process, and then the instance's own, in s.
 _NODE_START_S: Final = 240.0

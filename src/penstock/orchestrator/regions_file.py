@@ -1,4 +1,4 @@
-"""regions.yaml: which regions there are, how they are reached, how traffic is shared among them.
+"""Reads regions.yaml: the regions, how each is reached, and how traffic is shared among them.
 
     home: eu                        # the region that this orchestrator stands in; it comes first
     mode: automatic                 # or manual: ratios stay as they are set
@@ -6,15 +6,15 @@
       - name: eu
         url: https://eu.example:8443
         key_file: eu.key            # its bearer key (scope operate); or key_variable: EU_KEY
-        certificate: eu-ca.pem      # who vouches for its certificate; else the system's authorities
-        ratio: 2                    # against the others'
-        ratio_min: 0.1              # bounds of what moves by itself
+        certificate: eu-ca.pem      # its authority's; else the system's authorities
+        ratio: 2                    # its weight against the other regions
+        ratio_min: 0.1              # lowest and highest share in automatic mode
         ratio_max: 0.9
-        cost_per_hour: 0.04         # of one of its slots
-        slots_max: 200              # requests at once that are sent there; 0 = as it has room for
+        cost_per_hour: 0.04         # price of one of its slots
+        slots_max: 200              # most requests there at once; 0 = as many as it has room for
     endpoints:
       chat-eu:
-        pinned: [eu, us]            # its data stays there
+        pinned: [eu, us]            # its data stays in these regions
         ratios: {eu: 0.7, us: 0.3}  # sum to 1; a region that is not named gets none
         mode: manual
 
@@ -57,23 +57,24 @@ class RegionKeys(Keys):
 
     name: Annotated[str, read_by(_name)]
     url: str
-    key_file: str = ""  #: holds its bearer key (scope operate)
-    key_variable: str = ""  #: the environment's variable that does, in place of a file
-    certificate: str = ""  #: who vouches for its certificate; left out: the system's authorities
-    ratio: _Many = 1.0  #: against the others'
-    ratio_min: _Share = 0.0  #: bounds of what moves by itself
-    ratio_max: _Share = 1.0
-    cost_per_hour: _Many = 0.0  #: of one of its slots
-    slots_max: _Count = 0  #: requests at once that are sent there; 0 = as it has room for
+    key_file: str = ""  #: file with its bearer key (scope operate)
+    key_variable: str = ""  #: environment variable with its bearer key, in place of a file
+    #: file with the authority that signed its certificate; left out: the system's authorities
+    certificate: str = ""
+    ratio: _Many = 1.0  #: its weight against the other regions
+    ratio_min: _Share = 0.0  #: lowest share in automatic mode
+    ratio_max: _Share = 1.0  #: highest share in automatic mode
+    cost_per_hour: _Many = 0.0  #: price of one of its slots
+    slots_max: _Count = 0  #: most requests there at once; 0 = as many as it has room for
 
 
 class EndpointTrafficKeys(Keys):
-    """What an endpoint has of its own."""
+    """Settings of one endpoint, in place of the file's."""
 
-    pinned: tuple[str, ...] = ()  #: regions that its data stays in
-    #: part of each region; they sum to 1, and a region that is not named gets none
+    pinned: tuple[str, ...] = ()  #: regions in which its data stays; left out: any
+    #: share of each region; they sum to 1, and a region that is not named gets none
     ratios: dict[str, _Many] = msgspec.field(default_factory=dict)
-    mode: Annotated[str, one_of(MODES)] = ""  #: left out: the file's
+    mode: Annotated[str, one_of(MODES)] = ""  #: left out: the file's mode
 
 
 class RegionsKeys(Keys, kw_only=True):
@@ -81,16 +82,16 @@ class RegionsKeys(Keys, kw_only=True):
 
     home: str = ""  #: the region that this orchestrator stands in; it comes first
     mode: Annotated[str, one_of(MODES)] = AUTOMATIC  #: manual: ratios stay as they are set
-    hold_max: _Count = 1024  #: requests that wait for a region at once
-    hold_s_max: _Seconds | None = None  #: how long one of them may wait
-    step_max: _Share | None = None  #: by how much a share moves at once
-    settle_s: _Seconds | None = None  #: between two moves
+    hold_max: _Count = 1024  #: most requests that wait for a region at once
+    hold_s_max: _Seconds | None = None  #: longest time that one of them waits
+    step_max: _Share | None = None  #: largest change of a share in one move
+    settle_s: _Seconds | None = None  #: time between two moves
     regions: Annotated[tuple[RegionKeys, ...], Meta(min_length=1, max_length=REGIONS_MAX)]
     endpoints: dict[str, EndpointTrafficKeys] = msgspec.field(default_factory=dict)
 
 
 class Credential:
-    """The bearer key of a region. Read again when the region refuses it: keys are replaced."""
+    """A region's bearer key. Read again if the region refuses it: it may be replaced."""
 
     def __init__(self, read: Callable[[], str]) -> None:
         self._read = read
@@ -110,7 +111,7 @@ class Credential:
 
     @property
     def line(self) -> bytes:
-        """The header line; empty for a region that asks for no key."""
+        """The header line; empty if the region needs no key."""
         return self._line
 
 
@@ -126,14 +127,14 @@ class RegionAccess:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """What the file says."""
+    """The content of the file."""
 
     access: tuple[RegionAccess, ...]
-    spec: TrafficSpec  #: of endpoints that have none of their own
+    spec: TrafficSpec  #: for endpoints without a spec of their own
     endpoints: dict[str, TrafficSpec]
 
     def spec_of(self, endpoint: str) -> TrafficSpec:
-        """Of an endpoint, whether or not the file names it."""
+        """The spec of an endpoint, whether or not the file names it."""
         found = self.endpoints.get(endpoint)
         return found if found is not None else replace(self.spec, endpoint=endpoint)
 

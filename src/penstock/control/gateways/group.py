@@ -56,7 +56,7 @@ class GroupEvents(Protocol):
 
 
 class GatewayGroup:
-    """`start` it once instances accept its processes; `close` it before the instances end."""
+    """`start` it once instances can be told its processes; `close` it before they end."""
 
     def __init__(
         self,

@@ -273,7 +273,7 @@ class CopyOperations:
         """Reserves the memory that the model needs, after a wait if necessary. Raises `NoRoom`."""
 
         def waits(decision: RoomDecision) -> None:
-            # the load time limit does not run while it waits for others
+            # The time limit of the load does not run while it waits for others.
             self._under_way.enter(copy, LOADING, queued=True)
             self._under_way.record(ledger, "wait for room", decision.reason, entry.instance_id)
 
@@ -318,7 +318,7 @@ class CopyOperations:
         self, ledger: EndpointLedger, copy: CopyEntry, under_way: asyncio.Task[None] | None
     ) -> None:
         if under_way is not None:
-            # An instance that began to load finishes the load: only then can it unload.
+            # An instance that was told to load finishes the load: only then can it unload.
             if not copy.asked or copy.ready_since is not None:
                 under_way.cancel()
             try:

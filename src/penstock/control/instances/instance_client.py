@@ -112,7 +112,7 @@ class InstanceClient(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Uvloop's transport is no subclass of asyncio.Transport.
+        # The transport of uvloop is no subclass of asyncio.Transport.
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:

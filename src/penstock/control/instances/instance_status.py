@@ -94,7 +94,7 @@ class InstanceStatus:
     async def _take(self, ledger: EndpointLedger, entry: InstanceEntry, timeout_s: float) -> None:
         before = _loaded(ledger.copies_on(entry.instance_id))
         status = await self._under_way.client(entry.instance_id).status(timeout_s=timeout_s)
-        # otherwise the peak would be that of a load that is over
+        # Otherwise the peak would be that of a load that is over.
         if before == _loaded(ledger.copies_on(entry.instance_id)):
             entry.memory_bytes = memory_bytes(status)
             entry.note_memory(status)

@@ -33,12 +33,12 @@ class OperationSettings:
     cache_dir: Path
     work_dir: Path  #: hosts write here which models are at work
     instance_settings: Mapping[str, object]  #: as `InstanceSpec.settings`
-    #: waits until the platform listens and says how to reach it; None: instances need no platform
+    #: waits until the platform listens: instances may be started before it does
     access: Callable[[], Awaitable[PlatformAccess]] | None = None
     tls: Tls = no_tls  #: for instances on other machines
     #: called with each source that an instance is about to be told to load
     offer: Callable[[ArtifactSource], None] = _offer_nothing
-    #: process ids, besides this one, whose connections instances accept; None: any process
+    #: processes whose connections instances accept, besides this one's; None: no others
     gateway_pids: Callable[[], Sequence[int]] | None = None
     warm_instances: int = 0  #: spare processes that are kept ready
     starts_max: int = 4  #: instances that start at once

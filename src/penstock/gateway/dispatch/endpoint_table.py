@@ -91,13 +91,13 @@ class Endpoint:
     def recorder_of(
         self, variant: str | None, component: str | None = None
     ) -> VariantRecorder | None:
-        """The recorder of requests that were never sent: by the names in the request, or else the
-        first."""
+        """The recorder of requests that were never sent: by the names in the request, or else
+        the first variant's."""
         return self.recorders.get(component or variant or "") or self._stray
 
     def pool_of(self, variant: str | None, component: str | None) -> VariantRoutes | None:
-        """The routes that a request is for. If it names no variant: the first that takes part in
-        the draw by weight."""
+        """The routes that a request is for. Of several variants: the first that takes part in the
+        draw by weight."""
         pools = self.routes.variants
         if component is not None or variant is not None:
             name = component or variant

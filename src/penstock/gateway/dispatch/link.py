@@ -307,7 +307,7 @@ class FrameLink(asyncio.Protocol):
             if kind != frames.REPLY or stop > end or body_at > stop:
                 break
             invocation = pending.pop(ident, None)
-            if invocation is None:  # it was cancelled meanwhile
+            if invocation is None:  # it was cancelled meanwhile, or never existed
                 if ident > self._ident:
                     raise frames.FrameError(f"a reply to request {ident}, which was never sent")
             else:

@@ -40,7 +40,7 @@ def record_failure(invocation: Invocation, status: int, total_s: float) -> None:
     error, reply = invocation.error, invocation.reply
     model_status = error.original_status if isinstance(error, ModelError) else 0
     if error is not None and invocation.stream is not None and invocation.stream.first_at:
-        # the client got a 200 and then a broken answer, so it counts as a server error
+        # The client got a 200 and then a broken answer: this is no refusal that may pass later.
         model_status = max(model_status, 500)
     queue_s = run_s = 0.0
     batch_rows = 0

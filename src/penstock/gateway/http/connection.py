@@ -92,7 +92,7 @@ class HttpConnection(HoldingPipeline):
         self._headers: list[tuple[bytes, bytes]] = []
         self._content_type: bytes | None = None
         self._accept: bytes | None = None
-        self._host: bytes | None = None  #: its value if it is a known one
+        self._host: bytes | None = None  #: its value if it is a known one; other values are noted
         self._body = b""
         if self._unusual:
             self._unusual = False

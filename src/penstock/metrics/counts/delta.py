@@ -48,7 +48,7 @@ class MetricDelta:
     """The counts of one process."""
 
     since: float  #: wall time at which its counts began
-    lag: LagObserved | None  #: the lag of its event loop since its start; None: another version sent it
+    lag: LagObserved | None  #: of its event loop since its start; None: unreadable
     pools: list[PoolDelta]
 
 
