@@ -86,7 +86,7 @@ class Passage:
         self.tried: tuple[str, ...] = ()  #: regions that failed or refused it
         self.sent_at = 0.0
         self.began_at = 0.0  #: monotonic s of the current answer's first byte; 0 = none yet
-        self.answer: Answer | None = None  #: the current answer; None: there is none
+        self.answer: Answer | None = None
         self.mode = ""
         self.kept: Answer | None = None  #: a refusal, sent to the client if no other region answers
         self.region_request_id = ""

@@ -56,7 +56,7 @@ class GroupEvents(Protocol):
 
 
 class GatewayGroup:
-    """`start` it once instances can be told its processes; `close` it before they end."""
+    """`start` it once instances can receive its process ids; `close` it before they end."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ class InstanceView:
     generation: int
     phase: str
     instance_type: str
-    resources: ComputeResources  #: the resources that it was given
+    resources: ComputeResources
     memory_bytes: int  #: memory of it and its workers, at most a few seconds old
     pid: int | None
     log_path: Path
