@@ -61,8 +61,7 @@ class ComputeResources:
         )
 
     def missing(self, free: ComputeResources) -> tuple[str, ...]:
-        """The resources that `free` has too little of, the scarcest first; empty where this
-        fits."""
+        """The resources that `free` lacks, the scarcest first; empty where this fits."""
         short: tuple[str, ...] = ()
         if self.accelerators and self.accelerators > free.accelerators:
             short += (ACCELERATORS,)

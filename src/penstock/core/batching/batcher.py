@@ -157,9 +157,8 @@ class Batcher:
         beside it.
 
         Runs only a batch that became full or reached a preferred size, and expires dead items that
-        it
-        meets. Everything else waits for `on_timer`, so that the items of one socket read become one
-        batch.
+        it meets. Everything else waits for `on_timer`, so that the items of one socket read become
+        one batch.
         """
         if rows > self._rows_max:
             return [RefuseItem(id, "too-many-rows")]
@@ -310,8 +309,7 @@ class Batcher:
         """Empties the queue; returns all queued ids, oldest first.
 
         Running batches stay running until their lanes are freed, but are no longer timed: a batcher
-        that
-        gives back its queue has lost its worker.
+        that gives back its queue has lost its worker.
         """
         ids = tuple(self._waiting)
         self._started = [None if started is None else _INF for started in self._started]

@@ -59,8 +59,7 @@ class CommonSuspects(NamedTuple, Generic[T]):
     suspects: frozenset[T] = frozenset()
 
     def after(self, at_work: frozenset[T]) -> CommonSuspects[T]:
-        """Adds a crash. If it has no suspect in common with the others, a new row begins with
-        it."""
+        """Adds a crash. If it has no suspect in common with the others, a new row begins."""
         left = self.suspects & at_work
         return CommonSuspects(self.crashes + 1, left) if left else CommonSuspects(1, at_work)
 
@@ -90,12 +89,9 @@ def blamed_models(crashes: Iterable[Crash], *, now: float) -> list[BlamedModel]:
     """The models that are in quarantine at `now`, sorted by name.
 
     If a model is blamed for other crashes, it also explains every crash at which it was at work,
-    and
-    that crash counts against no other model. A crash at which nothing was at work counts against
-    none:
-    a target model did not do it. Nothing here is proof, so the quarantine is limited: it doubles
-    after
-    each further crash, and is never longer than crashes are remembered.
+    and that crash counts against no other model. A crash at which nothing was at work counts
+    against none: a target model did not do it. Nothing here is proof, so the quarantine is limited:
+    it doubles after each further crash, and is never longer than crashes are remembered.
     """
     recent = [one for one in crashes if one.working and now < one.at + CRASHES_REMEMBERED_S]
     recent.sort(key=lambda one: one.at)
@@ -140,29 +136,24 @@ class CrashCase:
     """What is known of one span whose instance ended. Records are numbered within it, from 0.
 
     A span whose instance ended is run again with notes. The records at work at the next death
-    become
-    suspects. They are run apart from all others, in parts one after the other. This is bisection
-    with
-    more than two parts: a death names one part.
+    become suspects. They are run apart from all others, in parts one after the other. This is
+    bisection with more than two parts: a death names one part.
 
-
-            a death                -> the whole span again, with notes
-            a death, noted         -> the records at work become suspects, and run apart
-            a death, apart         -> the records of the part become suspects
-            a death of one record  -> it runs first, by itself; at the third death it is refused
-            no death               -> the whole span again, without the refused records
+        a death                -> the whole span again, with notes
+        a death, noted         -> the records at work become suspects, and run apart
+        a death, apart         -> the records of the part become suspects
+        a death of one record  -> it runs first, by itself; at the third death it is refused
+        no death               -> the whole span again, without the refused records
 
     Only a run of the whole span is committed, with the batches that it always has. So outputs do
-    not
-    depend on how the records to blame were found. An instance that is killed by chance costs only
-    time:
-    the suspects run apart, no instance dies, and the whole span runs again.
+    not depend on how the records to blame were found. An instance that is killed by chance costs
+    only time: the suspects run apart, no instance dies, and the whole span runs again.
 
     Some deaths come back only in whole runs: two records that end an instance together, or the
     reading of the span. Then something was at work at each of these deaths, and they are counted.
     Chance kills at any moment: as soon as no record was there every time, none can be the cause of
-    all
-    the deaths, and the count begins anew. In the end the number of all its deaths ends the span.
+    all the deaths, and the count begins anew. In the end the number of all its deaths ends the
+    span.
     """
 
     deaths: int = 0  #: whole runs in a row that died with something in common at work
@@ -173,8 +164,7 @@ class CrashCase:
     refused: tuple[tuple[int, str], ...] = ()  #: (record, how its last instance ended), ascending
 
     def parts(self) -> tuple[tuple[int, ...], ...]:
-        """The suspects in the parts in which they run, one part after the other, with no other
-        work."""
+        """The suspects in parts, which run one after the other, with no other work beside."""
         if self.first_deaths:
             return (self.suspects[:1], *cut(self.suspects[1:], SUSPECT_PARTS_MAX))
         return cut(self.suspects, SUSPECT_PARTS_MAX)

@@ -33,7 +33,7 @@ def deaths_needed(deaths_max: int, *, only_suspect: bool) -> int:
 
 #: One death may have any cause; two deaths under one request are caused by the request.
 REQUEST_DEATHS_MAX: Final = 2
-#: Instances lost in a row with one request: a failing machine then gets no more requests.
+#: Instances lost in a row with one request until it fails: the machine itself may be failing.
 REQUEST_LOSSES_MAX: Final = 4
 #: Times that the two rules above gave an asynchronous request up; from the second on one death is
 #: enough. Other causes may have ended the processes, and the request has time for another test.

@@ -57,7 +57,7 @@ class Alternative:
     instances: float  #: average over the time
     dollars_per_hour: float
     models_per_instance: float
-    saves: float  #: part of the cost of one endpoint each: 0.8 is 80 % cheaper, below 0 is dearer
+    saves: float  #: part saved of the cost of one endpoint each: 0.8 is 80 % cheaper
     saves_fractions: float  #: likewise, compared with memory fractions
     #: Likewise, compared with one endpoint each without replicas: whether the savings pay for
     #: replicas.
@@ -76,8 +76,7 @@ def compared(
     Args:
         bytes_of: model -> bytes that it was measured to hold.
         shared_per_hour: dollars per hour of the instances that really served, if they are to be
-        compared
-            as well; there were `shared_instances` of them on average.
+            compared as well; there were `shared_instances` of them on average.
 
     Raises CallerError (`model-too-large`) where a model fits no instance that is offered.
     """

@@ -249,8 +249,7 @@ def divided(instance: InstanceUsage) -> list[Cost]:
 def tenants_by(ends: str = TENANT_ENDS, *, parts: int = 1) -> Callable[[str], str]:
     """Makes a function from a model's name to its tenant: the name's first `parts` parts, each of
     which ends at one of `ends`. A name that has no more parts is its own tenant, without the suffix
-    of
-    an archive.
+    of an archive.
     """
 
     def tenant_of(model: str) -> str:

@@ -117,8 +117,7 @@ def _is_everywhere(
     hosts: Mapping[int, CopyObserved],
     there: Mapping[tuple[str, int], CopyObserved],
 ) -> bool:
-    """Whether the newest revision answers on every copy of its base that serves (also if none
-    does)."""
+    """Whether the newest revision answers on every serving copy of its base, if any."""
     if not names or (bases and not hosts):
         return False
     found = (there.get((names[-1], number)) for number in hosts)
@@ -159,8 +158,7 @@ def as_ready(
     adapters: Iterable[ComponentSpec],
     copies: Iterable[CopyObserved],
 ) -> list[CopyObserved]:
-    """The copies for a rollout of the base: a new one without its adapters counts as still being
-    loaded."""
+    """The copies for a rollout of the base: a new one without its adapters counts as loading."""
     seen = list(copies)
     if base.target is None:
         return seen

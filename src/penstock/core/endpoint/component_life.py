@@ -1,13 +1,13 @@
 """The life of an inference component: which status follows from its observed copies.
 
-        Creating   as many copies as the spec has are ready -> InService; the spec has none: at once
-                   a failure that a retry cannot help, or `attempts_max` of one slot -> Failed
-        Updating   (specification) the new revision's copies are ready -> InService with it; if one
-                   fails, the former revision serves on: InService, with the error as FailureReason
-        Updating   (count) reached -> InService; out of reach -> InService as well: the copies that
-                   have room serve, the rest is retried, and FailureReason says what is missing
+    Creating   as many copies as the spec has are ready -> InService; the spec has none: at once
+               a failure that a retry cannot help, or `attempts_max` of one slot -> Failed
+    Updating   (specification) the new revision's copies are ready -> InService with it; if one
+               fails, the former revision serves on: InService, with the error as FailureReason
+    Updating   (count) reached -> InService; out of reach -> InService as well: the copies that
+               have room serve, the rest is retried, and FailureReason says what is missing
     InService  what dies is replaced; the status stays
-        Failed     its copies are stopped; only DeleteInferenceComponent is possible
+    Failed     its copies are stopped; only DeleteInferenceComponent is possible
     Deleting   its copies drain and are unloaded, then it is forgotten
 
 A spec with more copies than have room stays recorded, unlike an endpoint's: room that a neighbour

@@ -1,8 +1,7 @@
 """MaxMemoryRequiredInMb: the memory that a component's copy may take, and its model's known need.
 
 A model that has never run here is known only by its files, and an estimate alone does not end it.
-It
-is refused before loading only if it certainly needs more, or took more when it was last loaded.
+It is refused before loading only if it certainly needs more, or took more when it was last loaded.
 Once it is loaded, its measured memory decides.
 """
 

@@ -1,11 +1,9 @@
 """How instances and copies end: those that take too long, and those that are stopped.
 
 A copy that is alone on its instance ends with it: the end of a process frees everything, and
-nothing
-that it had loaded can disturb what comes next. Any other copy is unloaded, and its instance serves
-on. A copy that got requests is drained first, for as long as a stream may last, so that none is
-cut;
-for a short time only where the whole endpoint is stopped.
+nothing that it had loaded can disturb what comes next. Any other copy is unloaded, and its instance
+serves on. A copy that got requests is drained first, for as long as a stream may last, so that none
+is cut; for a short time only where the whole endpoint is stopped.
 """
 
 from __future__ import annotations

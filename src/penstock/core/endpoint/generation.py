@@ -65,8 +65,7 @@ class GenerationObserved:
 
     def serving(self, component: ComponentSpec) -> ComponentSpec:
         """The component as routes should see it: a new revision that is complete is routed to
-        before the
-        record names it, so that whoever reads the record finds it serving."""
+        before the record names it, so that whoever reads the record finds it serving."""
         rollout = self.rollouts.get(component.name)
         if rollout is None or not rollout.complete or component.target is None:
             return component

@@ -1,9 +1,8 @@
 """What one instance has free for copies, and what is missing where a copy fits on none.
 
 Free memory has two limits: what is set aside for the copies, and what the operating system
-measures.
-Copies that have outgrown what was set aside leave less free; a copy that is being loaded has not
-taken yet what is set aside for it. Cores and accelerators are set aside as requested.
+measures. Copies that have outgrown what was set aside leave less free; a copy that is being loaded
+has not taken yet what is set aside for it. Cores and accelerators are set aside as requested.
 """
 
 from __future__ import annotations

@@ -5,13 +5,11 @@ maximum. In: after a cooldown, and never below the minimum,
 
     IDLE_RELEASE   instances without a copy are stopped
     CONSOLIDATION  and then, one at a time, the instance that would go first, if its copies have
-    room
-                   on the others; they are loaded there before it is stopped
+                   room on the others; they are loaded there before it is stopped
 
 A copy that SPREAD keeps apart from others of its component is not moved. Instances that are
-starting
-count, so nothing is requested twice. What an instance of the type has is known once one has been
-observed; until then only one is requested.
+starting count, so nothing is requested twice. What an instance of the type has is known once one
+has been observed; until then only one is requested.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Places for several copies at once, where placing them one by one leaves some without.
 
 This is vector bin packing with bins of different sizes: the largest copy first, each where it
-leaves
-least free (best fit decreasing). Where that fails and there are few copies, backtracking tries
-every
-arrangement; copies with the same need and rooms with the same free amount are tried in one order
-only. The problem is NP-hard, so the search has a bound on copies (`ITEMS_MAX`) and steps: it may
-miss an arrangement, but never returns a wrong one.
+leaves least free (best fit decreasing). Where that fails and there are few copies, backtracking
+tries every arrangement; copies with the same need and rooms with the same free amount are tried in
+one order only. The problem is NP-hard, so the search has a bound on copies (`ITEMS_MAX`) and steps:
+it may miss an arrangement, but never returns a wrong one.
 
 It knows needs and free room; neither instances nor why a copy is needed.
 """

@@ -1,8 +1,7 @@
 """Which copies are on which instance: those to keep, to load, to remove, and those refused.
 
 A copy needs memory, cores and accelerators of one instance, or a whole instance. The free room of
-an
-instance is what it was given, less what is set aside for its copies. If the operating system
+an instance is what it was given, less what is set aside for its copies. If the operating system
 measures more memory than was set aside, the difference is subtracted too. Among the instances that
 have room:
 

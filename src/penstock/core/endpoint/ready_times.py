@@ -1,12 +1,11 @@
 """How long copies took to become ready, and how long the next one will take.
 
 To hold a request for a copy that is starting, or to scale out ahead of a queue, one figure is
-needed:
-seconds from the decision to a copy that answers. Each start is measured part by part. The forecast
-is the time within which nine in ten of the last starts were ready (nearest rank), so with ten or
-more samples one slow start, for example by a busy disk, does not decide it. Time that a copy waited
-for its turn, or for room, is kept apart and not forecast: it depends on what else was started then,
-not on this model.
+needed: seconds from the decision to a copy that answers. Each start is measured part by part. The
+forecast is the time within which nine in ten of the last starts were ready (nearest rank), so with
+ten or more samples one slow start, for example by a busy disk, does not decide it. Time that a copy
+waited for its turn, or for room, is kept apart and not forecast: it depends on what else was
+started then, not on this model.
 
 Times are kept by endpoint and component; for the model of a variant the component has the variant's
 name. The class knows no clock and no file: `rows` and `restore` let the owner keep it over a

@@ -12,21 +12,18 @@ requested twice.
 
 The life of an endpoint:
 
-        Creating   every variant at its counts and ready -> routes published -> InService
-                   a failure that a retry cannot help, or `attempts_max` failures -> Failed
-        Updating   (new generation) its copies start beside the old ones, which serve until ALL new
-                   ones are ready; then the routes change as a whole, and the old copies drain and
-                   stop.
-                   If the new generation fails it is stopped and the endpoint is InService as
-                   before,
-                   with the error of the update as FailureReason
-        Updating   (weights, counts) copies are added, or drained and stopped; out of reach -> the
-                   former weights and counts are restored, with a FailureReason
-        InService  what dies is replaced, 0.5 s to 30 s after its last failure; the status stays,
-        even
-                   with nothing serving: the spec has not changed
-        Failed     everything is stopped; only DeleteEndpoint is possible
-        Deleting   routes are withdrawn, copies drain and stop, the endpoint is gone
+    Creating   every variant at its counts and ready -> routes published -> InService
+               a failure that a retry cannot help, or `attempts_max` failures -> Failed
+    Updating   (new generation) its copies start beside the old ones, which serve until ALL new
+               ones are ready; then the routes change as a whole, and the old copies drain and
+               stop. If the new generation fails it is stopped and the endpoint is InService as
+               before, with the error of the update as FailureReason
+    Updating   (weights, counts) copies are added, or drained and stopped; out of reach -> the
+               former weights and counts are restored, with a FailureReason
+    InService  what dies is replaced, 0.5 s to 30 s after its last failure; the status stays,
+               even with nothing serving: the spec has not changed
+    Failed     everything is stopped; only DeleteEndpoint is possible
+    Deleting   routes are withdrawn, copies drain and stop, the endpoint is gone
 
 Inference components start once the first generation of their endpoint is in service. A new
 generation takes over when their copies are ready on it too.
@@ -270,8 +267,7 @@ class _ReconcileTurn:
         first: bool = False,
     ) -> GenerationObserved:
         """Starts and loads what is missing. `_take_away` stops what is too much, after routes
-        without it
-        are published."""
+        without it are published."""
         held = generation.keep_up(
             deployment,
             components,

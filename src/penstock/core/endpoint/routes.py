@@ -1,12 +1,11 @@
 """What gateways get: for each variant the copies that requests may be sent to.
 
 A copy has routes while it is ready and in the spec. Otherwise its routes are removed first, and
-then
-it is drained: so the caller carries out these routes before the drains. A variant with a model has
-one entry, whose copies are those of the component that has its name. A variant that takes inference
-components has an entry for each component that is not being deleted and has not failed, without a
-copy while none is ready. While a revision replaces another at once, only the old one has routes
-until it is replaced; in a batch-by-batch rollout both have.
+then it is drained: so the caller carries out these routes before the drains. A variant with a model
+has one entry, whose copies are those of the component that has its name. A variant that takes
+inference components has an entry for each component that is not being deleted and has not failed,
+without a copy while none is ready. While a revision replaces another at once, only the old one has
+routes until it is replaced; in a batch-by-batch rollout both have.
 """
 
 from __future__ import annotations

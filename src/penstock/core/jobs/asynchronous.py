@@ -25,8 +25,8 @@ good.
 
 At most `concurrency_max` requests are sent at once for each ready copy. Without a copy nothing is
 sent, and capacity is requested. A refusal for lack of capacity puts no single request off: the
-whole
-endpoint pauses for a moment, longer each time. A request not sent by its time to live has expired.
+whole endpoint pauses for a moment, longer each time. A request not sent by its time to live has
+expired.
 
 A request that lost its copy again and again, more often than chance makes likely, fails: it may be
 the cause. One whose workers died is put off before it is tried again, alone: another cause (a lack
@@ -34,8 +34,7 @@ of memory, an operator) may have passed by then, and those behind it are not hel
 seconds: times to live must survive a restart.
 
 Invariants (`check_invariants`): a request is in one state; waiting requests are older than those
-not
-loaded yet, except for those that are put off.
+not loaded yet, except for those that are put off.
 """
 
 from __future__ import annotations

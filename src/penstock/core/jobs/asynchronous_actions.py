@@ -3,8 +3,7 @@ concurrency.
 
 A notification that could not be delivered is sent again after a pause that doubles from a second to
 twenty minutes, for a day: its receiver may be down for a night. Delivery is at least once; a
-message
-keeps its id, so that receivers recognise repeats.
+message keeps its id, so that receivers recognise repeats.
 
 `bodies_at_once` says how many request bodies of a job one instance gets at once.
 """
@@ -28,7 +27,7 @@ class QueueSpec:
     #: Pauses before retries. A small model is loaded within about the first; something that stays
     #: unreachable is tried about once a minute.
     retry: Backoff = Backoff(1.0, 60.0)
-    #: s between checks for requests beyond the window whose time is over; at least 60 s.
+    #: s between checks for expired requests beyond the window; a time to live is at least 60 s.
     overdue_s: float = 5.0
     #: s after its time to live that an outcome is still tried to be written: after a week the place
     #: is not expected to come back.

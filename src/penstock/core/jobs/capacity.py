@@ -1,10 +1,8 @@
 """What a job can expect of its capacity: its copies come, it must wait, or it never gets any.
 
 Reconciliation starts instances again and again, and never gives a deployment up. A job does, where
-a
-retry can't help: a model can't be loaded, or is larger than the machine. Room that others hold may
-be
-given back, so the job waits for it.
+a retry can't help: a model can't be loaded, or is larger than the machine. Room that others hold
+may be given back, so the job waits for it.
 """
 
 from __future__ import annotations

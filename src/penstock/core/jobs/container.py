@@ -1,8 +1,7 @@
 """Options of a transform job that its container or its Environment sets.
 
 SageMaker asks a container at /execution-parameters, which few answer. Its values apply where the
-job
-left them open; a value that makes no sense is ignored, and the job's own default holds:
+job left them open; a value that makes no sense is ignored, and the job's own default holds:
 
     {"MaxConcurrentTransforms": 8, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 6}
 
@@ -58,8 +57,7 @@ def completed(spec: TransformSpec, says: ContainerSays) -> TransformSpec:
     """The job; where it set no value, the container's counts.
 
     Requests that are sent at once have together at most `PAYLOAD_MB_MAX`, as where a job sets both
-    values; one request is always allowed.
-    one request always goes.
+    values; one request is always allowed. one request always goes.
     """
     if says.strategy and "strategy" in spec.unset:
         spec = replace(spec, strategy=says.strategy)

@@ -59,8 +59,7 @@ def when_failed(
     tries: Tries, error: PenstockError, *, retries_max: int, wait_s_max: float, batched: bool
 ) -> InvocationStep:
     """The body was answered with an error, or not in time (`invocation-timeout`). `batched`: the
-    copy
-    computes several bodies at once, and all of them are late when one is."""
+    copy computes several bodies at once, and all of them are late when one is."""
     if isinstance(error, NotNowError):
         return _later(tries, error.code, wait_s_max)
     if batched and error.code in _TIMED_OUT and not tries.alone:

@@ -2,8 +2,7 @@
 
 Inputs: which copies there are, the results of spans and of outputs that were put together, and a
 stop. Actions: begin a span on a copy, put an object's output together, record that an object gets
-no
-output, release capacity, end the job. The machine may be made anew at any moment from what is
+no output, release capacity, end the job. The machine may be made anew at any moment from what is
 durable (finished spans, objects that have their output or get none), and then simply continues.
 
     waiting -> running -> done      a span; its copy commits the output, then reports it
@@ -11,11 +10,9 @@ durable (finished spans, objects that have their output or get none), and then s
        +----------+  its instance ended or was stopped, or a temporary cause prevented it
 
 An object whose spans are all done is put together. An object that can't be read, or that has
-refused
-records where none may be refused (`refused_max` 0), gets no output, and the job continues with the
-others, as SageMaker does: in the end the job has Failed. Where `refused_max` is above 0, more
-refused
-records than that end the job at once.
+refused records where none may be refused (`refused_max` 0), gets no output, and the job continues
+with the others, as SageMaker does: in the end the job has Failed. Where `refused_max` is above 0,
+more refused records than that end the job at once.
 
 A span whose instance crashed is done again alone on its copy: if it was not the cause, another span
 is found to be, and none is blamed for a neighbour. The records that caused it are found and refused
@@ -23,8 +20,7 @@ is found to be, and none is blamed for a neighbour. The records that caused it a
 blamed, or after `crash_tries_max` deaths at all, its object has failed.
 
 A span or an output that waits for a disk or a store is retried for a day (`Stuck` in
-`progress.py`).
-While a disk is full no other span is begun: its output would find no room either.
+`progress.py`). While a disk is full no other span is begun: its output would find no room either.
 
 Invariants: a span is waiting, running on one copy, done, or its object has failed; nothing is begun
 after the end, or after a stop; the job ends once, when nothing runs and nothing is put together.
@@ -84,8 +80,7 @@ class TransformJob:
         cases: Mapping[_Key, CrashCase] | None = None,
     ) -> None:
         """`done`, `failed`, `assembled` and `cases`: what an earlier run has recorded. `refusals`:
-        by
-        object, the first refused record of its finished spans, and the reason."""
+        by object, the first refused record of its finished spans, and the reason."""
         self._policy = policy
         self._keys = {one.number: one.key for one in objects}
         self._failed = dict(failed or {})  #: object -> reason
@@ -139,8 +134,7 @@ class TransformJob:
         return self._turn(now)
 
     def done(self, span: Span, result: SpanDone, refusal: str = "", *, now: float) -> list[Action]:
-        """A span's output is committed and recorded. `refusal`: its first refused record, and the
-        reason."""
+        """A span's output is committed and recorded. `refusal`: its first refused one, and why."""
         self._running.pop((span.object, span.number), None)
         self._cases.pop((span.object, span.number), None)
         self._stuck.over((span.object, span.number))
@@ -332,8 +326,7 @@ class TransformJob:
 
     def _crashed(self, span: Span, why: NotDone, now: float) -> list[Action]:
         """The span's instance ended. A record to blame beyond the allowed number ends the search:
-        the rest
-        runs once more, so that all its other refused records are reported too."""
+        the rest runs once more, so that all its other refused records are reported too."""
         key, policy = (span.object, span.number), self._policy
         before = self._cases.get(key, CrashCase())
         case = before.died(why.at_work, why.message)

@@ -132,8 +132,7 @@ def run_now(spec: ScheduleSpec, seen: ScheduleObserved, *, now: float) -> StartR
 
 def next_look(spec: ScheduleSpec, seen: ScheduleObserved) -> float | None:
     """When to decide again, in wall seconds; None while nothing can be due, or while a due time
-    waits
-    for a run to end."""
+    waits for a run to end."""
     if seen.open_runs and not spec.overlap and spec.missed != SKIP:
         return None
     return seen.due

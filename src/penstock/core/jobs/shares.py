@@ -25,8 +25,7 @@ _SPAN_BYTES_MIN: Final = 256 * 1024
 
 def span_bytes_for(bytes_total: int, instances: int) -> int:
     """Bytes per span of a job: many spans for each instance, and none so large that much is lost
-    when
-    it must be done again."""
+    when it must be done again."""
     wanted = bytes_total // (instances * _SPANS_EACH)
     return max(_SPAN_BYTES_MIN, min(wanted, SPAN_BYTES))
 

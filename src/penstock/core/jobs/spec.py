@@ -137,8 +137,7 @@ def cut(
     """The spans of all objects, in their order.
 
     Together an object's spans have each of its bytes once. An empty object is one empty span, so
-    that
-    it has an output too.
+    that it has an output too.
 
     Args:
         span_bytes: maximum size of a span, where the object can be cut; at least 1.

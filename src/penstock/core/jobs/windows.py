@@ -54,8 +54,7 @@ class Windows:
 
     def add(self, sizes: Sequence[int]) -> list[int]:
         """Adds the next records, by their bytes. Returns how many of them lie before the end of
-        each
-        window that ends among them, ascending."""
+        each window that ends among them, ascending."""
         ends: list[int] = []
         records, total = self._records, self._bytes
         bytes_max = self._spec.bytes_max

@@ -19,18 +19,16 @@ be shared: on a laptop several small instances on the same cores are slower, nev
 
 Instances may grow after they were placed. Where together they have outgrown the machine, Penstock
 ends nothing that serves: it only refuses new placements, until there is room again. An instance
-that
-outgrows its own type ends by itself (`instance/memory/limit.py`). If memory runs out before that,
-the operating system ends an instance sooner than the server, and that instance is placed anew, by
-these rules.
+that outgrows its own type ends by itself (`instance/memory/limit.py`). If memory runs out before
+that, the operating system ends an instance sooner than the server, and that instance is placed
+anew, by these rules.
 
 A guest does offline work. It starts and loads only in free capacity, and not while another instance
 waits for room. It waits rather than being refused, unless it is larger than the machine. What it
 holds never makes another instance wait or be refused: as many guests as needed are ended at once,
 and start again when there is room. Their work under way is repeated later, so as few as possible
-are
-ended: one guest where one is enough, the smallest such; else the largest first, and so on with the
-rest.
+are ended: one guest where one is enough, the smallest such; else the largest first, and so on with
+the rest.
 
 An instance type may have a limit on its instances, as an AWS account has, whatever else is free.
 """
@@ -119,10 +117,8 @@ def decide(
     """Places by memory and accelerators alone; cores are shared, so nobody asks for them here.
 
     `machine` is what it has for instances, `placed` are the other instances. `available_bytes` is
-    what
-    the operating system has free for programs now, at most what a container may still take; None =
-    not
-    known. `others_wait`: instances that are no guests wait for room.
+    what the operating system has free for programs now, at most what a container may still take;
+    None = not known. `others_wait`: instances that are no guests wait for room.
     """
     held = tuple(placed)
     view = _View(machine, held, available_bytes)
@@ -203,10 +199,8 @@ class _View:
         """What the operating system has free, less what others were granted and will still take.
 
         For a need without a promise, other instances' promises count in full: it could not return
-        memory
-        that it has taken. For a promise, only the expected use of the others counts: the account
-        has
-        checked the promises.
+        memory that it has taken. For a promise, only the expected use of the others counts: the
+        account has checked the promises.
         """
         if self.available_bytes is None:
             return max(self.machine.memory_bytes, need.expected_bytes)

@@ -9,9 +9,8 @@ Without, two products are added in 16 bits first, and where both are large the s
 16 bits (255 x 63 x 2 < 32768).
 
 One artifact may hold a model several times, compiled for different processors. Each build says
-which
-instruction set it needs. A processor takes the build that needs the most of what it has, for that
-build was made to use it. Of builds with the same need the first in the list is taken.
+which instruction set it needs. A processor takes the build that needs the most of what it has, for
+that build was made to use it. Of builds with the same need the first in the list is taken.
 
 A compile proves on one instruction set that the artifact's answers are its source's. On another one
 the same artifact runs other code, so the proof does not hold there: the artifact brings a few
@@ -107,8 +106,8 @@ def int8_recipe(found: InstructionSet, *, calibrated: bool) -> Int8Recipe:
 
     Measured on a classifier of four layers, without VNNI: 8 bits differ from the source by 0.079 on
     average, 7 bits by 0.018, as 8 bits do with VNNI; both take the same time. If only weights are
-    INT8,
-    they are turned back into floating point before they are multiplied: nothing saturates there.
+    INT8, they are turned back into floating point before they are multiplied: nothing saturates
+    there.
     """
     if not calibrated:
         return Int8Recipe(activations=False, weight_bits=8)
@@ -124,8 +123,7 @@ def named(text: str) -> str:
 
 def can_run(needs: str, here: str) -> bool:
     """Whether code for the set `needs` runs on a processor with the set `here`. A processor that is
-    no
-    x86 runs code that needs nothing, or its own machine's name."""
+    no x86 runs code that needs nothing, or its own machine's name."""
     if not needs or needs == here:
         return True
     sets = dict(_SETS)
@@ -213,8 +211,7 @@ def proof(
     proved_on: str, here: str, failures: tuple[str, ...] | None, *, unasked: str = ""
 ) -> Proof:
     """`failures`: samples with wrong answers on this processor, () where none is; None: no sample
-    was
-    checked, for the reason `unasked`."""
+    was checked, for the reason `unasked`."""
     if not needs_check(proved_on, here):
         state, detail = HERE, ""
     elif failures is None:

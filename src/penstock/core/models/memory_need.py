@@ -131,11 +131,9 @@ def beside_others(facts: ModelFacts, seen: MemoryObserved | None, *, first: bool
 
     Args:
         seen: measured for this model beside others, whose libraries were loaded: its peak during
-        the
-            load, and what it kept.
+            the load, and what it kept.
         first: the process has no model of this runtime yet, so that libraries are loaded with it;
-        the
-            same holds for the libraries of the models inside.
+            the same holds for the libraries of the models inside.
     """
     libraries_bytes = sum(_libraries(facts).values()) if first else 0
     if seen is not None:
@@ -196,8 +194,7 @@ class KinMemory:
         self, kind: str, *, estimated_bytes: int, peak_bytes: int, kept_bytes: int = 0
     ) -> None:
         """A model of that kind took `peak_bytes` at its peak and kept `kept_bytes`; the rule had
-        estimated
-        `estimated_bytes`."""
+        estimated `estimated_bytes`."""
         seen = self._seen.setdefault(kind, deque(maxlen=_LOADS))
         seen.append(_Seen(estimated_bytes, peak_bytes, kept_bytes))
 

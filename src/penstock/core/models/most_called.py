@@ -1,8 +1,7 @@
 """Which names get one of a few places: those that are called most.
 
 For things that are kept per name for a few names and together for all others, such as time series.
-A
-name takes a free place with its first call, and another one's place when it has been called twice
+A name takes a free place with its first call, and another one's place when it has been called twice
 as often: so places rarely change, and the data of a name stays in one piece. All counts halve every
 hour, so that the past does not decide for ever. A bounded number of names without a place is
 counted (the rule of "space saving": Metwally, Agrawal, El Abbadi, ICDT 2005, without its error

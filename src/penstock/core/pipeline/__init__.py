@@ -1,4 +1,3 @@
 """Pipelines of steps: what a pipeline is, which step runs when, and in which order the events of
-the
-steps leave.
+the steps leave.
 """

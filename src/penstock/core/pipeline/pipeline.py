@@ -339,8 +339,7 @@ class Pipeline:
 
     def _release(self, actions: list[Action]) -> None:
         """Lets events leave one by one: an event that waits for a position leaves as soon as the
-        position
-        is passed, before anything after it."""
+        position is passed, before anything after it."""
         step, reason = self._next_to_leave(None)
         while step is not None:
             self._leave(step, reason, actions)
@@ -348,8 +347,7 @@ class Pipeline:
 
     def _next_to_leave(self, last: _PipelineStep | None) -> tuple[_PipelineStep | None, str]:
         """The step whose first event leaves now, and why: first an event with an anchor; then the
-        step
-        that left last; then the first step with an event."""
+        step that left last; then the first step with an event."""
         plain: _PipelineStep | None = None
         for step in self._ordered:
             if not step.lines or not step.lines[0].events:
@@ -381,8 +379,7 @@ class Pipeline:
 
     def _uncross(self, actions: list[Action]) -> None:
         """Events whose anchors wait for one another would wait for ever: lets one of them leave,
-        the
-        first declared step's first, until none is left."""
+        the first declared step's first, until none is left."""
         while held := next((step for step in self._ordered if step.lines), None):
             self._leave(held, "anchors-crossed", actions)
             self._release(actions)

@@ -6,10 +6,10 @@ One `Admission` per endpoint and gateway process. It forecasts from what it has 
     answer = wait + run time of one batch
 
 and refuses when the deadline, or the bound on waiting, would be passed. A request's lane time is
-its
-rows' share of each run that they were in: the time for which it kept a lane from others. Its mean
-over all answers is right for copies of different speed too, for the faster ones answer more often.
-The number of lanes divided by it is the answers per second of all copies together (Little's law).
+its rows' share of each run that they were in: the time for which it kept a lane from others. Its
+mean over all answers is right for copies of different speed too, for the faster ones answer more
+often. The number of lanes divided by it is the answers per second of all copies together (Little's
+law).
 
 Where a lane is a slot for one request (an engine that batches continuously, a model that takes one
 row) its lane time is the time in the slot, however many run beside it: the mean over answers. Where
@@ -151,8 +151,7 @@ class Admission:
 
     def stands(self, refusal: Refusal, *, may_begin: bool) -> bool:
         """Whether a refusal holds. `may_begin`: a copy that the request may go to has an idle lane,
-        even
-        if other copies (for other requests, or more loaded) have a queue."""
+        even if other copies (for other requests, or more loaded) have a queue."""
         return not may_begin or refusal.reason not in _FORECASTS
 
     def observe(self, run_us: int, rows: int, lane_us: int, now: float) -> None:

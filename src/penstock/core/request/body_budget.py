@@ -97,8 +97,8 @@ class UnfinishedBodies(Generic[Sender]):
         """The senders whose bodies to cut so that the peer `name` gets `wanted` bytes; [] = none.
 
         The peer that holds most is cut, its oldest bodies first. That is another peer than `name`
-        if it
-        holds more than `name` would. Of `name` itself only bodies older than `SLOW_S` are cut.
+        if it holds more than `name` would. Of `name` itself only bodies older than `SLOW_S` are
+        cut.
         """
         if not self._peers:
             return []

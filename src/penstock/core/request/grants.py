@@ -138,8 +138,7 @@ def allowed(grant: Grant, operation: str, endpoint: str | None = None) -> bool:
 
     Args:
         endpoint: the endpoint concerned; None: the operation concerns none. A key that is limited
-        to
-            endpoints may only call operations that concern one of them.
+            to endpoints may only call operations that concern one of them.
     """
     if SCOPES.index(grant.scope) < SCOPES.index(needed(operation)):
         return False

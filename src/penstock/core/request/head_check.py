@@ -34,8 +34,7 @@ class HeadCheck:
 
     Attributes:
         known_hosts: values of Host that have passed, in their original spelling: a usual request
-        costs
-            one look-up here.
+            costs one look-up here.
     """
 
     def __init__(self, gate: HostGate) -> None:

@@ -80,8 +80,8 @@ class HostGate:
             hosts: names and addresses without port. Loopback's are always among them.
             origins: other servers' pages that may call, `scheme://host[:port]`.
             any_address: every IP address is a name of this server. No attacker can make an address
-            point
-            elsewhere, so this is safe; on loopback alone only its own addresses can be right.
+                point elsewhere, so this is safe; on loopback alone only its own addresses can be
+                right.
         """
         self._hosts = frozenset(hosts)
         self._origins = frozenset(filter(None, map(normal_origin, origins)))

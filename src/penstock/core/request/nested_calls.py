@@ -12,10 +12,8 @@ hold their lane until the answer is there. The rules, in this order:
 
 A waiting lane goes on when all its calls end. A call ends if the lanes that compute it go on, or if
 it waits in a queue and any lane of that model is free or goes on. The lanes that go on are the
-least
-set with these properties; it is computed only where no lane of the called model is free. This is
-the
-search for a deadlock among resources of several units (Holt 1972, reduction of graphs).
+least set with these properties; it is computed only where no lane of the called model is free. This
+is the search for a deadlock among resources of several units (Holt 1972, reduction of graphs).
 """
 
 from __future__ import annotations
@@ -67,8 +65,7 @@ class NestedCalls:
         self, path: tuple[str, ...], lane: Hashable, target: str, works_for: Collection[int] = ()
     ) -> Ruling:
         """Requests a call by the last model of `path`, from its `lane`, which itself works for the
-        calls
-        `works_for`. If it is allowed, call `end` once it is over."""
+        calls `works_for`. If it is allowed, call `end` once it is over."""
         if target in path:
             return _CALLS_ITSELF
         caller = (path[-1] if path else "", lane)
@@ -155,8 +152,7 @@ class CallStep(NamedTuple):
 def when_returned(past: Past, reason: str) -> CallStep:
     """Decides by the rule for callers' requests (`core.blame`): a call that ended a worker is made
     again, alone, and fails when another worker dies of it. An artifact has one copy of each model,
-    so
-    for a copy that is `gone` there is no replacement."""
+    so for a copy that is `gone` there is no replacement."""
     past = past.after(reason)
     if reason in _FINAL:
         return CallStep("gone", past)

@@ -1,9 +1,8 @@
 """What happens to an accepted request that its copy gave back unanswered.
 
 `blame/poison_requests.py` says whether the request itself ends workers; such a request is sent to
-no
-further one. A return of a request that had not begun (the copy drains, restarts, is not there) is
-not counted: it only costs time, which the request's deadline bounds. A return that was requested
+no further one. A return of a request that had not begun (the copy drains, restarts, is not there)
+is not counted: it only costs time, which the request's deadline bounds. A return that was requested
 because another copy has less to do (`routing/rebalance.py`) is no attempt at all.
 
 A driver asks at three moments and carries out the returned step; times and counts are arguments:

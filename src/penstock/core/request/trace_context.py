@@ -1,8 +1,7 @@
 """Which trace a request belongs to (W3C Trace Context, level 1), and whether it is recorded.
 
 The caller's decision (its `sampled` flag) is followed, so that a trace is recorded as a whole or
-not
-at all. Without a caller's decision, the configured share of requests is recorded, at random.
+not at all. Without a caller's decision, the configured share of requests is recorded, at random.
 Source: https://www.w3.org/TR/trace-context/
 """
 

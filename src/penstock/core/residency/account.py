@@ -2,8 +2,8 @@
 
 What the operating system measures decides. While nothing loads, the process tree takes what was
 measured. Memory that belongs to no known model is `shared`: the runtimes, counted once, and growth
-that can't be attributed. While models load, a measurement shows only a part of what they will take,
-so
+that can't be attributed. While models load, a measurement shows only a part of what they will take.
+So
 
     committed = the larger of what is measured now,
                 and what was settled before the loads began, plus all that they will take

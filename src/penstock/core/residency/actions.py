@@ -1,10 +1,10 @@
 """The actions for a host of target models, each with the reason that `explain` shows.
 
-Prepare   fetch and unpack the artifact, say what it will take     -> prepared | load_failed
-Load      there is room: load it                                   -> loaded | load_failed | crashed
-Unload    no request is in flight on it: give its memory back       -> unloaded
-Admit     its parked requests may go
-RefuseParked   its parked requests are to be refused
+Prepare       fetch and unpack the artifact, say what it will take -> prepared | load_failed
+Load          there is room: load it                               -> loaded | load_failed | crashed
+Unload        no request is in flight on it: give its memory back  -> unloaded
+Admit         its parked requests may go
+RefuseParked  its parked requests are to be refused
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ class Admit:
     """All parked requests of the model may be sent.
 
     From now on the model counts as busy: call `began` for each request that is sent, and `idle`
-    after
-    the last answer (at once, if none was left to send).
+    after the last answer (at once, if none was left to send).
     """
 
     model: str

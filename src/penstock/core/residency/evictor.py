@@ -84,8 +84,7 @@ class Evictor:
 
         Returns:
             The victims, empty if the models that may be evicted are not enough; and the moment at
-            which more
-                may be evicted without any input, inf if there is none.
+                which more may be evicted without any input, inf if there is none.
         """
         found = _enough(self._stayed(now), shortage)
         if found is not None:

@@ -8,9 +8,8 @@ fetched at once, and as many models load.
 A load begins when what is measured, what running loads will still take and what it needs fit into
 the budget, after leaving models have left: room is made first, and confirmed. No model is evicted
 unless enough of them may be. A model that can't get room yet (all others are busy) lets smaller
-ones
-behind it go ahead eight times; then they wait for it for a while, and so on in turns: neither side
-starves.
+ones behind it go ahead eight times; then they wait for it for a while, and so on in turns: neither
+side starves.
 
 A model's memory is the difference between what the operating system measures before and after its
 load. So a model of unknown size loads alone, and while it waits for that no load behind it begins:
@@ -74,8 +73,7 @@ class Loads:
         """Expected s of its load: by its earlier loads, or else by others'; 0 = not known.
 
         Larger models take longer, but sizes of different kinds are hard to compare: they count
-        within
-        bounds.
+        within bounds.
         """
         if model.load_s is not None:
             return model.load_s

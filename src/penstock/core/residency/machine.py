@@ -66,8 +66,7 @@ class Residency(ResidencyOutcomes):
 
         It stays parked until `Admit` or `RefuseParked` for its model, or until the driver calls
         `abandoned`. Parked requests need no timers of their own: the machine refuses them when
-        their
-        deadline can't be met any more.
+        their deadline can't be met any more.
         """
         known = self._table.of(model)
         known.undismiss()
@@ -105,10 +104,8 @@ class Residency(ResidencyOutcomes):
         """An explicit load, like a request without a caller. It forgets earlier failures.
 
         `RefuseParked` reports that it is impossible; only `loaded` itself shows that it succeeded.
-        Without
-        `pardon` (for a schedule, or a request for all models) a quarantine goes on: otherwise a
-        model that
-        crashes its host would do so at each such request.
+        Without `pardon` (for a schedule, or a request for all models) a quarantine goes on:
+        otherwise a model that crashes its host would do so at each such request.
         """
         known = self._table.of(model)
         refused = None if pardon else self._refusals.wish_for_quarantined(known, now)
@@ -129,8 +126,7 @@ class Residency(ResidencyOutcomes):
         """An explicit unload, once nothing is in flight; the next request loads it again.
 
         Waiting requests are answered first. A request that comes while earlier ones are still in
-        flight
-        cancels the unload: no loaded model leaves its requests unanswered.
+        flight cancels the unload: no loaded model leaves its requests unanswered.
         """
         known = self._table.of(model)
         known.dismiss()

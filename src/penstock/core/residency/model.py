@@ -299,8 +299,7 @@ class TargetModel:
         self.stale = False
 
     def prepared(self, need: Footprint, *, artifact: str, measured: bool, sized: bool) -> Footprint:
-        """Its artifact is here. What it took here before counts more than an estimate; returns its
-        assumed need."""
+        """Its artifact is here. Measured need counts more than an estimate; returns the result."""
         if artifact != self.artifact:
             self.artifact, self.taken = artifact, None
         self.need_measured = measured or self.taken is not None

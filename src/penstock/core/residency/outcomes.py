@@ -107,8 +107,7 @@ class ResidencyOutcomes:
         """A server that hosts models itself has no memory (its 507) to load or to run this one.
 
         So one model fewer fits there than was assumed: another one is evicted, and the load is
-        retried.
-        After `_FULL_S` the assumption is dropped.
+        retried. After `_FULL_S` the assumption is dropped.
         """
         known = self._table.of(model)
         if known.state is not State.LOADING:
@@ -148,10 +147,8 @@ class ResidencyOutcomes:
         ended.
 
         A single death is no proof against the model: if somebody waits for it, it is loaded again,
-        until
-        `crashes_max` deaths in a row. Deaths before and after the end of a load are counted apart:
-        a
-        successful load ends the first row, a run of `quarantine_s` the second.
+        until `crashes_max` deaths in a row. Deaths before and after the end of a load are counted
+        apart: a successful load ends the first row, a run of `quarantine_s` the second.
         """
         known = self._table.models.get(model)
         if known is None or known.state not in _HAS_PROCESS:

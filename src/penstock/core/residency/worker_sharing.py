@@ -1,9 +1,8 @@
 """Which models share a worker process, and what happens to each when the process ends.
 
 A worker process has the cost of its interpreter and its libraries before it holds a model. Models
-of
-one kind (the same interpreter, environment and walls) therefore share workers. They can also break
-the worker for each other, so each end of a worker is traced to one model, as far as possible:
+of one kind (the same interpreter, environment and walls) therefore share workers. They can also
+break the worker for each other, so each end of a worker is traced to one model, as far as possible:
 
 * **The suspect** is the model that was computing, loading or unloading when its worker died or
   hung. It is started again *apart*, in a worker of its own, and stays apart until it is removed.
@@ -14,10 +13,9 @@ the worker for each other, so each end of a worker is traced to one model, as fa
   The first time all are loaded again together; every second time they are *split* into two workers,
   until the model that does it is alone and is the suspect.
 * **The worker outgrew its memory**: growth inside one process can't be attributed, so its models
-are
-  split, and split again, until the model with the leak is alone; then that model has failed. Others
-  go on. Where there were only too many models in one worker, they fit after the first split, and
-  none fails.
+  are split, and split again, until the model with the leak is alone; then that model has failed.
+  Others go on. Where there were only too many models in one worker, they fit after the first split,
+  and none fails.
 
 A worker takes new models while it holds fewer than `models_max`, belongs to no single model, and is
 not part of a search by splitting: a new model would be searched as well. When the search has found
@@ -162,8 +160,7 @@ class WorkerSharing:
 
     def died(self, number: int, *, suspect: int | None) -> list[Action]:
         """A worker ended by itself, or was ended because it hung. `suspect`: see the module; if
-        that model
-        was removed in the meantime, all others are innocent."""
+        that model was removed in the meantime, all others are innocent."""
         worker = self._workers.pop(number, None)
         if worker is None:
             return []

@@ -32,9 +32,8 @@ class CopyState:
 
     `outstanding` is the number of reserved slots: requests sent to this copy whose last byte is not
     yet written. `others` is the number of requests that the copy has in flight for other gateways,
-    as
-    last reported by its instance; comparisons of copies add the two. With one gateway it is always
-    0.
+    as last reported by its instance; comparisons of copies add the two. With one gateway it is
+    always 0.
     """
 
     __slots__ = (
@@ -109,8 +108,7 @@ class CopyState:
 
     def heard(self, took_s: float = 0.0) -> None:
         """It has answered, or a piece of an answer has come. `took_s`: s since the request came,
-        where
-        this says something about the copy."""
+        where this says something about the copy."""
         self.answers += 1
         self.missed = 0
         if took_s > self.took_s_max:  # noqa: PLR1730 - for each answer: a call of max costs more

@@ -1,10 +1,9 @@
 """Which copy of an endpoint gets a request; its slot is reserved in the same step.
 
 A burst never sees stale counts: `pick` raises the chosen copy's `outstanding` before it returns,
-and
-the driver calls `release` exactly once per pick, when the last byte of the answer is written or the
-attempt has failed. Several gateways share no count: each adds the requests that it has sent to what
-a copy's instance reports for the other gateways (`set_others`).
+and the driver calls `release` exactly once per pick, when the last byte of the answer is written or
+the attempt has failed. Several gateways share no count: each adds the requests that it has sent to
+what a copy's instance reports for the other gateways (`set_others`).
 
 First the pool of copies that may answer it is chosen, a variant's or an inference component's
 (`pools.py`), then the copy, by the variant's strategy. Excluded copies (they failed this very
@@ -77,8 +76,7 @@ class EndpointRouter:
             rng: for random choices.
             sessions: an empty table; the default has the bounds of `sessions.py`.
             shared: other gateways route to the same copies. Each then looks at them in its own
-            order, so that
-                not all of them choose the same one of several equal copies.
+                order, so that not all of them choose the same one of several equal copies.
         """
         self._shared = shared
         self.reads_prompts = False  #: whether `pick` uses `prompt` and `prefix`
@@ -235,8 +233,7 @@ class EndpointRouter:
 
     def adopt_session(self, session: str, copy: int, *, now: float) -> bool:
         """Adds a session that began at another gateway. False: its copy is not known here, or there
-        is no
-        room for it."""
+        is no room for it."""
         state = self._states.get(copy)
         if state is None or self._sessions.is_full(session):
             return False
@@ -369,8 +366,7 @@ class EndpointRouter:
 
     def awaits(self) -> set[str]:
         """Instances with requests in flight or with ejected copies: while there are any, go on
-        calling
-        `look`."""
+        calling `look`."""
         if not self.watched:
             return set()
         states = self._states.values()
@@ -380,8 +376,7 @@ class EndpointRouter:
         """Looks for copies that answer nothing while others do; see `outliers.py`.
 
         Call it each `outliers.LOOK_EVERY_S` while `awaits` is not empty, and carry out the actions;
-        routing
-        follows them from now on.
+        routing follows them from now on.
 
         Args:
             silent: instances that did not answer in time when asked whether they live.
@@ -429,8 +424,7 @@ class EndpointRouter:
         """The loads of a group's copies that may be picked and between which requests may move.
 
         Empty where each request names a target model: which copy has it loaded matters more than
-        counts.
-        Paused copies are left out: they would react late.
+        counts. Paused copies are left out: they would react late.
         """
         found = self._pools.get(group)
         if found is None or found.multi_model:

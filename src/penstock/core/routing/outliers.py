@@ -13,9 +13,9 @@ The first sign is certain: an instance answers that question whatever its models
 requests are sent elsewhere at once. The other two are not: the copy may be computing something
 long. Requests that have not begun there are taken back, those that have begun stay, and the first
 answer readmits the copy. So a slow model is not ejected where its answers are as slow as usual,
-each
-piece of a stream counts as an answer, and one long request has no other effect than that others do
-not wait behind it. Copies that load models on request (multi-model) are never judged by such times.
+each piece of a stream counts as an answer, and one long request has no other effect than that
+others do not wait behind it. Copies that load models on request (multi-model) are never judged by
+such times.
 
 Not all copies can be ejected: one must have answered. By times alone at most half of a pool is
 ejected, but always at least one. Where more copies have a sign than may be ejected, those of silent
@@ -82,8 +82,7 @@ class CopyAnswersObserved(NamedTuple):
 
 class Eject(NamedTuple):
     """Eject the copy. `begun`: take back requests that it has begun too, unless a part of the
-    answer
-    was sent; otherwise take back only waiting ones."""
+    answer was sent; otherwise take back only waiting ones."""
 
     copy: int
     reason: str
@@ -142,8 +141,7 @@ class Outliers:
         self, seen: Sequence[CopyAnswersObserved], *, took_s_max: float, now: float
     ) -> list[Action]:
         """Carry the actions out. `took_s_max`: the slowest answer of the pool since the last look,
-        in s; 0
-        = there was none."""
+        in s; 0 = there was none."""
         self._remember(took_s_max, now)
         rested, self._looked_at = now >= self._looked_at + _PAUSE_S, now
         if len(seen) < 2:

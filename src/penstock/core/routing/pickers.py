@@ -40,8 +40,7 @@ def least_outstanding(copies: Sequence[CopyState]) -> CopyState | None:
 
 def least_wait(copies: Sequence[CopyState]) -> CopyState | None:
     """As `least_outstanding`, where a request takes longer on some copies: the copy that would
-    finish
-    one more request first."""
+    finish one more request first."""
     best: CopyState | None = None
     shortest: tuple[float, int] = (0.0, 0)
     for state in copies:

@@ -36,8 +36,7 @@ class Pool:
 
     `paused` are those that may be routed to where all of `open` are full. If every healthy copy is
     paused, they are all in `open`. Ejected copies (`outliers.py`) are in neither, unless no other
-    copy
-    is healthy.
+    copy is healthy.
     """
 
     __slots__ = (
@@ -136,10 +135,8 @@ class PoolChoice(Protocol):
 
 class ByVariant:
     """A named variant is used, even against a weight of 0; otherwise one is drawn by weight among
-    the
-    variants with weight > 0. Variants without a healthy copy lose their share to the others, but a
-    full
-    one does not: traffic meant for one must not flood another.
+    the variants with weight > 0. Variants without a healthy copy lose their share to the others,
+    but a full one does not: traffic meant for one must not flood another.
     """
 
     __slots__ = ("_drawn", "_last", "_pools", "_random", "_total", "_weights", "named", "only")

@@ -28,8 +28,7 @@ another copy (three regions in the twin, bench/regions_twin.py). There it is wor
 answer to end, for about as long as a prefill.
 
 `salt` is Prefix-Aware-Id: it keeps equal beginnings of different callers apart. Prompts that are
-too
-short to compare go to the same copy if they have the same one.
+too short to compare go to the same copy if they have the same one.
 """
 
 from __future__ import annotations

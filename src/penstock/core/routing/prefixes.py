@@ -11,10 +11,8 @@ What a copy still holds is modelled by a list per copy. An engine forgets the le
 blocks, the last ones of a prompt first, and so does the list. It holds as many bytes as the engine
 reports for its cache (`CopyState.cache_bytes`; 0: not reported, and only the bound of all blocks
 applies). The rest of a prompt behind its last block takes room in it as well, without a key.
-Prompts
-sent by others and generated text are not seen here, so a list rather overestimates. A copy that
-dies
-loses its cache: its `life` changes, and entries of an earlier life no longer count.
+Prompts sent by others and generated text are not seen here, so a list rather overestimates. A copy
+that dies loses its cache: its `life` changes, and entries of an earlier life no longer count.
 
 Python's own hash is enough: it has a random key per process, so nobody can craft collisions, and a
 chance collision costs one cold prefill. Hash values never decide anything, only their equality.

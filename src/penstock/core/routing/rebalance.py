@@ -3,18 +3,15 @@
 A request waits in the queue of the copy that it was sent to. A copy that becomes ready later, or is
 healthy again, would be idle beside those queues. So whenever that happens the copies of its variant
 are levelled: each should have its fair share of the outstanding requests, and a copy that has more
-is
-asked to give back the difference. Only the copy knows how many of its requests have not begun: it
-gives back at most as many as requested, and the gateway routes them again.
+is asked to give back the difference. Only the copy knows how many of its requests have not begun:
+it gives back at most as many as requested, and the gateway routes them again.
 
 The returned requests are picked evenly from the queue, the oldest first (`evenly`). So those that
 stay and those that go are served in the order in which they came, as if both copies shared a queue.
 
 `Rebalancer` is a machine: call `changed` when copies or their health have changed, `answered` when
-a
-copy has given back its requests, `gone` when it no longer can. While a copy is asked nothing else
-is
-decided, for the counts are about to change; a change in the meantime is handled afterwards.
+a copy has given back its requests, `gone` when it no longer can. While a copy is asked nothing else
+is decided, for the counts are about to change; a change in the meantime is handled afterwards.
 
 It does not know the routing strategy. It levels by counts, weighed by the cost of a request where
 copies have different speeds. A returned request goes to another copy than it came from, chosen by

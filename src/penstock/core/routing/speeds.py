@@ -31,7 +31,7 @@ from typing import Any
 #: Steps in a doubling, and the most steps between two kinds (2 ** 3: eight times).
 _STEPS = 4
 _STEPS_MAX = 3 * _STEPS
-#: Part of the way to the step after the next that the estimate must have gone. Half a step would be
+#: Fraction of a step by which the estimate must differ from the present step. Half a step would be
 #: plain rounding, which swings to and fro between two steps.
 _CLEARLY = 0.7
 #: Answers, of all kinds together, between two updates of the steps.

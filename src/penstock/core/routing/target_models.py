@@ -8,9 +8,8 @@ A host that has the model answers at once, so the order is:
 
 A model whose hosts are all busy while another host is idle is hot: that host is asked to load it as
 well, and the request goes to a host that has it, which is faster than any load. Reports of hosts
-are
-a moment old. A host that has evicted the model in the meantime loads it again: a late report costs
-a cold start, never a request.
+are a moment old. A host that has evicted the model in the meantime loads it again: a late report
+costs a cold start, never a request.
 """
 
 from __future__ import annotations
@@ -103,8 +102,7 @@ def _busy(state: CopyState) -> tuple[int, int, int]:
 
 
 def _roomy(state: CopyState) -> tuple[int, int, int, int, int]:
-    """Sort key, larger is better: free memory in large steps, few models, few requests, long
-    unused."""
+    """Sort key, larger is better: free memory in steps, few models, few requests, long unused."""
     seen = _seen(state)
     return (
         seen.free_bytes // _ROOM_STEP_BYTES,

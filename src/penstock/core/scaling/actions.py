@@ -12,8 +12,7 @@ from penstock.core.scaling.observed import LoadObserved
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetCapacity:
     """Write a new count and its activity, in one transaction, if the count is still `was`; then
-    report
-    the result to the machine."""
+    report the result to the machine."""
 
     was: int
     to: int

@@ -10,9 +10,8 @@ part of it; nothing comes in. While a scale-in is under way or cooling no other 
 scale-out happens at once. Time is in seconds, however often the machine is called.
 
 A crash must not scale in. Copies that are down have no requests in flight, and requests that fail
-at
-once are gone before they are counted. So a low metric is trusted only if all copies answered during
-the whole time that the alarm covers, and if the requests that arrived were answered.
+at once are gone before they are counted. So a low metric is trusted only if all copies answered
+during the whole time that the alarm covers, and if the requests that arrived were answered.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
 """The fast path: scales out by the load itself, each second, before a queue forms.
 
 Its target is that of a policy on requests in flight per copy. It looks ahead by the time that a
-copy
-takes to be ready: if the load grew in every second that it looks at, it is assumed to go on growing
-at the slowest of these rates. So for a ramp the copies are ready when the load gets there.
+copy takes to be ready: if the load grew in every second that it looks at, it is assumed to go on
+growing at the slowest of these rates. So for a ramp the copies are ready when the load gets there.
 
 After a step of load, requests pile up for as long as one takes, and then no further: this growth
 ends by itself. So growth is trusted up to the number in flight that the present arrivals would lead
 to if requests took as long as before, and half as long again, for those that share a copy are
-slower
-(Little's law: in flight is arrivals times duration). The fast path only scales out: coming in is
-left to the policy's alarm, so that a constant load has one capacity and keeps it.
+slower (Little's law: in flight is arrivals times duration). The fast path only scales out: coming
+in is left to the policy's alarm, so that a constant load has one capacity and keeps it.
 """
 
 from __future__ import annotations
@@ -71,8 +69,7 @@ def wished(policy: TrackingPolicy, window: LoadWindow) -> FastScaling | None:
 
 def settles_at(window: LoadWindow) -> float | None:
     """Requests in flight that the recent arrivals lead to in the end; None where too few requests
-    came
-    before them to tell how long one takes."""
+    came before them to tell how long one takes."""
     latest = window.latest()
     if latest is None:
         return None

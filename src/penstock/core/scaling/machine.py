@@ -3,8 +3,7 @@
 It asks the rules one after the other: what does each policy ask for (`tracking`, `step`), what
 follows from them together (`choose`), may it happen now (bounds, suspension, cooldowns and evidence
 in `choose`). Its driver calls a method for each event, carries out the actions in order, reports
-the
-result of each `SetCapacity`, and asks for `next_deadline` after every call. The machine never
+the result of each `SetCapacity`, and asks for `next_deadline` after every call. The machine never
 changes a count by itself: the count that counts is the one in `LoadObserved`.
 
 Invariants (`check_invariants`): the requested count is within the bounds; only one change is made
@@ -178,8 +177,7 @@ class TargetScaler:
 
     def on_refused(self, asked: SetCapacity) -> None:
         """A `SetCapacity` was not written: the count had changed, or must not change now. The next
-        alarm
-        decides anew; changed bounds are handled at the next observation."""
+        alarm decides anew; changed bounds are handled at the next observation."""
         self._asked = None
         self._bounds_moved |= asked.reason in bounds.REASONS
 

@@ -1,8 +1,7 @@
 """Observations of a target, one each second, and what those of the last minutes show.
 
 A window is asked what it holds since a moment. What it does not cover is unknown, and unknown is
-not
-idle: `covers` tells the two apart.
+not idle: `covers` tells the two apart.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ class LoadObserved:
     @property
     def short(self) -> bool:
         """Whether fewer answer than should: one crashed, or is still starting. Copies for which
-        there is
-        no room do not count."""
+        there is no room do not count."""
         return self.ready < self.capacity and not (self.out_of_reach and self.ready)
 
 

@@ -127,8 +127,7 @@ class ScalingSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledAction:
     """Changes of a target's bounds at set times. Its timetable begins at its StartTime, else when
-    it
-    was made, and ends at its EndTime."""
+    it was made, and ends at its EndTime."""
 
     name: str
     timetable: Timetable

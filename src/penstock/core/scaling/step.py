@@ -28,8 +28,7 @@ def wished(policy: StepPolicy, fired: AlarmFired, base: int) -> int | None:
 
     Args:
         base: the capacity that adjustments are relative to: the present one, or during a cooldown
-        the one
-            before the activity that is still to take effect.
+            the one before the activity that is still to take effect.
     """
     threshold = fired.alarm.threshold
     # Missing datapoints that count as breaching have no value: they are taken to be at the

@@ -3,10 +3,9 @@
 The leader counts up a number in the database (`beat`) and holds a lock there. All other servers
 check both again and again. A leader whose lock is gone has ended, or has lost its connection. One
 that holds the lock and no longer counts is paused, or cut off: it must be evicted before another
-can
-get the lock. The checking server's own monotonic clock measures how long a number has not changed,
-from the first check that showed it. No other machine's clock and no time of day takes part, and
-time in which the database could not be reached does not count.
+can get the lock. The checking server's own monotonic clock measures how long a number has not
+changed, from the first check that showed it. No other machine's clock and no time of day takes
+part, and time in which the database could not be reached does not count.
 
 A server that was paused may believe for a while that it still leads. Nothing here prevents that;
 its writes are refused by the epoch (`control/leader/`), which each new leader raises.
@@ -92,8 +91,7 @@ class Election:
         """Whether the leader of the last check is another server with the same address as this one.
 
         Its count must have changed: a record that does not change may be this server's own, from
-        before
-        its restart.
+        before its restart.
         """
         seen = self._seen
         return self._counts and seen is not None and bool(address) and seen.address == address

@@ -1,9 +1,8 @@
 """Cron expressions of six fields: minutes, hours, day of month, month, day of week, year.
 
 The dialect is Application Auto Scaling's (Quartz's fields without seconds): `* , - / ? L W #`,
-names
-of months and days, 1 = Sunday. A day must match both day fields. Times are local times, in seconds
-since 1 January 1970 on the local clock: the time zone is not known here.
+names of months and days, 1 = Sunday. A day must match both day fields. Times are local times, in
+seconds since 1 January 1970 on the local clock: the time zone is not known here.
 """
 
 from __future__ import annotations

@@ -34,8 +34,7 @@ class Zone(Protocol):
 
     def wall(self, local: float) -> float:
         """Converts a local time. A skipped time is converted as if the clock had gone on; one that
-        occurs
-        twice gives the first."""
+        occurs twice gives the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +98,7 @@ def parse(text: str, zone: Zone) -> Expression:
 
 def check_new(text: str) -> None:
     """Rejects what AWS never accepted and `parse` still reads for old records: a cron that names
-    days
-    in both day fields. Raises `CronError`."""
+    days in both day fields. Raises `CronError`."""
     match = _EXPRESSION.fullmatch(text.strip())
     if match is not None and match[1] == "cron":
         check_days(match[2].strip())

@@ -1,11 +1,9 @@
 """Requests that no region has room for, in the order in which they came.
 
 Requests that may go to the same regions form one line. Only the first of each line is looked at,
-and
-of these the oldest goes first. A request that was sent before and came back unanswered is older
-than
-all that were never sent: such requests form lines of their own, which go first. Each request has a
-deadline of its own.
+and of these the oldest goes first. A request that was sent before and came back unanswered is older
+than all that were never sent: such requests form lines of their own, which go first. Each request
+has a deadline of its own.
 """
 
 from __future__ import annotations

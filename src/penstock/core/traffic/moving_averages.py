@@ -37,7 +37,8 @@ _RIGHT_S: Final = 15.0
 #: worth nothing.
 _ERROR_SHARE_EASY: Final = 0.02
 _ERROR_SHARE_MAX: Final = 0.5
-#: P99 relative to the best region's, from which a region counts as slow; the least part of its\n#: slots that a slow region keeps.
+#: P99 relative to the best region's, from which a region counts as slow; the least part of its
+#: slots that a slow region keeps.
 _SLOW_FROM: Final = 2.0
 _SLOW_KEEPS: Final = 0.5
 

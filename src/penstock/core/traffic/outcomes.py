@@ -2,8 +2,8 @@
 
 An answer whose length is known and small is collected until it is complete: a region that fails in
 the middle of it then costs the client nothing. If a region refuses, or is lost before the client
-has
-seen anything, the request gets another attempt, if it may be computed twice. Every inference may.
+has seen anything, the request gets another attempt, if it may be computed twice. Every inference
+may.
 
 A driver asks at four moments and carries out the result:
 
@@ -80,8 +80,7 @@ def verdict(status: int, *, may_retry: bool, model_errors_are_500: bool) -> bool
 
 def when_turned_down(status: int, *, begun: bool) -> RegionStep:
     """A region can't take it now, or refuses the orchestrator. If it refuses the rest of an answer
-    for a
-    reason of the request's own, every region would refuse."""
+    for a reason of the request's own, every region would refuse."""
     if status in _NOT_LET_IN:
         return RegionStep("route", "region-refused", ok=False)
     do = "fail" if begun and status not in _NOT_NOW else "route"

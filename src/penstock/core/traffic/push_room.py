@@ -1,26 +1,22 @@
 """How many more requests an endpoint can begin soon: the room that a region reports.
 
 Whoever pushes work from outside (`core/traffic/`) sends no more than this, so that nothing queues
-in
-one region while another could begin it at once. The room of a copy is
+in one region while another could begin it at once. The room of a copy is
 
     what it runs at once           lanes * rows of a batch; sequences of an engine
     + its rate * AHEAD_S           what its queue completes before a push from far away arrives
 
 less its outstanding requests, and never more than it may hold. The second term is close to nothing
 for a model that takes seconds, and keeps a model that takes a millisecond busy over a long
-distance.
-An engine that generates has no second term: beyond its sequences a request waits until another's
-whole answer is written (in the twin of three regions, twice the sequences made P99 of the first
-token 6.1 s instead of 0.6 s). All its sequences are reported. Keeping one in eight back, for
-requests
-on their way on older reports, shortens the first token at half load (there, 0.58 s instead of
-0.66 s) and costs an eighth of the capacity where it is scarce: with a region lost, requests took up
-to 6.0 s to find another place instead of 2.6 s (bench/regions.py).
+distance. An engine that generates has no second term: beyond its sequences a request waits until
+another's whole answer is written (in the twin of three regions, twice the sequences made P99 of the
+first token 6.1 s instead of 0.6 s). All its sequences are reported. Keeping one in eight back, for
+requests on their way on older reports, shortens the first token at half load (there, 0.58 s instead
+of 0.66 s) and costs an eighth of the capacity where it is scarce: with a region lost, requests took
+up to 6.0 s to find another place instead of 2.6 s (bench/regions.py).
 
 What a copy holds beyond that waits: it takes the next places that become free there (`overfull`).
-An
-endpoint that has scaled to zero and holds requests has room for one: the one that wakes it.
+An endpoint that has scaled to zero and holds requests has room for one: the one that wakes it.
 """
 
 from __future__ import annotations

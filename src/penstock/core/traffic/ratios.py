@@ -7,11 +7,10 @@
 
 The measurements depend on the shares only where regions are overloaded or slow, so there is little
 feedback; and where a share changes direction, the next steps are half as large (a gain that
-recovers
-slowly). Shares at rest stay until they are off by `WAKES`: smaller noise moves nothing. A region
-whose report is old, or that is not used, keeps its share: unknown is not idle, and the router
-divides
-what it can't use among the others. Shares that were set by hand (mode MANUAL) never move.
+recovers slowly). Shares at rest stay until they are off by `WAKES`: smaller noise moves nothing. A
+region whose report is old, or that is not used, keeps its share: unknown is not idle, and the
+router divides what it can't use among the others. Shares that were set by hand (mode MANUAL) never
+move.
 
 It must not depend on when it is called: `memory` carries the state to the next decision.
 """
@@ -157,12 +156,10 @@ def within_bounds(
     wanted: dict[str, float], regions: list[RegionSpec], total: float
 ) -> dict[str, float]:
     """The nearest shares with this sum that keep to the bounds of each region, if there are any;
-    where
-    the bounds allow none, the shares that break them least, all in one direction.
+    where the bounds allow none, the shares that break them least, all in one direction.
 
     One shift is added to all shares, which are then cut off at the bounds. The shift that gives the
-    sum
-    (the projection onto a box and a hyperplane) is found by halving.
+    sum (the projection onto a box and a hyperplane) is found by halving.
     """
     low, high = -1.0 - total, 1.0 + total
     bounds = {one.name: (one.ratio_min, one.ratio_max) for one in regions}

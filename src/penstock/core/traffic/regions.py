@@ -48,8 +48,7 @@ class RegionState:
 
     def serves(self, *, now: float) -> bool:
         """Whether requests may be sent there, as far as there is room. A region that answers probes
-        but has
-        reported nothing refuses the orchestrator, or is no region."""
+        but has reported nothing refuses the orchestrator, or is no region."""
         return self.seen is not None and self.health.is_open(now=now)
 
     def room(self, *, now: float) -> int:

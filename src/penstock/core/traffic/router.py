@@ -16,8 +16,7 @@
   A ratio of 0 set by hand means that no new request goes there. A ratio that moved to 0 by itself
   means that none goes there while another region has room.
 * Where no region is in use, those that answer with errors are used all the same (`last-resort`):
-the
-  caller should see the error itself, and it may be the request's own.
+  the caller should see the error itself, and it may be the request's own.
 * A request that finds no room is held here, in order, up to a number and a time. None is overtaken:
   a request that could take the place of a waiting one waits too. But a request that was sent before
   and came back unanswered is older than all that were never sent, and goes first.

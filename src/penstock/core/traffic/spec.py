@@ -196,9 +196,8 @@ class RegionObserved:
     """One endpoint in one region, at one moment: the region's report.
 
     `said_at` is on the receiver's clock, never on the region's. The report counts requests sent
-    before
-    this time, and no later ones. It is the time at which the report came, less the round trip of a
-    message.
+    before this time, and no later ones. It is the time at which the report came, less the round
+    trip of a message.
     """
 
     name: str
