@@ -1,9 +1,9 @@
 """What AWS's `ml.*` instance types are: vCPUs, memory, accelerators, price, power.
 
-Facts for sizing and for cost reports, nothing that a decision turns on. vCPUs, memory and
+These figures serve sizing and cost reports; no decision depends on them. vCPUs, memory and
 accelerators are AWS's published figures; prices are approximate on-demand prices of SageMaker
-hosting in us-east-1, in US dollars per hour; watts are our own estimate under load: 5 W a vCPU,
-0.4 W a GiB, and the board power of each accelerator.
+hosting in us-east-1, in US dollars per hour; watts are our own estimate under load: 5 W a vCPU, 0.4
+W a GiB, and the board power of each accelerator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class AwsInstanceType:
     watts: float
 
 
-#: (memory in GiB per vCPU, dollars per vCPU and hour, {size: vCPUs}): families of one shape.
+#: Families whose sizes differ by one factor: (memory in GiB per vCPU, US dollars per vCPU and hour,
+#: {size: vCPUs}).
 _STRAIGHT: Final[dict[str, tuple[float, float, dict[str, int]]]] = {
     "m4": (4, 0.06, {"xlarge": 4, "2xlarge": 8, "4xlarge": 16, "10xlarge": 40, "16xlarge": 64}),
     "m5": (4, 0.0575, {"large": 2, "xlarge": 4, "2xlarge": 8, "4xlarge": 16, "12xlarge": 48,
@@ -62,7 +63,8 @@ _STRAIGHT: Final[dict[str, tuple[float, float, dict[str, int]]]] = {
                         "12xlarge": 48, "16xlarge": 64, "24xlarge": 96, "48xlarge": 192}),
 }  # fmt: skip
 
-#: size -> (vCPUs, GiB, accelerators, dollars per hour); and watts of one accelerator.
+#: Other families: (watts of one accelerator, {size: (vCPUs, GiB, accelerators, US dollars per
+#: hour)}).
 _UNEVEN: Final[dict[str, tuple[float, dict[str, tuple[int, float, int, float]]]]] = {
     "t2": (0, {"medium": (2, 4, 0, 0.056), "large": (2, 8, 0, 0.111), "xlarge": (4, 16, 0, 0.223),
                "2xlarge": (8, 32, 0, 0.445)}),

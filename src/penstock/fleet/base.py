@@ -18,9 +18,10 @@ class InstanceType:
     """One row of the catalogue. Price and watts are for cost and energy reports."""
 
     name: str
-    resources: ComputeResources  #: an instance that takes more memory is ended
-    promised: bool = True  #: the memory is set aside whole; else it is only an upper bound
-    share_bytes: int = 0  #: what a model sizes its caches by; 0 = all of the memory
+    resources: ComputeResources  #: an instance that takes more memory than this is ended
+    #: True: all of the memory is reserved for the instance; False: it is an upper bound
+    promised: bool = True
+    share_bytes: int = 0  #: the memory that a model sizes its caches by; 0 = all of the memory
     price_per_hour: float = 0.0  #: US dollars
     watts: float = 0.0  #: under load
 
@@ -31,11 +32,12 @@ class InstanceSpec:
 
     instance_id: str
     instance_type: InstanceType  #: already mapped onto this machine
-    log_path: Path  #: the instance's own and its models' output is appended here
+    log_path: Path  #: output of the instance and of its models is appended here
     cache_dir: Path  #: artifacts and compiled blobs, shared by the instances of a machine
-    listen: str = ""  #: "tls:host:0"; empty: where the fleet likes, on this machine alone
-    guest: bool = False  #: it takes only what nobody else on the machine wants
-    cores_max: int = 0  #: of a guest: on no more cores of the machine; 0 = on any
+    #: "tls:host:0"; empty: an address of the fleet's choice that only this machine reaches
+    listen: str = ""
+    guest: bool = False  #: the instance takes only what nobody else on the machine wants
+    cores_max: int = 0  #: how many cores of the machine a guest may use; 0 = all
     settings: dict[str, object] = field(
         default_factory=dict
     )  #: JSON; what `ArtifactCache` and limits need
@@ -43,15 +45,16 @@ class InstanceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformAccess:
-    """Where an instance finds the endpoints of its own platform, for pipelines that ask them.
+    """Where an instance finds the endpoints of its own platform, for pipelines that call them.
 
-    It goes to instances in `InstanceSpec.settings` under `platform`: on a pipe, never in a log, a
-    command line or an environment that others can read.
+    It goes to instances in `InstanceSpec.settings` under `platform`: through a pipe, never in a
+    log, a command line or an environment that others can read.
     """
 
     url: str
-    key: str = ""  #: bearer; the platform's own, made anew whenever it starts
-    certificate: str = ""  #: PEM file that a TLS server there must show; "" without TLS
+    key: str = ""  #: bearer key of the platform itself, made anew at each start of the platform
+    #: path of the PEM file with the certificate that a TLS server there must show; "" without TLS
+    certificate: str = ""
 
     def to_dict(self) -> dict[str, str]:
         return asdict(self)
@@ -63,29 +66,30 @@ class InstanceHandle:
 
     instance_id: str
     address: str  #: "unix:/path", "tcp:host:port" or "tls:host:port"
-    pid: int | None = None  #: on its own machine
+    pid: int | None = None  #: process id on the instance's own machine
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceExit:
-    """How an instance ended that nobody had asked to."""
+    """How an instance ended without a request to stop."""
 
-    code: int  #: as `subprocess` gives it: below 0 the number of a signal
-    story: str  #: for people
-    stood_still: bool = False  #: a signal had stopped it, and it was ended for that
+    code: int  #: exit code as `subprocess` gives it: below 0 it is the number of a signal
+    story: str  #: a sentence for people
+    stood_still: bool = False  #: a signal had stopped the process, and it was ended for that
 
 
 @dataclass(frozen=True, slots=True)
 class SpareObserved:
-    """A process that stands ready to become an instance, or is about to."""
+    """A process that is ready to become an instance, or is being made ready."""
 
     pid: int
-    memory_bytes: int  #: that it takes now
-    ready: bool  #: the next start may take it
+    memory_bytes: int  #: memory that it takes now
+    ready: bool  #: True: the next start may use it
 
 
 class Fleet(Protocol):
-    """Lifecycle only. `on_exit` is called once per instance that ended unasked."""
+    """Starts, stops and watches instances. `on_exit` is called once for each instance that ended
+    without a request to stop."""
 
     on_exit: Callable[[str, InstanceExit], None]  #: (instance_id, how)
 
@@ -96,15 +100,15 @@ class Fleet(Protocol):
         """SIGTERM, then SIGKILL after `grace_s`. Idempotent; unknown ids are ignored."""
 
     def keep_warm(self, count: int, modules: Collection[str]) -> None:
-        """Keeps so many spare instances ready, with these modules imported; each is the next
-        `start`'s. A fleet that has no processes of its own to keep ignores it."""
+        """Keeps `count` spare instances ready, with these modules imported; the next `start` takes
+        one. A fleet that keeps no processes of its own ignores this."""
 
     def spares(self) -> Sequence[SpareObserved]:
-        """Those that there are now."""
+        """The spare instances that exist now."""
 
     async def shares_disk(self) -> bool:
-        """Whether every instance sees the files of this machine. What is not known counts as yes:
-        a cluster that has no nodes yet."""
+        """Whether every instance sees the files of this machine. Unknown (a cluster without nodes
+        so far) counts as yes."""
 
     async def close(self) -> None:
         """Stops every instance."""

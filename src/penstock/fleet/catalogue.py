@@ -1,10 +1,10 @@
 """Instance types, and what each of them is on this machine.
 
 Names come from configurations that were written for AWS, or for a laptop. A name says how much is
-wanted; the machine says how much there is; the catalogue gives the smaller of the two. Our own
-types promise that much; AWS's, which notebooks and pipelines name out of habit, are upper bounds
-(`core/machine/room.py`), unless everything is to be reserved. Prices and watts stay those of the
-type that was named: they are for comparing, not for placing.
+wanted, the machine says how much there is, and the catalogue gives the smaller of the two. Types of
+ours (`ml.local.*`) promise their memory. AWS's, which notebooks and pipelines name out of habit,
+are upper bounds (`core/machine/room.py`), unless everything is to be reserved. Prices and watts
+stay those of the named type: they are for comparing, not for placing.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from penstock.errors import CallerError
 from penstock.fleet.aws_types import AWS_INSTANCE_TYPES, AwsInstanceType
 from penstock.fleet.base import InstanceType
 
-#: All of the machine in one instance.
+#: The type that is the whole machine.
 MACHINE_TYPE: Final = "ml.local.machine"
 _OWN_PREFIX: Final = "ml.local."
 
 _GIB: Final = 2**30
 
-#: Electricity and wear of own hardware: an estimate, so that reports have a price to begin with.
+#: Electricity and depreciation of own hardware: an estimate, so that reports have a price to begin
+#: with.
 _LOCAL_CORE_PRICE_PER_HOUR: Final = 0.02
-#: Board of a workstation or a server, written off over a few years.
+#: The board of a workstation or a server, depreciated over a few years.
 _LOCAL_ACCELERATOR_PRICE_PER_HOUR: Final = 0.5
-#: Of own hardware under load, with its part of memory, fans and power supply.
+#: Watts of one core of own hardware under load, with its part of memory, fans and power supply.
 CORE_WATTS: Final = 8.0
 _LOCAL_ACCELERATOR_WATTS: Final = 300.0
 
-#: name -> (cores, GiB)
+#: Type name -> (cores, GiB).
 _LOCAL_TYPES: Final = {
     "ml.local.small": (1, 1),
     "ml.local.medium": (2, 2),
@@ -43,7 +44,7 @@ _LOCAL_TYPES: Final = {
     "ml.local.4xlarge": (32, 32),
 }
 
-#: What an `ml.*` name that we don't know gets by its size word, at m5's shape.
+#: The cores of an unknown `ml.*` name by its size word; memory as in family m5.
 _SIZE_CORES: Final = {"nano": 1, "micro": 1, "small": 1, "medium": 2, "large": 2, "xlarge": 4,
                       "metal": 96}  # fmt: skip
 _NAME = re.compile(r"ml\.[a-z0-9-]{1,32}\.[a-z0-9-]{1,16}")
@@ -56,8 +57,8 @@ class InstanceCatalogue:
     def __init__(
         self, machine: ComputeResources, *, strict: bool = False, many_machines: bool = False
     ) -> None:
-        """`strict`: every type is a promise, AWS's too. `many_machines`: `machine` is what all of
-        them have, and no type means one of them whole."""
+        """`strict`: every type is a promise, AWS's too. `many_machines`: there are several machines
+        like `machine`, so no type stands for one whole machine."""
         self.machine = machine
         self._strict = strict
         self._many_machines = many_machines
@@ -70,11 +71,11 @@ class InstanceCatalogue:
         return [*_LOCAL_TYPES] if self._many_machines else [*_LOCAL_TYPES, MACHINE_TYPE]
 
     def resolve(self, name: str) -> InstanceType:
-        """The type as far as this machine goes.
+        """The type, cut down to what this machine has.
 
-        AWS names and unknown ones are bounds: their instances may grow to all of the memory, with
-        caches sized for half of it. Where they are promises (`strict`) they get half at most.
-        So an update finds room for the new generation beside the old one, however large the name.
+        AWS names and unknown ones are upper bounds: their instances may grow to all of the memory,
+        with caches sized for half of it. Where they are promises (`strict`) they get half at most.
+        So an update finds room for the new generation beside the old one, however large the type.
 
         Raises:
             CallerError: `unknown-instance-type`, the name is not of the form `ml.<family>.<size>`,
@@ -110,11 +111,11 @@ class InstanceCatalogue:
         )
 
     def offers(self, bought: Collection[str]) -> list[InstanceType]:
-        """What could have been bought in their place: our types for ours, AWS's for AWS's, with
-        accelerators where any that was bought has some, and the cheapest first. As far as this
-        machine goes, as those that were bought are."""
+        """The types that could replace those in `bought`, cheapest first: our types for ours, AWS's
+        for AWS's. They have accelerators where a bought type has some, and are cut down to this
+        machine as well."""
         if MACHINE_TYPE in bought and self.machine.accelerators:
-            return [self.resolve(MACHINE_TYPE)]  # no other type of ours has any
+            return [self.resolve(MACHINE_TYPE)]  # it is our only type with accelerators
         own = all(name.startswith(_OWN_PREFIX) for name in bought)
         names = list(_LOCAL_TYPES) if own else sorted(AWS_INSTANCE_TYPES)
         boards = any(_accelerators(name) for name in bought)
@@ -134,7 +135,7 @@ def _own(name: str, resources: ComputeResources) -> InstanceType:
 
 
 def _accelerators(name: str) -> int:
-    """As AWS has them, whatever this machine has."""
+    """The number that AWS gives, whatever this machine has."""
     return AWS_INSTANCE_TYPES[name].accelerators if name in AWS_INSTANCE_TYPES else 0
 
 

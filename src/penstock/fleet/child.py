@@ -1,10 +1,10 @@
 """One child process of this one: its settings, its output, its log, its end.
 
-Its standard input stays open: the end of that tells the child that this process died, by whatever
-means, so no instance outlives its server. Each child leads a process group of its own: a Ctrl-C in
-the terminal reaches only the server, which drains before it stops them, and a kill reaches the
-child's workers too. What it is for is not known here: `local.py` makes instances of children, and
-`spares.py` keeps some for later.
+The parent keeps the child's standard input open. It closes when the parent dies, by whatever means,
+and the child then ends: no instance outlives its server. Each child leads a process group of its
+own: a Ctrl-C in the terminal reaches only the server, which drains before it stops them, and a kill
+reaches the child's workers too. This module does not know what a child is for: `local.py` makes
+instances of children, and `spares.py` keeps some for later.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class Child:
         self.socket = socket
         self.log = log
         self.log_path = log_path
-        self.log_from = log.tell()  #: earlier lines are those of an earlier instance
-        self.address = ""  #: as it said itself, where the port was its to choose
+        #: byte where this instance's lines begin: those before are of an earlier instance
+        self.log_from = log.tell()
+        self.address = ""  #: the address that the child reported, where it chose the port
         self.asked_to_stop = False
         self.guest = False
         self.stood_still = False
@@ -61,11 +62,13 @@ class Child:
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         code = self.process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        # RuntimeError: the loop is closed, so nobody waits for the end
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(self._ended, code)
 
     def become_guest(self) -> None:
-        """Offline work: it may be held still for longer than what answers requests."""
+        """For offline work: it may stand still for longer than an instance that answers
+        requests."""
         self.guest = True
         self._watch.close()
         self._watch = StoppedWatch(
@@ -83,7 +86,7 @@ class Child:
             self.ended.set_result(code)
 
     async def wait_ended(self) -> int:
-        """Its exit code. A caller that is cancelled takes the answer from nobody else."""
+        """Returns the exit code. Cancelling one caller does not affect the others."""
         await asyncio.wait([self.ended])
         return self.ended.result()
 
@@ -98,33 +101,34 @@ class Child:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def write(self, fields: dict[str, object]) -> None:
-        """One line on its standard input."""
+        """Writes one line of JSON to the child's standard input."""
         line = orjson.dumps(fields) + b"\n"
         assert len(line) < _PIPE_BYTES, "settings are larger than a pipe holds: they would block"
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it is dead: reading says so
+        with contextlib.suppress(BrokenPipeError):  # it is dead: whoever reads its output finds out
             self.process.stdin.write(line)
 
     def log_to(self, log: BinaryIO, path: Path) -> None:
-        """A spare becomes an instance: what it wrote so far is of no interest to anybody."""
+        """Sends the output of a spare that becomes an instance to the instance's log. What it wrote
+        before is dropped."""
         self.log.close()
         self.log_path.unlink(missing_ok=True)
         self.log, self.log_path, self.log_from = log, path, log.tell()
 
     def close(self) -> None:
-        """It has ended: what is open of it is closed."""
+        """Closes the files of a child that has ended."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self._output_pipe.close()
         self.log.close()
 
     def discard(self) -> None:
-        """A spare that nobody took has ended."""
+        """Cleans up after a spare that ended unused."""
         self.close()
         self.log_path.unlink(missing_ok=True)
 
     def tell(self, words: str) -> None:
-        """A line of ours in its log."""
+        """Writes a line of the platform's own to the child's log."""
         append(self.log, words.encode("utf-8", "backslashreplace") + b"\n")
 
     def how_it_ended(self, code: int) -> str:
@@ -145,12 +149,12 @@ class Child:
 
 
 class OutputPipe(asyncio.ReadTransport):
-    """Reads `pipe` into `reader`, no faster than that is emptied, until its end or `close`.
+    """Reads `pipe` into `reader` until its end or `close`, no faster than `reader` is emptied.
 
-    Instead of `connect_read_pipe`: uvloop's closes the pipe's number itself, and where the child
-    ends or the caller is cancelled while it connects it leaves the file object open. When that
-    object is collected it closes the same number again, which by then is somebody else's: a
-    connection, or the database. Here the file object alone closes it, on any loop.
+    It replaces `connect_read_pipe`. With uvloop that closes the descriptor itself, and where the
+    child ends or the caller is cancelled while it connects, it leaves the file object open. When
+    that object is garbage-collected it closes the same number again, which by then may be a
+    connection or the database. Here the file object alone closes it, on any loop.
     """
 
     def __init__(self, pipe: IO[bytes], reader: asyncio.StreamReader) -> None:
@@ -174,7 +178,7 @@ class OutputPipe(asyncio.ReadTransport):
         return self._pipe.closed
 
     def close(self) -> None:
-        """Idempotent. Who reads learns of an end."""
+        """Idempotent. The reader sees the end of the stream."""
         if not self._pipe.closed:
             self._loop.remove_reader(self._pipe.fileno())
             self._pipe.close()

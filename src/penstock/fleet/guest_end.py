@@ -1,9 +1,9 @@
-"""Ends a guest at once, whoever has the cores.
+"""Ends a guest at once, even where others use all cores.
 
-Whoever asks for that waits for its memory. A process gives its memory back in its own time, and a
-guest gets none while others compute: killed as it is, it might hold its memory for minutes. So its
-processes are made ordinary ones first, where we may do that, and the kernel is asked to take their
-memory in our time (`process_mrelease`, Linux 5.15), which it does for whoever may end them.
+Somebody waits for the guest's memory. A process frees its memory in its own processor time, and a
+guest gets none while others compute: after a kill it might hold its memory for minutes. So its
+processes are made ordinary ones first, where we have the right to, and the kernel is asked to free
+their memory in our time (`process_mrelease`, Linux 5.15; allowed to whoever may end them).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _PROCESS_MRELEASE: Final = 448  #: the same number on every processor
 
 
 def end(leader: int) -> None:
-    """Every process of the session that `leader` leads. Takes the time that freeing takes: call it
-    on a thread. What has ended meanwhile is no error."""
+    """Ends every process of the session that `leader` leads. Blocks while memory is freed: call it
+    on a thread. It is no error if processes have ended meanwhile."""
     descriptors = []
     try:
         for pid in _session(leader):
@@ -35,14 +35,16 @@ def end(leader: int) -> None:
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         release = ctypes.CDLL(None, use_errno=True).syscall
         for descriptor in descriptors:
-            release(_PROCESS_MRELEASE, descriptor, 0)  # an older kernel: they do it themselves
+            # an older kernel: the processes free it themselves
+            release(_PROCESS_MRELEASE, descriptor, 0)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
 
 
 def _be_ordinary(pid: int) -> None:
-    """Needs a right that an ordinary user may not have; then they end as fast as they can."""
+    """Gives a process normal priority. An ordinary user may lack the right; then it ends as fast as
+    it can."""
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             os.sched_setscheduler(int(task), os.SCHED_OTHER, os.sched_param(0))

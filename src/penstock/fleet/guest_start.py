@@ -1,17 +1,16 @@
 """Makes a process a guest of the machine, then becomes the program that it was asked to run.
 
-`python guest_start.py CORES_MAX ARGV...`: nothing else runs in this process yet, so every thread
-and every process that comes of it takes after it (a thread can't be missed, as it could be by
-whoever changed them from outside).
+`python guest_start.py CORES_MAX ARGV...`: nothing else runs in this process yet, so all its later
+threads and processes inherit the settings. (Changing them from outside could miss a thread.)
 
-Under SCHED_IDLE the kernel gives it a core that nobody else wants, and takes it away as soon as
-somebody wakes who does. But policies are compared within one scheduling group, and where no control
-groups for the processor are in use, the kernel may make a group of each session
-(`sched_autogroup_enabled`). Every instance is one. Then:
+Under SCHED_IDLE the kernel gives the process a core that nobody else wants, and takes it away as
+soon as somebody else needs it. But policies are compared within one scheduling group, and where no
+control groups for the processor are in use, the kernel may make a group of each session
+(`sched_autogroup_enabled`). Every instance is one session. Then:
 
-* Where we may make a control group, guests share one that is idle as a whole: the same between
+* Where we may make a control group, guests share one that is idle as a whole: SCHED_IDLE between
   groups. A loop that woke beside a guest had its core after 0.06 ms.
-* Where we may not, the session is given the least weight. It gets a hundredth of a core that others
+* Where we may not, the session gets the least weight. It gets a hundredth of a core that others
   want; but a loop that wakes waits for the next tick (1.8 ms on average, 250 Hz).
 """
 
@@ -29,12 +28,13 @@ CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 
 def command(argv: Sequence[str], *, cores_max: int = 0) -> tuple[str, ...]:
-    """What to start instead of `argv`; `cores_max` 0: it may use every core that we may."""
+    """The command to start instead of `argv`; `cores_max` 0: every core that this process may
+    use."""
     return (sys.executable, "-I", "-S", __file__, str(cores_max), *argv)
 
 
 def become_guest(cores_max: int) -> None:
-    """This thread, and all that it starts from now on."""
+    """Applies to this thread, and to all threads and processes that it starts from now on."""
     with contextlib.suppress(AttributeError, OSError):  # not Linux, or a stricter sandbox
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     if _sessions_are_groups() and not _enter_idle_group():
@@ -50,7 +50,7 @@ def become_guest(cores_max: int) -> None:
 
 
 def _sessions_are_groups() -> bool:
-    """And this session's has been given the least weight."""
+    """Whether the kernel makes a group of each session, and this one now has the least weight."""
     try:
         if Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() != "1":
             return False
@@ -62,8 +62,9 @@ def _sessions_are_groups() -> bool:
 
 
 def _enter_idle_group(root: Path = CPU_GROUPS) -> bool:
-    """The first guest makes it; it stays, for the next one. Only the first version of control
-    groups has one to itself for processors (the second asks for a change of the whole tree)."""
+    """Enters the guests' control group. The first guest makes it, and it stays for later ones. Only
+    version 1 of control groups has a hierarchy for processors alone (with version 2 the whole tree
+    would have to change)."""
     group = root / GROUP
     try:
         group.mkdir(exist_ok=True)

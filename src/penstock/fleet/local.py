@@ -1,8 +1,7 @@
 """Instances as child processes of this one (`child.py`): started, watched, ended.
 
-Settings go to a child as one JSON line. The child prints `ready` once it accepts connections, and
-its address where the port was its to choose; everything else that it and its models write is
-appended to its log file.
+Settings go to a child as one JSON line. The child prints `ready` once it accepts connections, with
+its address if it chose the port. All other output of it and its models is appended to its log file.
 """
 
 from __future__ import annotations
@@ -90,7 +89,8 @@ class LocalFleet:
             raise NotNowError("fleet-closing", "the server is stopping: no instance is started")
         if spec.instance_id in self._children:
             raise InternalError("instance-exists", f"instance {spec.instance_id} runs already")
-        child = None if spec.guest else self._take_spare(spec)  # spares stand ready for endpoints
+        # guests never take a spare: spares are kept for endpoints
+        child = None if spec.guest else self._take_spare(spec)
         warm = child is not None
         child = child or self._spawn(spec.log_path, spec.instance_id, self._command_of(spec))
         if spec.guest:
@@ -116,7 +116,7 @@ class LocalFleet:
         )
 
     async def _broken_off(self, instance_id: str, child: Child) -> None:
-        if child.guest:  # it gives its memory back in our time
+        if child.guest:  # freeing its memory takes our processor time
             await asyncio.to_thread(guest_end.end, child.process.pid)
         await child.wait_ended()
         self._forget(instance_id)
@@ -157,7 +157,7 @@ class LocalFleet:
             self._runtime_dir.rmdir()
 
     async def _bound_logs(self) -> None:
-        """A model that never stops printing must not fill the disk."""
+        """Bounds the size of logs: a model that never stops printing must not fill the disk."""
         while True:
             await asyncio.sleep(self._log_look_every_s)
             for child in list(self._children.values()):
@@ -170,7 +170,7 @@ class LocalFleet:
             child.log_from = 0
 
     def _take_spare(self, spec: InstanceSpec) -> Child | None:
-        """One that stands ready, writing to the log of its instance from now on."""
+        """Takes a ready spare, whose output goes to the instance's log from now on."""
         child = self._spares.take()
         if child is not None:
             child.log_to(open_log(spec.log_path), spec.log_path)
@@ -210,7 +210,8 @@ class LocalFleet:
         return Child(process, socket, log, log_path)
 
     async def _hand_over(self, child: Child, spec: InstanceSpec, *, warm: bool) -> None:
-        """Gives the settings and waits for `ready`; a spare (`warm`) has another log so far."""
+        """Sends the settings and waits for `ready`. A spare (`warm`) has written to another log so
+        far."""
         child.write(
             {
                 "instance_id": spec.instance_id,
@@ -231,7 +232,7 @@ class LocalFleet:
             late.message = f"instance {spec.instance_id} {late.message}"
             late.hint = f"Look at {spec.log_path}."
             raise logged(late, child.tell) from None
-        # Closing its output is not yet ending: such a child is ended by us.
+        # A child that closed its output may still run: then we end it.
         await asyncio.wait([child.ended], timeout=1.0)
         child.kill_group()
         code = await child.wait_ended()
@@ -253,7 +254,7 @@ class LocalFleet:
             raise NotNowError("instance-start-timeout", story) from None
 
     async def _guest_ready(self, child: Child) -> bool:
-        """However long it takes, as long as it gets on (`core/machine/guest_start.py`)."""
+        """Waits as long as the start makes progress (`core/machine/guest_start.py`)."""
         loop, spec = asyncio.get_running_loop(), self._guest_start
         start = GuestStart(spec, now=loop.time())
         reading = asyncio.create_task(_read_ready(child))
@@ -272,12 +273,12 @@ class LocalFleet:
 
     async def _watch(self, instance_id: str, child: Child) -> None:
         code = await child.wait_ended()
-        child.kill_group()  # workers that it may have left behind
-        await asyncio.wait(child.tasks[:1], timeout=1.0)  # its last output
+        child.kill_group()  # ends workers that it may have left behind
+        await asyncio.wait(child.tasks[:1], timeout=1.0)  # reads its last output
         child.tasks[0].cancel()
         words, how = child.last_words(), f"the instance ended: {child.how_it_ended(code)}."
         if not child.asked_to_stop:
-            child.tell(how)  # who was killed could not say so
+            child.tell(how)  # a killed process could not report it
         self._forget(instance_id)
         if not child.asked_to_stop:
             self.on_exit(instance_id, InstanceExit(code, f"{how}{words}", child.stood_still))
@@ -296,11 +297,11 @@ def _cores(spec: InstanceSpec) -> float:
 
 
 async def _read_ready(child: Child) -> bool:
-    """Copies lines to the log until one says `ready`; False when the output has ended before."""
+    """Copies lines to the log until one says `ready`; False when the output ends before."""
     while True:
         try:
             line = await child.output.readline()
-        except ValueError:  # a line beyond the limit: no word of ours
+        except ValueError:  # a line beyond the limit: not one of ours
             continue
         if not line:
             return False
@@ -308,7 +309,7 @@ async def _read_ready(child: Child) -> bool:
         if word == b"ready" and (not address or address.startswith(b"tls:")):
             child.address = address.decode("ascii", "replace")
             return True
-        if line.strip() != b"warm":  # of a spare that was told more to import a moment ago
+        if line.strip() != b"warm":  # a spare's answer to modules that it was just asked to import
             append(child.log, line)
 
 

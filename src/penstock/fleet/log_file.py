@@ -1,6 +1,4 @@
-"""The file that an instance's log is: appended to by several, private, and never larger than two of
-its bounds on the disk.
-"""
+"""An instance's log file: private, with several writers, and at most twice its bound on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import BinaryIO, Final
 
 from penstock.errors import NotNowError
 
-#: A log that has grown past this is put aside (`.1`, one deep), whoever is still writing it.
+#: A log larger than this is moved aside (to `.1`, one old file), even while others write to it.
 LOG_BYTES_MAX: Final = 64 * 2**20
 
 
@@ -32,11 +30,11 @@ def open_log(path: Path) -> BinaryIO:
 
 
 def put_aside(path: Path) -> None:
-    """Copies and empties: the instance goes on writing to the same file, at its end."""
+    """Copies the log and empties it: the instance goes on writing at the end of the same file."""
     aside = path.with_name(path.name + ".1")
     try:
         shutil.copyfile(path, aside)
-    except OSError:  # no room for two of them: the newer lines count
+    except OSError:  # no room for two files: the newer lines matter more
         aside.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         os.truncate(path, 0)

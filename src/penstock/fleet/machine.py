@@ -1,8 +1,8 @@
-"""What this machine has for instances: cores, memory, accelerators; and what of it is free now.
+"""What this machine has for instances: cores, memory and accelerators, and how much of it is free.
 
-Containers and services are given less than the machine: the limits of their cgroups count, those of
-the groups around them too. A tenth of the memory, and no less than 256 MiB, stays with the gateway
-and the operating system.
+Containers and services get less than the machine: the limits of their cgroups count, and those of
+the cgroups around them. A tenth of the memory, at least 256 MiB, is kept for the gateway and the
+operating system.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _CGROUP_MOUNT: Final = Path("/sys/fs/cgroup")
 _OWN_CGROUP: Final = Path("/proc/self/cgroup")
 _MEMORY_INFO: Final = Path("/proc/meminfo")
 
-#: (limit, what is charged), of the second and of the first kind of cgroups.
+#: Names of the files (limit, usage), in version 2 and version 1 of cgroups.
 _CGROUP_FILES: Final = (
     ("memory.max", "memory.current"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
-#: Charged, but given back when memory is short: pages of files and caches of the kernel.
+#: Counted as used, but freed when memory is short: file pages and kernel caches.
 _RECLAIMABLE: Final = (
     "inactive_file", "active_file", "slab_reclaimable", "total_inactive_file", "total_active_file",
 )  # fmt: skip
@@ -32,8 +32,7 @@ _OWN_BYTES_MIN: Final = 256 * 2**20
 
 
 def this_machine(groups: Sequence[Path] | None = None) -> ComputeResources:
-    """Looks at the machine once; call it at start. `groups`: cgroups, None = those of this
-    process."""
+    """Reads the machine once; call it at start. `groups`: cgroups; None = those of this process."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for folder in memory_groups() if groups is None else groups:
         limit_bytes, _ = _charged(folder)
@@ -50,9 +49,9 @@ def this_machine(groups: Sequence[Path] | None = None) -> ComputeResources:
 def available_bytes(
     groups: Sequence[Path] | None = None, memory_info: Path = _MEMORY_INFO
 ) -> int | None:
-    """Memory that programs may still take without any being pushed out, at this moment.
+    """Memory that programs can take now without evicting anything.
 
-    The kernel's estimate, or what the tightest cgroup leaves. None where neither is told.
+    The kernel's estimate, or what the tightest cgroup leaves. None where both are unknown.
     """
     told = [_memory_available(memory_info)]
     for folder in memory_groups() if groups is None else groups:
@@ -63,7 +62,7 @@ def available_bytes(
 
 
 def memory_groups(mount: Path = _CGROUP_MOUNT, own: Path = _OWN_CGROUP) -> list[Path]:
-    """The cgroups that bound this process's memory, from its own to the outermost seen here."""
+    """The cgroups that bound this process's memory, from its own to the outermost visible here."""
     found = []
     for line in _text(own).splitlines():
         controllers, _, place = line.partition(":")[2].partition(":")
@@ -71,13 +70,13 @@ def memory_groups(mount: Path = _CGROUP_MOUNT, own: Path = _OWN_CGROUP) -> list[
             continue
         root = mount / "memory" if controllers else mount
         folder = root / place.lstrip("/")
-        # Above a container's own group nothing can be seen, and its path may be the host's.
+        # Nothing above a container's own group is visible, and its path may be the host's.
         found += [each for each in (folder, *folder.parents) if each.is_relative_to(root)]
     return found
 
 
 def _charged(folder: Path) -> tuple[int | None, int]:
-    """(limit, what programs hold of it) of a cgroup; no limit where there is none."""
+    """(limit, bytes that programs hold of it) of a cgroup; None where it has no limit."""
     for limit_name, charged_name in _CGROUP_FILES:
         limit = _text(folder / limit_name).strip()
         if limit.isdigit():
@@ -89,7 +88,7 @@ def _charged(folder: Path) -> tuple[int | None, int]:
 
 def _reclaimable(folder: Path) -> int:
     rows = dict(line.split(" ", 1) for line in _text(folder / "memory.stat").splitlines())
-    # The first kind tells each twice, for the group alone and in total for all below it.
+    # Version 1 gives each value twice: for the group alone, and as total with all groups below.
     totals = [name for name in _RECLAIMABLE if name.startswith("total_") and name in rows]
     return sum(int(rows.get(name, 0)) for name in totals or _RECLAIMABLE)
 
@@ -103,15 +102,15 @@ def _memory_available(memory_info: Path) -> int | None:
 
 
 def _cores() -> int:
-    """The cores that this process may use, not those that the machine has."""
+    """The cores that this process may use; the machine may have more."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this operating system
+    except AttributeError:  # this operating system lacks the call
         return os.cpu_count() or 1
 
 
 def _text(path: Path) -> str:
-    """What a file of the kernel says; nothing where there is none."""
+    """The text of a kernel file; "" where there is no such file."""
     try:
         return path.read_text()
     except OSError:
@@ -124,7 +123,7 @@ def _accelerators(devices: Path) -> int:
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process takes of the memory now; 0 where that is not known, or it has ended."""
+    """Resident memory of a process now; 0 if it is unknown or the process has ended."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -133,7 +132,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of all threads of a process; of one that is gone 0."""
+    """User and system time of all threads of a process; 0 if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

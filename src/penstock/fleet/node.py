@@ -1,12 +1,12 @@
-"""An instance on another machine, as that machine keeps it: it is started there, watched and ended.
+"""An instance on another machine, as that machine handles it: started, watched and ended.
 
-One object per instance, made by a fleet in a process on the node (`ray/` makes it an actor). It
-starts the usual instance process as its child, over the usual pipe, so the instance ends with it,
-however it ends. What it offers is lifecycle alone; requests go to the instance by themselves.
+A fleet makes one object per instance, in a process on the node (`ray/` makes it an actor). It
+starts the usual instance process as its child, over the usual pipe, so the instance ends with it in
+any case. It handles lifecycle only; requests go to the instance directly.
 
-The instance's key is made here and stays here. Its log is kept here and handed over piece by piece,
-and with its end goes what it noted of its models, so that both are read where the server is.
-Answers are plain values, errors too: what raises here could be unreadable there.
+The instance's key is made here and stays here. Its log is kept here and sent on piece by piece.
+With its end the notes about its models are sent too, so that both can be read on the server.
+Answers are plain values, errors too: the server might be unable to unpickle an exception from here.
 """
 
 from __future__ import annotations
@@ -31,28 +31,29 @@ from penstock.fleet.identity.pem import Identity
 from penstock.fleet.local import LocalFleet
 from penstock.wire import frames
 
-#: Of a log, in one answer; the next one follows at once.
+#: Bytes of the log in one answer; the next answer follows at once.
 _LOG_BYTES_MAX: Final = 2**18
 _LOOK_S: Final = 0.25
 _FOLDERS: Final = "penstock-node-"
-#: Of what an instance noted of its models; thousands of them.
+#: Bytes of notes about an instance's models; enough for thousands of models.
 _NOTES_BYTES_MAX: Final = 2**23
-#: Ray sets it to the cores of an actor for libraries in the actor's own process; an instance
-#: shares its cores among its models by itself.
+#: Ray sets it to the actor's cores, for libraries in the actor's own process. An instance divides
+#: its cores among its models itself.
 _NOT_FOR_INSTANCES: Final = "OMP_NUM_THREADS"
 
 Json = dict[str, Any]
 
 
 def default_cache_dir(environ: Mapping[str, str]) -> Path:
-    """Of the node's user (XDG base directories), shared by the instances of the node."""
+    """The cache directory of the node's user (XDG base directories), shared by the node's
+    instances."""
     base = environ.get("XDG_CACHE_HOME") or ""
     root = Path(base) if base.startswith("/") else Path.home() / ".cache"
     return root / "penstock" / "node"
 
 
 def _remove_left_behind() -> None:
-    """Folders of processes like this one that were killed."""
+    """Removes folders of earlier processes of this kind that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDERS}*-*"):
         pid = folder.name.removeprefix(_FOLDERS).partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
@@ -60,7 +61,7 @@ def _remove_left_behind() -> None:
 
 
 class InstanceNode:
-    """`describe`, then `start`, then `watch` until its end; `stop` at any time."""
+    """Call `describe`, then `start`, then `watch` until its end; `stop` at any time."""
 
     def __init__(self, instance_id: str, host: str) -> None:
         """`host`: the node's address, as the server reaches it."""
@@ -75,7 +76,7 @@ class InstanceNode:
         self._exit: InstanceExit | None = None
 
     async def describe(self) -> Json:
-        """What is installed here, and a request for the certificate of the instance."""
+        """The installed versions, and a request for the instance's certificate."""
         self._key, request = key_and_request(self._instance_id)
         return {"version": __version__, "wire": frames.LAYOUT, "request": request}
 
@@ -93,13 +94,13 @@ class InstanceNode:
         return {"address": handle.address, "pid": handle.pid}
 
     async def watch(self, log_at: int, wait_s: float) -> Json:
-        """What was written to the log behind `log_at`, and how the instance ended if it has.
+        """What was written to the log behind `log_at`, and how the instance ended, if it has.
 
-        Returns when there is something to tell, at the latest after `wait_s`.
+        Returns when there is news, at the latest after `wait_s`.
         """
         until = asyncio.get_running_loop().time() + wait_s
         while True:
-            ended = self._exit  # before the log: its last words are in it then
+            ended = self._exit  # read before the log, so that the log then has its last words
             at, text = self._log_behind(log_at)
             if text or ended is not None or asyncio.get_running_loop().time() >= until:
                 break
@@ -110,14 +111,15 @@ class InstanceNode:
         return seen
 
     async def stop(self, grace_s: float) -> Json:
-        """SIGTERM, then SIGKILL; returns once it has ended. `watch` gives its last words."""
+        """SIGTERM, then SIGKILL; returns once the instance has ended. `watch` then gives its last
+        words."""
         if self._fleet is not None:
             await self._fleet.close(grace_s=grace_s)
         self._exit = self._exit or InstanceExit(0, "the instance was stopped.")
         return {}
 
     async def forget(self) -> Json:
-        """Ends what is left and removes what was written here, but for what is in the cache."""
+        """Ends what still runs and removes all files written here, except the cache."""
         await self.stop(0.0)
         shutil.rmtree(self._folder, ignore_errors=True)
         return {}
@@ -129,7 +131,7 @@ class InstanceNode:
             certificate=wanted["certificate"], key=self._key, authority=wanted["authority"]
         ).to_dict()
         platform = dict(settings.get("platform") or {})
-        if platform.get("certificate"):  # its text; programs here want a file
+        if platform.get("certificate"):  # it arrives as text; programs here need a file
             path = self._folder / "platform.pem"
             path.write_text(platform["certificate"])
             settings["platform"] = platform | {"certificate": str(path)}
@@ -152,7 +154,7 @@ class InstanceNode:
         self._exit = how
 
     def _log_behind(self, at: int) -> tuple[int, bytes]:
-        """(where the next piece begins, the piece). A log that was emptied begins anew."""
+        """(where the next piece begins, the piece). Starts again at 0 if the log was emptied."""
         try:
             with self._log_path.open("rb") as log:
                 size = log.seek(0, os.SEEK_END)

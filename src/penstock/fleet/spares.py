@@ -1,8 +1,8 @@
-"""Instance processes that stand ready: started, their modules imported, and nobody's yet.
+"""Spare instance processes: started, with their modules imported, and not in use yet.
 
-`core/machine/warm_pool.py` says how many are started; this class starts them through its fleet,
-hands each to one instance at most, and replaces those that were taken or died. A spare has no name,
-no socket and no model; what it is told when it is taken makes it an instance like any other.
+`core/machine/warm_pool.py` says how many to start. This class starts them through its fleet, gives
+each to one instance at most, and replaces those that were taken or died. A spare has no name, no
+socket and no model; the settings that it gets make it an instance like any other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WARM_S_MAX: Final = 60.0
 
 
 class Spares:
-    """Of one fleet. `keep` says how many; `close` ends those that nobody took."""
+    """The spares of one fleet. `keep` says how many; `close` ends those that were not taken."""
 
     def __init__(self, spawn: Callable[[], Child]) -> None:
         """`spawn` starts a process that waits for its settings."""
@@ -42,12 +42,12 @@ class Spares:
         self._ends: set[asyncio.Task[None]] = set()
 
     def keep(self, count: int, modules: Collection[str]) -> None:
-        """So many from now on, each with these modules imported."""
+        """Sets how many spares to keep from now on, each with these modules imported."""
         fresh = frozenset(modules) - self._modules
         self._modules |= fresh
         self._wished = count
         if fresh:
-            # Whoever is taken meanwhile imports them first, and would have needed them anyway.
+            # A spare that is taken meanwhile imports them first; it needs them anyway.
             for child in self._ready:
                 child.write({"warm": sorted(fresh)})
         if count and self._task is None:
@@ -55,7 +55,7 @@ class Spares:
         self._changed.set()
 
     def take(self) -> Child | None:
-        """A spare, which is then the caller's alone; None where none stands ready."""
+        """Takes a spare, for this caller alone; None where none is ready."""
         while self._ready:
             child = self._ready.pop(0)
             self._changed.set()
@@ -65,7 +65,7 @@ class Spares:
         return None
 
     def seen(self) -> list[SpareObserved]:
-        """Those that there are, in whatever state, with what they take now."""
+        """All spares, in whatever state, with their memory now."""
         there = [(one, True) for one in self._ready]
         if self._warming is not None:
             there.append((self._warming, False))
@@ -153,7 +153,7 @@ class Spares:
 
 
 async def _end(child: Child) -> None:
-    """It holds nothing: there is nothing to wait for."""
+    """Kills it: a spare holds nothing that has to be saved."""
     child.kill_group()
     await child.wait_ended()
     child.discard()

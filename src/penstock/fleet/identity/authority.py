@@ -2,15 +2,15 @@
 
 Files below `identity/` there, readable by their owner alone:
 
-    authority.pem  the authority's key and certificate: whoever reads it can be anybody here
+    authority.pem  the authority's key and certificate: whoever reads it can pose as anybody here
     server.pem     key, certificate and the authority's certificate, for the gateways and the
                    control plane; made anew with each start
 
-A key of an instance is made where the instance runs, and never leaves that machine: what travels is
-a request to be signed. Keys are in no log, no command line and no `repr`. Certificates are good
-from an hour before they are signed, so clocks of machines need not agree; to have new ones, restart
-(instances end with their server, so they follow). An authority that could expire before what it
-signs does is replaced at the start.
+An instance's key is made where the instance runs, and never leaves that machine: only a request to
+be signed travels. Keys are in no log, no command line and no `repr`. Certificates are valid from an
+hour before they are signed, so the clocks of machines need not agree. To renew them, restart the
+server (its instances end with it, so they get new ones too). An authority that would expire before
+what it signs is replaced at the start.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from penstock.errors import CallerError, NotNowError
 from penstock.fleet.identity import contexts
 from penstock.fleet.identity.pem import Identity, unreadable
 
-#: Of a server that nobody restarts; nobody can take a certificate back, so no longer than that.
+#: Lifetime of a certificate. It covers a server that is never restarted, and is no longer because
+#: certificates cannot be revoked.
 _LEAF: Final = timedelta(days=730)
 _AUTHORITY: Final = timedelta(days=3650)
-#: Clocks of machines differ, by a minute or by a time zone that somebody forgot.
+#: Clocks of machines differ, by minutes or by a forgotten time zone.
 _BACKDATED: Final = timedelta(hours=1)
 _COMMON_NAME_CHARS_MAX: Final = 64  # ub-common-name of RFC 5280
 
@@ -52,7 +53,8 @@ class Authority:
 
     @classmethod
     def open(cls, state_dir: Path, *, now: float) -> Authority:
-        """The authority of this state directory, made first where there is none that will last.
+        """The authority of this state directory. It is made first where none exists, or where it
+        would expire too soon.
 
         `now`: s since the epoch. Raises NotNowError `identity-not-writable`, and CallerError
         `identity-unreadable` where its file is damaged.
@@ -85,8 +87,7 @@ class Authority:
     def sign(self, request: str, name: str, *, now: float) -> str:
         """A certificate, in PEM, for the key that `request` was made with, under `name`.
 
-        What else the request asks for is not looked at. Raises CallerError
-        `certificate-request-invalid`.
+        Other fields of the request are ignored. Raises CallerError `certificate-request-invalid`.
         """
         moment = datetime.fromtimestamp(now, UTC)
         try:
@@ -128,7 +129,7 @@ def key_and_request(common_name: str) -> tuple[str, str]:
 
 
 def _self_signed(key: ec.EllipticCurvePrivateKey, moment: datetime) -> x509.Certificate:
-    # Each authority has a name of its own: two of one name would be taken for each other.
+    # Each authority has its own name: two with one name would be confused.
     called = f"Penstock {x509.random_serial_number():x}"[:_COMMON_NAME_CHARS_MAX]
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
     usage = x509.KeyUsage(
@@ -174,7 +175,7 @@ def _read(path: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
 
 
 def _write_private(path: Path, data: bytes) -> None:
-    """Whole or not at all, and never readable by anybody else."""
+    """Writes the file as a whole or not at all, and never readable by anybody else."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)

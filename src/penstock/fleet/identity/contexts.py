@@ -1,12 +1,11 @@
-"""TLS between the server and its instances: 1.3 alone, and both ends show a certificate.
+"""TLS between the server and its instances, and the names in their certificates.
 
-OpenSSL's bindings read keys from files only. Ours is given to them in an anonymous file in memory,
-which nobody else can open and which is gone when it is closed.
+Both ends use TLS 1.3 alone and show a certificate; both check the other's name. OpenSSL's bindings
+read keys from files only, so they get ours in an anonymous file in memory, which nobody else can
+open and which disappears when it is closed.
 
-What certificates call the server and its instances: the names that both ends check.
-
-An instance's id may be longer than a label of DNS and holds what no DNS name may, so its
-certificate has a digest of it where TLS looks, and the id itself where people do.
+An instance's id may be longer than a DNS label and may hold characters that DNS forbids. So its
+certificate has a digest of the id as its DNS name, and the id itself where people look.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from typing import Any, Final
 
 from penstock.fleet.identity.pem import Identity, server_identity_of
 
-#: The gateways and the control plane of the deployment. Names below `.internal` are nobody's.
+#: The name of the gateways and the control plane of the deployment. No public name ends in
+#: `.internal`.
 SERVER: Final = "server.penstock.internal"
 _INSTANCES: Final = ".instance.penstock.internal"
 
@@ -36,30 +36,33 @@ def is_instance(name: str) -> bool:
 
 
 def in_certificate(certificate: Mapping[str, Any]) -> list[str]:
-    """The DNS names of a peer's certificate, as `ssl` tells of one that it has verified."""
+    """The DNS names of a peer's certificate, in the form in which `ssl` gives a verified one."""
     return [str(name) for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"]
 
 
 def dialling(identity: Identity) -> ssl.SSLContext:
-    """Of the end that connects; the name that the other end must have goes with each connection."""
+    """TLS settings for the end that connects. The name that the other end must have is given with
+    each connection."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, identity)
 
 
 def of_server_in(state_dir: Path) -> Callable[[], ssl.SSLContext]:
-    """For another process of a server: what its control plane wrote is read when it is needed."""
+    """TLS settings for another process of a server: it reads the control plane's file when they are
+    first needed."""
     return cache(lambda: dialling(server_identity_of(state_dir)))
 
 
 def listening(identity: Identity) -> ssl.SSLContext:
-    """Of the end that is connected to. Who came in, `comes_from_server` says."""
+    """TLS settings for the end that accepts connections; `comes_from_server` says who connected."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, identity)
     context.verify_mode = ssl.CERT_REQUIRED
-    context.num_tickets = 0  # nobody resumes: connections last as long as their two ends
+    # no session tickets: connections last as long as their two ends, so nobody resumes
+    context.num_tickets = 0
     return context
 
 
 def comes_from_server(certificate: Mapping[str, Any] | None) -> bool:
-    """Whether a verified certificate is the server's, and not that of an instance, say."""
+    """Whether a verified certificate is the server's, and not, for example, another instance's."""
     return certificate is not None and SERVER in in_certificate(certificate)
 
 

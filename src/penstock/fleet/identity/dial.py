@@ -1,14 +1,11 @@
 """A connection to an instance, by whatever kind of address, handed over once it may be used.
 
-Over TLS a protocol is given its transport only when the instance has shown its own certificate,
-accepted ours and said which version it is: until then nothing of ours is sent.
+Over TLS a protocol gets its transport only when the instance has shown its certificate, accepted
+ours and sent its version (the greeting). Until then we send no data.
 
-The first word of an instance to whoever connects to it over a network: which version it is.
-
-It comes once the instance has seen who connects and lets it in. In TLS 1.3 the end that connects
-has finished its handshake before the other has judged its certificate, so only this word says that
-both ends want each other, and nothing is sent before it came. Over a Unix socket there is none: its
-two ends are of one machine and one installation.
+In TLS 1.3 the connecting end finishes its handshake before the other end has judged its
+certificate. So only the greeting proves that both ends accept each other. Over a Unix socket there
+is no greeting: both ends are of one machine and one installation.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ EVENT: Final = "hello"
 
 
 def hello(instance_id: str) -> bytes:
-    """The frame."""
+    """The greeting frame."""
     told = {
         "event": EVENT,
         "instance_id": instance_id,
@@ -55,7 +52,7 @@ def check(frame: frames.Frame, instance_id: str) -> None:
 
 
 def check_version(version: str, wire: str, who: str) -> None:
-    """Raises NotNowError `instance-version` for anything but this very version."""
+    """Raises NotNowError `instance-version` unless both versions are exactly ours."""
     if (version, wire) != (__version__, frames.LAYOUT):
         raise NotNowError(
             "instance-version",
@@ -65,17 +62,17 @@ def check_version(version: str, wire: str, who: str) -> None:
         )
 
 
-#: Both round trips of TLS and the greeting; a machine that is very busy takes its time.
+#: Time for both round trips of TLS and the greeting; a very busy machine is slow.
 GREETING_S_MAX: Final = 10.0
-#: A greeting fits into it many times.
+#: Far more than a greeting has.
 _GREETING_BYTES_MAX: Final = 4096
 
-#: Gives the TLS of the end that connects; called for the first address that needs it.
+#: Makes the TLS settings of the end that connects; called for the first address that needs them.
 Tls = Callable[[], ssl.SSLContext]
 
 
 def no_tls() -> ssl.SSLContext:
-    """Of a server whose instances are all on its own machine."""
+    """For a server whose instances are all on its own machine: it needs no TLS."""
     raise InternalError("identity-missing", "this process has no certificate to show to instances")
 
 
@@ -85,7 +82,7 @@ async def dial(
     """Connects `protocol` to "unix:/path", "tcp:host:port" or "tls:host:port".
 
     Raises OSError where nobody answers; NotNowError `instance-untrusted` or `instance-version`
-    where somebody does whom we, or who us, must not talk to.
+    where one end must not talk to the other.
     """
     loop = asyncio.get_running_loop()
     kind, _, where = address.partition(":")
@@ -126,18 +123,18 @@ async def _dial_tls(
         raise
     transport.set_protocol(protocol)
     protocol.connection_made(transport)
-    if greeted.lost is not None:  # between its greeting and this moment
+    if greeted.lost is not None:  # the connection broke right after its greeting
         protocol.connection_lost(greeted.lost)
     elif greeted.rest:
         protocol.data_received(greeted.rest)
 
 
 class _Greeted(asyncio.Protocol):
-    """Waits for the greeting, and gives what came behind it."""
+    """Waits for the greeting, and passes on the bytes behind it."""
 
     def __init__(self, instance_id: str) -> None:
         self._instance_id = instance_id
-        self.rest = b""  #: so far unread; behind the greeting once that is heard
+        self.rest = b""  #: bytes not yet read; once the greeting is read, those behind it
         self.heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lost: Exception | None = None
 

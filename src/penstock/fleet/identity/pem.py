@@ -1,4 +1,4 @@
-"""What one end of a connection shows, and whom it believes: three texts in PEM.
+"""What one end of a connection shows, and whom it trusts: three texts in PEM.
 
 Imports no library that makes certificates: every instance reads this file.
 """
@@ -17,14 +17,15 @@ _END: Final = "-----END CERTIFICATE-----\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """One end of a connection: its certificate, the key to it, and whom it believes. PEM."""
+    """One end of a connection: its certificate, the key to it, and the authority that it trusts.
+    PEM."""
 
     certificate: str
     key: str = field(repr=False)
     authority: str
 
     def to_dict(self) -> dict[str, str]:
-        """For a pipe to a child; it holds the key."""
+        """For a pipe to a child process; the result contains the key."""
         return {"certificate": self.certificate, "key": self.key, "authority": self.authority}
 
 

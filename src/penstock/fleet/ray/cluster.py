@@ -1,8 +1,8 @@
-"""Every call of Ray's.
+"""Every call to Ray.
 
-They are made in threads: they block, and Ray must not touch this process's signals (what its core
-does to them below Python, `signals.py` makes harmless). Actors have this process as their owner:
-when it ends, by whatever means, they end, and what they started too.
+Calls are made in threads, because they block and because Ray must not touch this process's signals
+(`signals.py` undoes what its core does to them below Python). Actors are owned by this process:
+when it ends, by whatever means, they end, with all that they started.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
-#: What a call raises where the cluster, a node or an actor is the reason.
+#: What a call raises when the cluster, a node or an actor is the cause.
 CALL_FAILED: Final = (RayError, TimeoutError, ConnectionError)
 #: Each may block for as long as a wait for room takes; many instances may wait at once.
 _THREADS: Final = 32
@@ -37,14 +37,14 @@ _AUTOSCALER_S_MAX: Final = 30.0
 
 
 class _Actor(InstanceNode):
-    """Made where Ray places it."""
+    """An `InstanceNode` on the node that Ray chose."""
 
     def __init__(self, instance_id: str) -> None:
         super().__init__(instance_id, ray.util.get_node_ip_address())
 
 
 class Cluster:
-    """A connection to one, the only one of this process. `close` ends it."""
+    """The connection to a cluster; a process has only one. `close` ends it."""
 
     def __init__(self, address: str) -> None:
         """`address`: as `ray.init` takes it. Blocks. Raises NotNowError `ray-unreachable`."""
@@ -60,7 +60,7 @@ class Cluster:
         self._threads.shutdown(wait=False)
 
     async def make_group(self, bundle: dict[str, float]) -> Any:
-        """A placement group of one bundle, which has a place once `is_placed` says so."""
+        """A placement group of one bundle; `is_placed` says when it has a place."""
         return await self._in_thread(_make_group, bundle)
 
     async def is_placed(self, group: Any, wait_s: float) -> bool:
@@ -72,11 +72,11 @@ class Cluster:
         return await self._in_thread(_make_actor, group, bundle, instance_id)
 
     async def remove(self, actor: Any, group: Any) -> None:
-        """Either may be None."""
+        """Removes both; either may be None."""
         await self._in_thread(_remove, actor, group)
 
     async def hosts(self) -> set[tuple[str, str]]:
-        """Of the nodes that there are, their host names and addresses."""
+        """Host names and addresses of all nodes."""
         nodes = await self._in_thread(ray.nodes)
         return {
             (str(one["NodeManagerHostname"]), str(one["NodeManagerAddress"]))
@@ -85,7 +85,8 @@ class Cluster:
         }
 
     async def ask_for_nodes(self, bundles: list[dict[str, float]]) -> None:
-        """Has the autoscaler provide for all of `bundles`, those that run included."""
+        """Requests nodes for all of `bundles` from the autoscaler; `bundles` includes what already
+        runs."""
         await self._in_thread(_request, bundles)
 
     async def answer(self, method: Any, *args: Any, seconds: float) -> Json:
@@ -104,7 +105,7 @@ class Cluster:
 
 
 def is_dead(error: BaseException) -> bool:
-    """Ray is sure of it: not only unavailable."""
+    """Whether Ray is sure that the actor is dead, and not only unavailable."""
     return type(error).__name__ == "ActorDiedError"
 
 
@@ -124,7 +125,7 @@ def last_line(error: BaseException) -> str:
 
 def _connect(address: str) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
-    # Else a call without a connection makes a cluster of this machine.
+    # Otherwise a call without a connection would start a cluster on this machine.
     auto_init_hook.enable_auto_connect = False
     try:
         ray.init(
@@ -169,9 +170,9 @@ def _remove(actor: Any, group: Any) -> None:
 
 
 def _request(bundles: list[dict[str, float]]) -> None:
-    """A cluster without an autoscaler is asked in vain; no start fails for that."""
+    """Without an autoscaler the request has no effect; no start fails because of that."""
     try:
-        if ray.util.client.ray.is_connected():  # its interface is one of processes on nodes
+        if ray.util.client.ray.is_connected():  # its interface exists only in processes on nodes
             asked = ray.remote(num_cpus=0)(request_resources).remote(bundles=bundles)
             ray.get(asked, timeout=_AUTOSCALER_S_MAX)
         else:

@@ -1,9 +1,10 @@
-"""The fleet of a Ray cluster: instances as actors on its nodes, from the wish for one to its end.
+"""The fleet of a Ray cluster: instances as actors on its nodes, from the request for one to its
+end.
 
 Each instance has a placement group, and in it an actor that starts the instance as a child on its
-node and watches it. Ray places, and says when a node is gone. It never sees a request: gateways and
-instances have connections of their own. When this process ends, by whatever means, actors end, and
-their instances with them.
+node and watches it. Ray places instances and reports lost nodes. It never sees a request: gateways
+and instances have connections of their own. When this process ends, by whatever means, the actors
+end, and their instances with them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from penstock.fleet.ray.watching import LAST_WORD_S_MAX, until_its_end
 _log = logging.getLogger(__name__)
 
 _STOP_MARGIN_S: Final = 5.0
-#: Nodes tried by one start where what is installed on them is of no use.
+#: How many nodes one start tries when a node's installation can't be used.
 _NODES_TRIED_MAX: Final = 3
 _USELESS: Final = ("instance-version", "node-unusable")
 
@@ -48,7 +49,7 @@ class RayFleet:
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`address`: as `ray.init` takes it. `node_wait_s`: how long a start waits for room.
-        `cache_dir`: on each node; "" = of its user.
+        `cache_dir`: on each node; "" = the default of the node's user.
 
         Connects, which blocks. Raises NotNowError `ray-unreachable`.
         """
@@ -79,22 +80,22 @@ class RayFleet:
         if held is None:
             return
         held.stopping = True
-        with suppress(*CALL_FAILED):  # its node is gone
+        with suppress(*CALL_FAILED):  # fails if its node is lost
             if held.actor is not None:
                 limit_s = grace_s + _STOP_MARGIN_S
                 await self._cluster.answer(held.actor.stop, grace_s, seconds=limit_s)
-        if held.watcher is not None:  # it hears the last words
+        if held.watcher is not None:  # the watcher reads its last words
             await asyncio.wait([held.watcher], timeout=LAST_WORD_S_MAX)
         await shielded(self._forget(held))
 
     def keep_warm(self, count: int, modules: Collection[str]) -> None:
-        """Nodes come and go: nothing stands ready on them."""
+        """Does nothing: nodes come and go, so no process is kept ready on them."""
 
     def spares(self) -> Sequence[SpareObserved]:
         return ()
 
     async def shares_disk(self) -> bool:
-        """Where all nodes are this machine."""
+        """True where all nodes are this machine."""
         try:
             hosts = await self._cluster.hosts()
         except CALL_FAILED:
@@ -109,8 +110,8 @@ class RayFleet:
         await self._cluster.close()
 
     async def _on_some_node(self, held: HeldActor) -> tuple[str, int]:
-        """Its address and its process there. A node with nothing of use on it keeps the bundle
-        until another has one: Ray would place the next one there again."""
+        """The instance's address and its process id there. A node that can't run it keeps its
+        bundle until another node has one: otherwise Ray would choose the same node again."""
         useless: list[tuple[Any, Any]] = []
         first: NotNowError | None = None
         try:
@@ -138,8 +139,8 @@ class RayFleet:
             self.on_exit(held.spec.instance_id, how)
 
     async def _forget(self, held: HeldActor) -> None:
-        """Nothing of it is left, here or on its node. Others wait for its end, so it is not broken
-        off: call it `shielded`."""
+        """Removes all traces of the instance, here and on its node. Others wait for its end, so it
+        must not be interrupted: call it `shielded`."""
         if self._held.get(held.spec.instance_id) is not held:
             await held.ended.wait()
             return
@@ -161,7 +162,8 @@ class RayFleet:
 
 
 def _is_ours(address: str) -> bool:
-    """Whether this machine has an address: machines made of one image have the same name."""
+    """Whether the address is one of this machine: machines made from one image have the same
+    name."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

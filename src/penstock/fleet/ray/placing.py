@@ -1,8 +1,8 @@
-"""Room for an instance on a node of the cluster.
+"""Finds room for an instance on a node of the cluster.
 
-Each instance has a placement group of one bundle, made of its type. Where there is no room, the
-cluster's autoscaler is asked for what is running and what is wanted, as its interface has it, until
-it is placed or nobody has wanted it for a while.
+Each instance has a placement group of one bundle, made from its type. Where there is no room, the
+cluster's autoscaler is asked for all that runs and all that is wanted, until the instance is placed
+or nobody has asked for it for a while.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from penstock.fleet.base import InstanceSpec
 from penstock.fleet.ray.cluster import Cluster
 from penstock.fleet.ray.held import HeldActor
 
-#: One wait for a bundle; then it is looked whether anybody still wants it.
+#: How long one wait for a bundle lasts; then it is checked whether the instance is still wanted.
 _PLACE_S: Final = 2.0
-#: A wish that nobody repeats is no wish: the slowest clouds bring a node within this time.
+#: A request expires unless it is repeated; the slowest clouds bring a node within this time.
 _WISH_S_MAX: Final = 900.0
 
 
 def bundle_of(spec: InstanceSpec) -> dict[str, float]:
-    """What an instance reserves of its node, in Ray's names. All accelerators of one instance are
-    in one bundle, hence on one node: an engine with tensor parallelism uses them all."""
+    """What an instance reserves on its node, under Ray's names. All its accelerators are in one
+    bundle, hence on one node: an engine with tensor parallelism uses them all."""
     asked = spec.instance_type.resources
     cores = min(asked.cores, float(spec.cores_max)) if spec.cores_max else asked.cores
     bundle = {"CPU": cores, "memory": float(asked.memory_bytes), "GPU": float(asked.accelerators)}
@@ -32,7 +32,7 @@ def bundle_of(spec: InstanceSpec) -> dict[str, float]:
 
 
 class Placing:
-    """Of one fleet."""
+    """Places the instances of one fleet."""
 
     def __init__(
         self, cluster: Cluster, held: Mapping[str, HeldActor], *, node_wait_s: float
@@ -41,12 +41,12 @@ class Placing:
         self._cluster = cluster
         self._held = held
         self._node_wait_s = node_wait_s
-        #: slot -> what was wanted for it last, and until when that counts
+        #: Slot -> the bundle last requested for it, and the time when that request expires.
         self._wishes: dict[str, tuple[dict[str, float], float]] = {}
-        self._asked: list[dict[str, float]] = []  #: of the autoscaler
+        self._asked: list[dict[str, float]] = []  #: bundles last requested from the autoscaler
 
     async def place(self, held: HeldActor, *, wait: bool) -> None:
-        """Gives it a group that has its place. `wait`: for a node that has room.
+        """Gives the instance a placement group that has a place. `wait`: for a node with room.
 
         Raises NotNowError `no-node-with-room`.
         """
@@ -66,7 +66,8 @@ class Placing:
             await self.ask_for_nodes()
 
     async def ask_for_nodes(self) -> None:
-        """All that runs and all that is wanted: the autoscaler wants the whole, not what is new."""
+        """Requests nodes for all that runs and all that is wanted: the autoscaler needs the
+        total."""
         now = asyncio.get_running_loop().time()
         self._wishes = {slot: wish for slot, wish in self._wishes.items() if now < wish[1]}
         wished = [bundle for bundle, _ in self._wishes.values()]
@@ -77,13 +78,13 @@ class Placing:
             await self._cluster.ask_for_nodes(bundles)
 
     async def want_nothing(self) -> None:
-        """Takes back what the autoscaler was asked for."""
+        """Withdraws the request to the autoscaler."""
         self._wishes.clear()
         await self.ask_for_nodes()
 
 
 def _slot(spec: InstanceSpec) -> str:
-    """The place that an instance is for: its next attempt has another number there."""
+    """The place that an instance is for: the next attempt at this place has another number."""
     return spec.instance_id.rpartition("-")[0]
 
 

@@ -20,15 +20,15 @@ from penstock.fleet.ray.cluster import CALL_FAILED, Cluster, last_line, node_los
 from penstock.fleet.ray.held import HeldActor
 from penstock.fleet.ray.watching import last_log
 
-#: A busy node makes the process of an actor in seconds; the instance's own start comes on top.
+#: A busy node needs seconds to make an actor's process; the instance's own start comes on top.
 _ACTOR_S_MAX: Final = 120.0
 _START_S_MAX: Final = 90.0
-#: The node itself ends a guest's start that stands still, and Ray tells of a node that is lost.
+#: The node itself ends a guest's start that makes no progress, and Ray reports a lost node.
 _GUEST_START_S_MAX: Final = 86_400.0
 
 
 class Starting:
-    """Of one fleet."""
+    """Starts the instances of one fleet."""
 
     def __init__(
         self,
@@ -38,14 +38,14 @@ class Starting:
         cache_dir: str,
         wall: Callable[[], float],
     ) -> None:
-        """`cache_dir`: on each node; "" = of its user."""
+        """`cache_dir`: on each node; "" = the default of the node's user."""
         self._cluster = cluster
         self._authority = authority
         self._cache_dir = cache_dir
         self._wall = wall
 
     async def begin(self, held: HeldActor) -> tuple[str, int]:
-        """Its address and its process, where its group has its place.
+        """The instance's address and process id, once its group has a place.
 
         Raises NotNowError `node-unusable`, `instance-version` and `node-lost`, and whatever the
         instance's own start raised.
@@ -65,7 +65,7 @@ class Starting:
         return str(begun["address"]), int(begun["pid"])
 
     async def _node_of(self, held: HeldActor) -> dict[str, Any]:
-        """Makes the actor. What is installed on its node, and a request for a certificate."""
+        """Makes the actor; returns the versions on its node and the certificate request."""
         instance_id = held.spec.instance_id
         try:
             held.actor = await self._cluster.make_actor(held.group, held.bundle, instance_id)
@@ -93,7 +93,7 @@ class Starting:
 
 
 def _with_certificate(settings: dict[str, object]) -> dict[str, object]:
-    """The platform's certificate itself in place of its path, which is one of this machine."""
+    """Replaces the path of the platform's certificate, which is valid only here, by its text."""
     platform = settings.get("platform")
     if not isinstance(platform, dict) or not platform.get("certificate"):
         return settings

@@ -1,7 +1,7 @@
-"""An instance on its node is watched: its log comes here piece by piece, and then its end.
+"""Watches an instance on its node: brings its log here piece by piece, and then reports its end.
 
-What it noted of its models comes with its last words, so that all of it is read where the server
-is, as if the instance had been here.
+The notes about its models come with its last words, so that all of it can be read on the server, as
+if the instance had run here.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from penstock.fleet.log_file import LOG_BYTES_MAX, append, put_aside
 from penstock.fleet.ray.cluster import CALL_FAILED, Cluster, is_dead, last_line
 from penstock.fleet.ray.held import HeldActor
 
-#: An instance that runs says something at least as often; Ray tells of a lost actor by itself.
+#: An instance that runs reports at least this often; Ray reports a lost actor itself.
 _WATCH_S: Final = 5.0
 _SILENT_S_MAX: Final = 10.0
-#: Calls in a row that fail before an actor counts as lost: Ray says "unavailable" of one whose
-#: connection has broken, and it may be back.
+#: How many calls in a row may fail before an actor counts as lost. Ray says "unavailable" of one
+#: whose connection broke, and it may come back.
 _FAILURES_MAX: Final = 3
 _AGAIN_S: Final = 0.5
 LAST_WORD_S_MAX: Final = 2.0
 
 
 async def until_its_end(cluster: Cluster, held: HeldActor) -> InstanceExit:
-    """Returns how it ended; a node that is lost is an end too."""
+    """Returns how the instance ended; losing its node is an end too."""
     log_at = failures = 0
     while True:
         try:
@@ -51,7 +51,7 @@ async def until_its_end(cluster: Cluster, held: HeldActor) -> InstanceExit:
 
 
 async def last_log(cluster: Cluster, held: HeldActor) -> None:
-    """Of an instance that did not start: its log says why."""
+    """The log of an instance that did not start: it says why."""
     with suppress(*CALL_FAILED):
         seen = await cluster.answer(held.actor.watch, 0, 0.0, seconds=LAST_WORD_S_MAX)
         if held.log is not None:
@@ -73,7 +73,7 @@ def _keep_log(held: HeldActor, text: bytes) -> None:
 
 
 def _keep_notes(spec: InstanceSpec, notes: dict[str, str]) -> None:
-    """Where the server looks for them."""
+    """Writes the notes where the server looks for them."""
     folder = Path(str(spec.settings.get("work_dir") or ""))
     for name, text in notes.items():
         if Path(name).name == name and name.startswith(f"{spec.instance_id}."):
