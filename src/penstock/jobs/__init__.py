@@ -1,3 +1,5 @@
-"""Offline work that a server carries out by itself: transform jobs, asynchronous requests,
-schedules. It knows the control plane and the gateway; neither knows it.
+"""Offline work that a server does in the background: transform jobs, asynchronous requests and
+schedules.
+
+It knows the control plane and the gateway; neither knows it.
 """

@@ -1,4 +1,4 @@
-"""Offline work of one server, put together: what runs without anybody waiting for an answer."""
+"""Builds and starts the drivers of a server's offline work: work for which no client waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.metrics.series.store import MetricStore
 
 
 class OfflineWork:
-    """Its drivers. `start` once the control plane is open, then `close` before it."""
+    """The drivers of one server. `start` once the control plane is open, then `close` before it."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class OfflineWork:
         counts: WorkCounts,
         capacity_wanted: CapacityWanted,
     ) -> None:
-        """`call`: a call of the control plane's API, as a client would make it."""
+        """`call`: calls an operation of the control plane's API, as a client would."""
         artifacts = ArtifactSettings.from_config(config)
         self.transform = TransformDriver(
             plane=plane,
@@ -49,13 +49,13 @@ class OfflineWork:
         self.schedules = Schedules(plane.database, driver, call, clock, NamedPlaces(artifacts))
 
     async def start(self) -> None:
-        """Takes up what is on record."""
+        """Resumes the work that is on record."""
         await self.transform.start()
         await self.asynchronous.start()
         self.schedules.driver.start()
 
     async def close(self) -> None:
-        """What is under way is gone on with at the next start. Idempotent."""
+        """The next start resumes unfinished work. Idempotent."""
         await self.schedules.driver.close()
         await self.asynchronous.close()
         await self.transform.close()

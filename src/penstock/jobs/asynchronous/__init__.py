@@ -1,1 +1,1 @@
-"""Asynchronous inference: a queue that outlives processes, and who works through it."""
+"""Asynchronous inference: a queue that outlives processes, and the drivers that work through it."""

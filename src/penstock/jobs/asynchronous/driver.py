@@ -2,20 +2,21 @@
 
 A request's life:
 
-1. `accept`: it is committed, with its body, together with others that came meanwhile; only then its
-   caller is told so.
-2. The machine of its endpoint says when it is sent; with no copy there, capacity is asked for.
-3. Sent: its body is read, from the record or from where it lies, as soon as there is room in
-   memory, and goes through the gateway's dispatcher like any other request, behind all of them in
-   the batches of its copy.
-4. Answered: the output is written, whole or not at all. Where its place takes nothing for now, the
-   answer is kept, as far as there is room for such, and written again when the machine says so.
-5. In one transaction it leaves the record, and its notification enters it. It does so once its
-   outcome is written, and not before: an output, or the object of its failure.
+1. `accept`: the request is committed with its body, together with others that arrived meanwhile.
+   Only then its caller gets the answer.
+2. The state machine of its endpoint says when it is sent; where no copy is ready, capacity is
+   requested.
+3. Sent: its body is read, from the record or from its place, as soon as there is room in memory. It
+   goes through the gateway's dispatcher like any other request, after all others in the batches of
+   its copy.
+4. Answered: the output is written, whole or not at all. Where its store fails for now, the answer
+   is kept in memory (as far as there is room) and written again when the machine says so.
+5. In one transaction the request leaves the record and its notification enters it. This happens
+   only after its outcome is written: an output, or the object of its failure.
 
-Whatever is killed between two steps, the next start finds it in the record and goes through them
-again: the output is the same object. Nothing of the queue is in memory but the windows of the
-machines and the bodies under way.
+If the process dies between two steps, the next start finds the request in the record and repeats
+them: the output is the same object. In memory are only the windows of the machines and the bodies
+of requests that are being computed.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ from penstock.wire.frames import Reply
 
 _log = logging.getLogger(__name__)
 
-_LOOP: Final = "asynchronous"  #: in the count of failures
-LOOK_EVERY_S: Final = 1.0  #: at copies; requests are sent when something happened
-#: Where a copy says nothing of itself.
+_LOOP: Final = "asynchronous"  #: the name of this loop in the count of failures
+#: how often copies are looked at; requests are sent as soon as something happens
+LOOK_EVERY_S: Final = 1.0
+#: Requests at once per copy, where a copy does not report a number.
 _CONCURRENCY: Final = 4
 _CONCURRENCY_MOST: Final = 64
 
@@ -62,14 +64,15 @@ CapacityWanted = Callable[[str, str, str, int], None]
 
 
 class _Queue:
-    """The queue of one endpoint, with what failed in it."""
+    """The queue of one endpoint, and the errors of its requests."""
 
     def __init__(self, ident: QueueId, backlog: int) -> None:
         self.id = ident
         self.machine = AsyncQueue(QueueSpec(concurrency_max=_CONCURRENCY), backlog=backlog)
-        self.errors: dict[int, PenstockError] = {}  #: of requests that are failing
-        self.answers: dict[int, Reply] = {}  #: that could not be written yet
-        #: whether the endpoint was out of sight, and may be another one of the same name
+        #: errors of requests whose failure is not recorded yet
+        self.errors: dict[int, PenstockError] = {}
+        self.answers: dict[int, Reply] = {}  #: answers that could not be written yet
+        #: True: the endpoint was out of sight, and may be another one of the same name.
         self.unsure = True
 
 
@@ -91,7 +94,8 @@ class AsynchronousDriver:
         """
         Args:
             configured: endpoint -> its AsyncInferenceConfig; None where it has none.
-            capacity_wanted: is told how many requests wait for an endpoint without a copy.
+            capacity_wanted: called with the number of requests that wait for an endpoint without a
+                copy.
         """
         self._database = database
         self._dispatcher = dispatcher
@@ -106,18 +110,18 @@ class AsynchronousDriver:
         self._ending: Commits[Ended, None] = Commits(self._end)
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
-        self._look_at = 0.0  #: monotonic s
+        self._look_at = 0.0  #: next look at the copies, monotonic s
         self._loop_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Takes up every request that is on record."""
+        """Resumes every request that is on record."""
         for ident, backlog in (await self._database.call(rows.queues)).items():
             self._queues[ident] = _Queue(ident, backlog)
         self._notifier.start()
         self._loop_task = asyncio.create_task(self._run(), name="asynchronous")
 
     async def close(self) -> None:
-        """What is under way is given up, and done again at the next start. Idempotent."""
+        """Cancels running work, which the next start repeats. Idempotent."""
         tasks = [*self._tasks, *([self._loop_task] if self._loop_task is not None else [])]
         for task in tasks:
             task.cancel()
@@ -130,7 +134,7 @@ class AsynchronousDriver:
         self._published.flush(self._clock.wall())
 
     async def accept(self, request: AsyncRequest, body: bytes) -> None:
-        """Returns once the request is on record, and will be done.
+        """Returns once the request is on record; from then on it is certain to be processed.
 
         Raises PenstockError: `endpoint-not-found`, or what the database raises.
         """
@@ -139,22 +143,22 @@ class AsynchronousDriver:
             raise endpoint_not_found(request.endpoint)
 
     def knows(self, topic: str) -> bool:
-        """Whether notifications to a topic go anywhere."""
+        """Whether notifications to this topic have a URL."""
         return self._notifier.knows(topic)
 
     async def check_writable(self, uri: str) -> None:
-        """Returns if outputs can lie below a prefix.
+        """Returns if outputs can be written below a prefix.
 
         Raises PenstockError: `output-unwritable`, `output-unreachable`.
         """
         await self._work.check_writable(uri)
 
     def backlog(self, endpoint: str) -> int:
-        """Requests of an endpoint that have no outcome yet."""
+        """How many requests of an endpoint have no outcome yet."""
         return sum(one.machine.backlog for one in self._queues.values() if one.id[0] == endpoint)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """JSON-ready: the queue of each endpoint that was asked since the server's start."""
+        """JSON-ready: the queue of each endpoint that had requests since the server's start."""
         queues = sorted(self._queues.values(), key=lambda one: one.id)
         return [{"endpoint": one.id.endpoint} | one.machine.snapshot() for one in queues]
 
@@ -197,7 +201,7 @@ class AsynchronousDriver:
                 pass
 
     def _until(self) -> float:
-        """Seconds until there is something to do, if nothing happens before."""
+        """Seconds until the next action, if nothing happens before."""
         wall = self._clock.wall()
         due: list[float | None] = []
         for queue in self._queues.values():
@@ -215,7 +219,7 @@ class AsynchronousDriver:
                     self._carry_out(queue, queue.machine.on_timer(now=now))
 
     async def _look(self) -> None:
-        """At each endpoint's copies; those that are gone take their requests with them."""
+        """Looks at each endpoint's copies. Requests of endpoints that are gone are dropped."""
         for queue in list(self._queues.values()):
             with apart(_LOOP, queue.id.endpoint, but=(NotNowError,)):
                 await self._look_at_copies(queue)
@@ -229,7 +233,8 @@ class AsynchronousDriver:
                 self._close(queue)
                 return
             queue.unsure = routes is None
-        # With no copy capacity is wanted as long as something waits: it may be asked for again.
+        # Without a copy, capacity is wanted as long as something waits, so it may be requested
+        # again.
         spec, ready = self._spec(endpoint, routes), self._dispatcher.ready_count(endpoint)
         now = self._clock.wall()
         self._carry_out(queue, queue.machine.configure(spec, ready=ready, now=now))
@@ -283,7 +288,8 @@ class AsynchronousDriver:
                 case FetchOverdue():
                     self._begin(self._fetch_overdue(queue, one))
                 case _:
-                    self._published.at_once()  # alarms are to see it, however short it is
+                    # published at once, so that alarms see even a short backlog
+                    self._published.at_once()
                     self._look_at = 0.0
                     self._capacity_wanted(queue.id.endpoint, "", "", one.waiting)
         self._wake.set()
@@ -410,7 +416,7 @@ class AsynchronousDriver:
 
 
 def _told(error: Exception, queue: _Queue) -> PenstockError:
-    """What went wrong with a request; what is no error of ours is logged."""
+    """The error of a request; an exception that is none of ours is logged."""
     if isinstance(error, PenstockError):
         return error
     _log.error("an asynchronous request of %s failed", queue.id.endpoint, exc_info=error)
@@ -418,7 +424,7 @@ def _told(error: Exception, queue: _Queue) -> PenstockError:
 
 
 def _keeps_busy(routes: EndpointRoutes | None) -> int:
-    """Requests that keep a copy busy: two full batches for each of its lanes."""
+    """How many requests keep a copy busy: two full batches for each of its lanes."""
     variants = routes.variants if routes is not None else ()
     wanted = [
         2 * _count(one.model.get("lanes")) * rows_together(one.model)

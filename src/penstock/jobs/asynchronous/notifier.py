@@ -1,9 +1,9 @@
 """Sends notifications of asynchronous requests to the URLs that the operator gave for their topics.
 
 The form is that of Amazon SNS for HTTP and HTTPS: a subscriber of a topic finds the members and
-headers that it knows, but for the signature, which only Amazon can make. Callers name topics, never
-URLs: where this server posts to is in its configuration and nowhere else. A redirect is not
-followed, and what the far end answers is not read beyond its status.
+headers that it knows, except the signature, which only Amazon can make. Callers name topics, never
+URLs: the URLs are in this server's configuration and nowhere else. Redirects are not followed, and
+only the status of the reply is read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 ANY_TOPIC: Final = "*"
 _TIMEOUT: Final = urllib3.Timeout(connect=5.0, read=15.0)
-_TOGETHER_MAX: Final = 8  #: posts under way
+_TOGETHER_MAX: Final = 8  #: posts at once
 _LOOK_AGAIN_S: Final = 30.0
 _DELIVERED: Final = range(200, 300)
 
@@ -49,7 +49,7 @@ class Notifier:
         *,
         post: Callable[[str, Notification], int] | None = None,
     ) -> None:
-        """`topics`: ARN, or "*" for all others, -> URL."""
+        """`topics`: topic ARN -> URL; the key "*" stands for all other topics."""
         self._database = database
         self._topics = topics
         self._clock = clock
@@ -59,22 +59,22 @@ class Notifier:
         self._task: asyncio.Task[None] | None = None
 
     def knows(self, topic: str) -> bool:
-        """Whether somebody is told of what goes to a topic."""
+        """Whether there is a URL for a topic."""
         return topic in self._topics or ANY_TOPIC in self._topics
 
     def start(self) -> None:
-        """Takes up what was not delivered before."""
+        """Resumes notifications that were not delivered before."""
         self._task = asyncio.create_task(self._run(), name="notifications")
 
     async def close(self) -> None:
-        """What is not delivered stays in the record. Idempotent."""
+        """Notifications that are not delivered stay in the record. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
             self._task = None
 
     def wake(self) -> None:
-        """There is something new to send."""
+        """Call this when there is a new notification to send."""
         self._wake.set()
 
     async def _run(self) -> None:
@@ -87,7 +87,8 @@ class Notifier:
                 if due:
                     results = await asyncio.gather(*map(self._deliver, due), return_exceptions=True)
                     for failed in results:
-                        if isinstance(failed, BaseException):  # of the record: all have to wait
+                        # an error of the record: all have to wait
+                        if isinstance(failed, BaseException):
                             raise failed
                     continue
                 if next_at is not None:
@@ -112,7 +113,8 @@ class Notifier:
                 failure = "" if status in _DELIVERED else f"the answer was {status}"
             except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
                 failure = without_secrets(str(error) or type(error).__name__)
-            except Exception as error:  # put off like any other: those behind it have their turn
+            # postponed like any other, so that those behind it get their turn
+            except Exception as error:
                 item_failures.note("notifications", told.message_id, error)
                 failure = "an internal error occurred"
         now = self._clock.wall()
@@ -137,7 +139,7 @@ class _Poster:
         self._pools = urllib3.PoolManager(num_pools=8, maxsize=_TOGETHER_MAX, timeout=_TIMEOUT)
 
     def post(self, url: str, told: Notification) -> int:
-        """The status of the answer. Raises urllib3's HTTPError, OSError."""
+        """The status of the reply. Raises urllib3's HTTPError, OSError."""
         answer: Any = self._pools.request(
             "POST",
             url,
@@ -159,7 +161,7 @@ class _Poster:
 
 
 def envelope(told: Notification) -> dict[str, str]:
-    """A message as SNS posts it."""
+    """The message as SNS posts it."""
     at = datetime.fromtimestamp(told.made, UTC).isoformat(timespec="milliseconds")
     return {
         "Type": "Notification",

@@ -1,7 +1,7 @@
-"""Inputs and outputs of asynchronous requests: objects on this machine, in S3, behind https://.
+"""Inputs and outputs of asynchronous requests: objects on this machine, in S3, or at https:// URLs.
 
-Synchronous: the driver calls it in threads. An output is there whole or not at all, and survives a
-power cut once `write` has returned. Written again it replaces what is there.
+Calls block: the driver makes them in threads. An output is there whole or not at all, and survives
+a power cut once `write` has returned. A second `write` replaces the object.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.core.request.storage_failures import errno_passes
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError, NotNowError, PenstockError
 
-#: A body or an answer is at most a GiB: what takes longer than this hangs.
+#: A body or an answer has at most 1 GiB: a transfer that takes longer than this hangs.
 SECONDS_MAX: Final = 600.0
 _STORES_MAX: Final = 64
 _INPUT_CODES: Final = {
@@ -34,17 +34,17 @@ class Input(NamedTuple):
     """An object that was read."""
 
     body: bytes
-    content_type: str  #: as its store has it; empty = it has none
+    content_type: str  #: as its store reports it; empty = unknown
 
 
 class Objects:
-    """What this server reaches, with the operator's settings. Thread-safe."""
+    """The stores that this server reaches, with the operator's settings. Thread-safe."""
 
     def __init__(self, settings: ArtifactSettings, *, inputs: tuple[str, ...] = ()) -> None:
-        """`inputs`: prefixes that no link may lead out of for an input below them."""
+        """`inputs`: prefixes. A link may not lead out of the prefix that an input is below."""
         self._settings = settings
         self._inputs = tuple(prefix.rstrip("/") + "/" for prefix in inputs)
-        self._stores: dict[str, Any] = {}  #: by bucket: making one asks for credentials
+        self._stores: dict[str, Any] = {}  #: by bucket: making one needs credentials
 
     def size(self, uri: str, *, bytes_max: int) -> int:
         """Bytes of an input. Raises as `read`."""
@@ -84,10 +84,10 @@ class Objects:
         return Input(bytes(body), content_type)
 
     def write(self, uri: str, data: bytes, *, draft: str, content_type: str = "") -> None:
-        """Makes or replaces an object. `draft`: what nobody else writes under meanwhile.
+        """Makes or replaces an object. `draft`: a name that no other writer uses at the same time.
 
         Raises CallerError (`output-unwritable`), or NotNowError (`output-unreachable`) where its
-        disk or its store takes nothing for now.
+        disk or its store fails for now.
         """
         budget = _budget(uri, len(data))
         try:
@@ -105,7 +105,7 @@ class Objects:
             raise _disk_error(uri, error) from error
 
     def check_writable(self, uri: str) -> None:
-        """Returns if outputs can lie below a prefix. Raises as `write`."""
+        """Returns if outputs can be written below a prefix. Raises as `write`."""
         probe = f"{uri.rstrip('/')}/.penstock-writable"
         self.write(probe, b"", draft="probe")
         budget = _budget(uri, 0)
@@ -122,11 +122,12 @@ class Objects:
             importlib.import_module("obstore").delete(self._store(bucket, budget), key)
         except Exception as error:
             failure = remote_error(budget.what, error)
-            if not isinstance(failure, CallerError):  # who may write need not be able to delete
+            # the right to write does not imply the right to delete
+            if not isinstance(failure, CallerError):
                 raise _output_error(uri, failure) from error
 
     def _in_s3(self, uri: str, budget: Budget) -> tuple[Any, str] | None:
-        """The bucket's store, and the key; None for what lies elsewhere."""
+        """The bucket's store, and the key; None for URIs that are not in S3."""
         if uri[:5].lower() != "s3://" or local_place(uri, self._settings, budget) is not None:
             return None
         bucket, key = s3_parts(uri, budget)
@@ -168,7 +169,7 @@ def _budget(uri: str, bytes_max: int) -> Budget:
 
 def _replace(place: LocalPlace, data: bytes, draft: str, what: str) -> None:
     name = place.path.name
-    # What a listing of artifacts leaves out, should somebody serve from here.
+    # Listings of artifacts leave such names out, should somebody serve from this folder.
     beside = f"._penstock-{draft}-{name}"[:255]
     with place.fence.folder(place.path.parent, what) as folder:
         replace_file(folder / name, (data,), mode=file_mode(folder), draft=beside)
@@ -195,7 +196,7 @@ def _checked(size: int, bytes_max: int, what: str) -> int:
 
 @contextlib.contextmanager
 def _input_errors() -> Iterator[None]:
-    """Names what artifacts' errors mean for an input."""
+    """Turns errors of artifacts into those of an input."""
     try:
         yield
     except NotNowError as error:

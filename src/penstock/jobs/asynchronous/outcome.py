@@ -1,17 +1,14 @@
-"""What is told of an asynchronous request: the object of a failure, and the notification.
+"""Outcomes of asynchronous requests: failure objects, notifications, metrics and shared commits.
 
-The message has the members that SageMaker's notifications of asynchronous inference have.
+The notification has the members of SageMaker's notifications of asynchronous inference.
 
-The CloudWatch metrics of asynchronous endpoints: what alarms and policies on a backlog watch.
+The CloudWatch metrics have SageMaker's names, in its namespace, by EndpointName; alarms and
+policies on a backlog watch them. A backlog is published even when it is 0: so an endpoint can scale
+in to no instances. Backlog per instance is not published while there is no instance.
 
-SageMaker's names, in its namespace, by EndpointName. A backlog is published whether or not there is
-one: that it is 0 is what lets an endpoint come down to no instances. Per instance it is not
-published while there is none.
-
-Writes that share transactions: what comes while one is being committed goes with the next.
-
-A commit waits for the disk, so one for each request would be the queue's speed limit; nobody is
-told that something is written before it is.
+`Commits` lets writes share transactions: what arrives during one commit goes with the next. A
+commit waits for the disk, so one per request would limit the queue's speed; nobody gets an answer
+before the write is done.
 """
 
 from __future__ import annotations
@@ -34,14 +31,15 @@ from penstock.metrics.series.series import metric_key
 from penstock.metrics.series.statistics import StatisticSet
 from penstock.metrics.series.store import MetricStore
 
-#: A longer answer is not in the notification (SNS takes 256 KB; SageMaker includes 128 KB).
+#: Longer answers are left out of the notification (SNS takes 256 KB; SageMaker includes 128 KB).
 ANSWER_BYTES_MAX: Final = 128_000
-#: Message ids follow from the request: a notification that is made twice is the same one.
+#: Message ids are derived from the request: a notification that is made twice has one id.
 _IDS: Final = uuid.UUID("5f3b5c0e-9d1f-4f7e-8f5c-0d0a4f1f6f51")
 
 
 def failure_of(reason: str, error: PenstockError | None, request: AsyncRequest) -> PenstockError:
-    """The error of a failed request: what was raised, or what its reason stands for."""
+    """The error of a failed request: the one that was raised, or the one that its reason stands
+    for."""
     if reason == "expired":
         return NotNowError(
             "request-expired",
@@ -64,7 +62,7 @@ def failure_of(reason: str, error: PenstockError | None, request: AsyncRequest) 
 
 
 def failure_body(reason: str, error: PenstockError, request: AsyncRequest) -> bytes:
-    """What the failure object holds: JSON."""
+    """The content of the failure object: JSON."""
     fields: dict[str, Any] = {
         "InferenceId": request.inference_id,
         "Reason": reason,
@@ -80,7 +78,7 @@ def failure_body(reason: str, error: PenstockError, request: AsyncRequest) -> by
 def succeeded(
     request: AsyncRequest, number: int, answer: bytes, content_type: str, *, region: str, now: float
 ) -> Notification | None:
-    """The notification of an answer; None: nobody is told."""
+    """The notification of an answer; None where the request names no topic for it."""
     if not request.success_topic:
         return None
     message = _common(request, "Completed", region, now)
@@ -102,7 +100,7 @@ def failed(
     region: str,
     now: float,
 ) -> Notification | None:
-    """The notification of a failure; None: nobody is told."""
+    """The notification of a failure; None where the request names no topic for it."""
     if not request.error_topic:
         return None
     message = _common(request, "Failed", region, now)
@@ -155,21 +153,23 @@ def _time(at: float) -> str:
 
 
 NAMESPACE: Final = "AWS/SageMaker"
-EVERY_S: Final = 10.0  #: as the concurrency of other endpoints
+EVERY_S: Final = 10.0  #: as often as the concurrency of other endpoints
 
 
 class Published:
-    """Writes into the store of one server."""
+    """Writes the metrics of one server into its store."""
 
     def __init__(self, store: MetricStore, work: WorkCounts) -> None:
         self._store = store
         self._work = work
-        self._shown: dict[str, tuple[int, float]] = {}  #: endpoint -> backlog, age of the oldest
+        #: endpoint -> (backlog, age of the oldest request in s), as put last
+        self._shown: dict[str, tuple[int, float]] = {}
         self._due_at = 0.0
-        self._counts: dict[tuple[str, str], StatisticSet] = {}  #: (endpoint, metric) -> since then
+        #: (endpoint, metric) -> values since the last flush
+        self._counts: dict[tuple[str, str], StatisticSet] = {}
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for `put` of every endpoint; once each `EVERY_S`."""
+        """Whether every endpoint is to be `put` now; True once each `EVERY_S`."""
         if now < self._due_at:
             return False
         self._due_at = now + EVERY_S
@@ -177,17 +177,17 @@ class Published:
         return True
 
     def flush(self, now: float) -> None:
-        """What was counted since the last time becomes datapoints."""
+        """Writes what was counted since the last flush as datapoints."""
         for (endpoint, name), stats in self._counts.items():
             self._put(endpoint, name, stats, now, "Milliseconds" if "Time" in name else "Count")
         self._counts.clear()
 
     def at_once(self) -> None:
-        """Something happened that is worth a point of its own."""
+        """Makes the next `put` due now: an event deserves a datapoint of its own."""
         self._due_at = 0.0
 
     def put(self, endpoint: str, *, backlog: int, ready: int, age_s: float, now: float) -> None:
-        """What is there of an endpoint now. `age_s`: of its oldest request."""
+        """The present state of an endpoint. `age_s`: of its oldest request."""
         self._shown[endpoint] = backlog, age_s
         values = {
             "ApproximateBacklogSize": backlog,
@@ -202,7 +202,7 @@ class Published:
             self._put(endpoint, "ApproximateBacklogSizePerInstance", share, now, "Count")
 
     def put_all(self, now: float) -> None:
-        """Every endpoint was `put`: for the page at /metrics."""
+        """Call this after every endpoint was `put`: updates the page at /metrics."""
         shown, self._shown = self._shown, {}
         backlogs = [((name,), float(backlog)) for name, (backlog, _) in shown.items()]
         ages = [((name,), age_s) for name, (_, age_s) in shown.items()]
@@ -211,7 +211,7 @@ class Published:
         self._work.keep(catalogue.ASYNC_ENDED, shown, catalogue.ASYNC_ENDS, now)
 
     def processed(self, endpoint: str, total_s: float) -> None:
-        """A request was answered, and its output written, `total_s` after it was accepted."""
+        """A request was answered and its output written, `total_s` after it was accepted."""
         self._work.count(catalogue.ASYNC_ENDED, endpoint, "completed")
         self._count(endpoint, "InvocationsProcessed", 1.0)
         self._count(endpoint, "TotalProcessingTime", 1e3 * total_s)
@@ -223,7 +223,7 @@ class Published:
         self._count(endpoint, "ExpiredRequests" if expired else "InvocationFailures", 1.0)
 
     def given_up(self, endpoint: str) -> None:
-        """The outcome of a request was never written: its place took nothing for too long."""
+        """The outcome of a request was never written: its store failed for too long."""
         self._count(endpoint, "OutcomesGivenUp", 1.0)
 
     def _count(self, endpoint: str, name: str, value: float) -> None:
@@ -237,12 +237,12 @@ class Published:
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: One transaction must not keep the database from others for long.
+#: Writes per transaction: it must not block the database for long.
 TOGETHER_MAX: Final = 256
 
 
 class Commits(Generic[T, R]):
-    """Writes of one kind. `write` gets some of them, in order, and gives a result for each."""
+    """Writes of one kind. `write` gets several items, in order, and returns a result for each."""
 
     def __init__(self, write: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
         self._write = write
@@ -250,8 +250,8 @@ class Commits(Generic[T, R]):
         self._task: asyncio.Task[None] | None = None
 
     async def put(self, item: T) -> R:
-        """Returns once it is written; raises what writing raised. A caller that no longer waits
-        changes nothing."""
+        """Returns once the item is written; raises what writing raised. Cancelling the caller does
+        not cancel the write."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._task is None:
@@ -259,7 +259,7 @@ class Commits(Generic[T, R]):
         return await future
 
     async def close(self) -> None:
-        """Waits for what is being written. Idempotent."""
+        """Waits for running writes. Idempotent."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -272,9 +272,9 @@ class Commits(Generic[T, R]):
     async def _commit(self, some: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
         try:
             results = await self._write([item for item, _ in some])
-        except Exception as error:  # it is each one's to handle
+        except Exception as error:  # each caller handles it
             if len(some) > 1 and not isinstance(error, NotNowError):
-                for one in some:  # one of them can't be written: it is to fail alone
+                for one in some:  # one of them can't be written, and is to fail alone
                     await self._commit([one])
                 return
             for _, future in some:

@@ -1,4 +1,4 @@
-"""Asynchronous inference of one server, put together."""
+"""Builds the parts of one server's asynchronous inference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def asynchronous_work(
     clock: Clock,
     capacity_wanted: CapacityWanted,
 ) -> AsynchronousDriver:
-    """The driver; `start` it once the control plane has started."""
+    """The driver; call its `start` once the control plane has started."""
 
     def configured(endpoint: str) -> AsyncSpec | None:
         shown = plane.shown(endpoint)

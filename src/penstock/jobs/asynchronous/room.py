@@ -1,4 +1,4 @@
-"""How many bytes of bodies are in memory at once, whatever waits in the queue."""
+"""Bounds how many bytes of bodies are in memory at once, however many requests wait."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections import deque
 
 
 class BytesRoom:
-    """First come, first served; what is larger than all of it never fits. One event loop's."""
+    """A counter of bytes; first come, first served. A size above the total never fits. For one
+    event loop."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes_used = 0
-        self.bytes_peak = 0  #: the most that was used
+        self.bytes_peak = 0  #: the highest use so far
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, size: int) -> None:
@@ -24,18 +25,19 @@ class BytesRoom:
             try:
                 await future
             except asyncio.CancelledError:
-                if future.done() and not future.cancelled():  # it was given what it no longer wants
+                # it got its room while it was being cancelled: give it back
+                if future.done() and not future.cancelled():
                     self.give(size)
                 raise
         else:
             self._add(size)
 
     def add(self, size: int) -> None:
-        """For bytes that are there already, also where there is no room for them."""
+        """Counts bytes that are in memory already, even where there is no room for them."""
         self._add(size)
 
     def give(self, size: int) -> None:
-        """Bytes that were taken or added are no longer in memory."""
+        """Releases bytes that were taken or added."""
         self.bytes_used -= size
         while self._waiting:
             wanted, future = self._waiting[0]

@@ -1,11 +1,9 @@
-"""What the queue reads and writes, each function one transaction on the database's thread.
+"""The tables of asynchronous requests and their notifications; each function is one transaction.
 
-The queue of asynchronous requests, and the notifications that are to be sent.
-
-A row of `async_requests` is a request that was accepted and has no outcome yet. It goes in the
-transaction that puts its notification down, once its output is there: so whatever dies in between,
-the request is done again and comes to the same object. Bodies lie apart: whoever looks at the queue
-does not read them.
+Functions run on the database's thread. A row of `async_requests` is a request that was accepted and
+has no outcome yet. Once its output is there, it is deleted in the transaction that adds its
+notification. So if a process dies in between, the request is repeated and makes the same object.
+Bodies are in a table of their own: whoever looks at the queue does not read them.
 """
 
 from __future__ import annotations
@@ -41,18 +39,18 @@ from penstock.core.jobs.asynchronous_actions import Accepted
 async_requests: Final = Table(
     "async_requests",
     metadata,
-    #: never used twice: what was read up to a number has not to be read again
+    #: Never used twice, so rows up to a number that was read need not be read again.
     Column("number", Integer, primary_key=True, autoincrement=True),
     Column("endpoint", String(128), nullable=False),
-    #: when the endpoint was created: another of the same name does not take over its queue
+    #: When the endpoint was created: another one of the same name does not take over its queue.
     Column("born", Double, nullable=False),
     Column("inference_id", String(1024), nullable=False),
     Column("accepted", Double, nullable=False),
     Column("expires", Double, nullable=False),
     Column("timeout_s", Double, nullable=False),
-    Column("input_uri", Text, nullable=False),  #: empty: the body lies in `async_bodies`
-    Column("body_bytes", Integer, nullable=False),  #: of the body there
-    Column("meta", LargeBinary, nullable=False),  #: wire form of frames.RequestMeta
+    Column("input_uri", Text, nullable=False),  #: empty: the body is in `async_bodies`
+    Column("body_bytes", Integer, nullable=False),  #: size of the body in `async_bodies`
+    Column("meta", LargeBinary, nullable=False),  #: wire form of `frames.RequestMeta`
     Column("content_type", Text, nullable=False),
     Column("output_uri", Text, nullable=False),
     Column("failure_uri", Text, nullable=False),
@@ -118,14 +116,14 @@ class AsyncRequest:
 
 
 class Entered(NamedTuple):
-    """A request on its way into the record."""
+    """A request to be put on record."""
 
     request: AsyncRequest
     body: bytes
 
 
 class Notification(NamedTuple):
-    """One that is to be sent."""
+    """A notification to be sent."""
 
     message_id: str
     topic: str
@@ -147,7 +145,8 @@ class Due(NamedTuple):
 
 
 def enter(store: Store, entered: Sequence[Entered]) -> list[QueueId | None]:
-    """Puts requests into the record, in this order: None for those whose endpoint takes none."""
+    """Puts requests on record, in this order. The result is None for requests whose endpoint takes
+    none."""
     queues: dict[str, QueueId | None] = {}
     taken: list[QueueId | None] = []
     with store.begin() as db:
@@ -168,7 +167,7 @@ def enter(store: Store, entered: Sequence[Entered]) -> list[QueueId | None]:
 
 
 def _queue_of(row: RowMapping | None) -> QueueId | None:
-    """The queue of an endpoint that takes requests: one that has been in service."""
+    """The queue of an endpoint that takes requests: one that was in service at some time."""
     if row is None or row["active_generation"] is None or row["status"] in (DELETING, FAILED):
         return None
     return QueueId(row["name"], row["created"])
@@ -199,7 +198,7 @@ def after(store: Store, queue: QueueId, number: int, count: int) -> list[Accepte
 
 
 def overdue(store: Store, queue: QueueId, now: float, count: int) -> list[Accepted]:
-    """Requests of a queue whose time is over, the longest first."""
+    """Requests of a queue that have expired, those that expired first in front."""
     with store.read() as db:
         found = db.execute(
             select(_requests.number, _requests.expires, _requests.timeout_s)
@@ -212,7 +211,7 @@ def overdue(store: Store, queue: QueueId, now: float, count: int) -> list[Accept
 
 
 def oldest(store: Store, queue: QueueId) -> float | None:
-    """When the oldest request of a queue was accepted; None: it is empty."""
+    """When the oldest request of a queue was accepted; None: the queue is empty."""
     with store.read() as db:
         value: float | None = db.scalar(
             select(func.min(_requests.accepted)).where(
@@ -223,7 +222,7 @@ def oldest(store: Store, queue: QueueId) -> float | None:
 
 
 def request(store: Store, number: int) -> AsyncRequest | None:
-    """A request without its body; None: the record no longer has it."""
+    """A request without its body; None: it is no longer on record."""
     with store.read() as db:
         found = db.execute(select(async_requests).where(_requests.number == number))
         row = found.mappings().first()
@@ -244,7 +243,7 @@ def body(store: Store, number: int) -> bytes:
 
 
 def end(store: Store, ended: Sequence[Ended]) -> None:
-    """Takes requests out of the record, and puts their notifications down. Idempotent."""
+    """Deletes requests from the record and adds their notifications. Idempotent."""
     with store.begin() as db:
         for one in ended:
             gone = db.execute(delete(async_requests).where(_requests.number == one.number))
@@ -257,7 +256,7 @@ def end(store: Store, ended: Sequence[Ended]) -> None:
 
 
 def exists(store: Store, queue: QueueId) -> bool:
-    """Whether the endpoint of a queue is still there, and not on its way out."""
+    """Whether the endpoint of a queue still exists and is not being deleted."""
     with store.read() as db:
         row = rows.find(db, ENDPOINT, queue.endpoint)
         return row is not None and row["created"] == queue.born and row["status"] != DELETING
@@ -267,7 +266,8 @@ def exists(store: Store, queue: QueueId) -> bool:
 
 
 def due(store: Store, now: float, count: int) -> tuple[list[Due], float | None]:
-    """Notifications to send now, the longest due first, and when the next is due if none is."""
+    """Notifications to send now, those due for the longest time first; and when the next is due if
+    none is."""
     with store.read() as db:
         found = db.execute(
             select(async_notifications)
@@ -287,13 +287,13 @@ def due(store: Store, now: float, count: int) -> tuple[list[Due], float | None]:
 
 
 def sent(store: Store, number: int) -> None:
-    """A notification was delivered, or is given up."""
+    """Deletes a notification that was delivered or given up."""
     with store.begin() as db:
         db.execute(delete(async_notifications).where(_notifications.number == number))
 
 
 def put_off(store: Store, number: int, due_at: float, tries: int) -> None:
-    """A notification was not delivered."""
+    """Postpones a notification that was not delivered."""
     with store.begin() as db:
         db.execute(
             update(async_notifications)

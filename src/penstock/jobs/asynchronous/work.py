@@ -1,7 +1,7 @@
-"""One asynchronous request, carried out: its input read, computed by a copy, its outcome written.
+"""Processes one asynchronous request: its input read, computed by a copy, its outcome written.
 
-Which requests are, and when, is the driver's to ask the machine. What is in memory of them is
-bounded here.
+Which requests are processed, and when, is decided by the driver's state machine. Here their memory
+is bounded.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from penstock.wire.frames import (
 
 _log = logging.getLogger(__name__)
 
-AGAIN_S: Final = 1.0  #: after the database could not be used
-#: Behind whatever else its copy has to do.
+AGAIN_S: Final = 1.0  #: pause before the next attempt when the database failed
+#: The lowest priority: after everything else that the copy has to do.
 PRIORITY_LAST: Final = 255
-#: Reading and writing wait for disks and networks, not for the processor.
+#: Reading and writing wait for disks and networks, so there are more threads than cores.
 _THREADS: Final = 16
-#: Of the room for bodies, at most this part (one in so many) is of answers that can't be written.
+#: Answers that can't be written take at most 1/_KEPT_PART of the room for bodies.
 _KEPT_PART: Final = 4
 
 P = ParamSpec("P")
@@ -46,8 +46,8 @@ T = TypeVar("T")
 
 
 async def until_done(attempt: Callable[[], Awaitable[T]]) -> T:
-    """What it comes to, however often it has to be tried: giving up would leave requests that
-    nobody looks at any more."""
+    """Repeats `attempt` until it succeeds: giving up would leave requests that nobody looks at any
+    more."""
     while True:
         try:
             return await attempt()
@@ -59,7 +59,7 @@ async def until_done(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 class RequestWork:
-    """Of one server."""
+    """Processes the requests of one server."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class RequestWork:
         bytes_max: int,
         region: str,
     ) -> None:
-        """`bytes_max`: of bodies in memory at once."""
+        """`bytes_max`: the room for bodies in memory."""
         self.room = BytesRoom(bytes_max)
         self._kept_bytes = 0
         self._database = database
@@ -82,15 +82,15 @@ class RequestWork:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-async")
 
     def close(self) -> None:
-        """What is being written is written; nothing else is begun."""
+        """Finishes running writes; begins nothing new."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def insist(self, method: Callable[..., T], *args: Any) -> T:
-        """What the database has, however often it has to be asked."""
+        """Calls a method of the database, and repeats the call until it succeeds."""
         return await until_done(lambda: self._database.call(method, *args))
 
     async def request(self, number: int) -> AsyncRequest | None:
-        """As it is on record; None: it no longer is."""
+        """The request on record; None: it is no longer there."""
         return await self.insist(rows.request, number)
 
     async def check_writable(self, uri: str) -> None:
@@ -100,7 +100,7 @@ class RequestWork:
     async def computed(
         self, request: AsyncRequest, number: int, timeout_s: float, *, suspect: bool = False
     ) -> Reply:
-        """The answer of a copy. Raises PenstockError. A `suspect` is computed alone."""
+        """The answer of a copy. Raises PenstockError. A `suspect` runs in no batch with others."""
         size = request.body_bytes
         if request.input_uri:
             size = await self._in_thread(
@@ -134,7 +134,7 @@ class RequestWork:
             self.room.give(size)
 
     async def _input(self, request: AsyncRequest, number: int, size: int) -> tuple[bytes, bytes]:
-        """What the model is told of the body, and the body."""
+        """The request metadata for the model, and the body."""
         if not request.input_uri:
             return request.meta, await self.insist(rows.body, number)
         body, content_type = await self._in_thread(
@@ -142,14 +142,15 @@ class RequestWork:
         )
         if not content_type or request.content_type:
             return request.meta, body
-        # The Python SDK says what an input is where it uploads it, and not again.
+        # The Python SDK sets the content type when it uploads the input, and not in the request.
         meta = decode_request_meta(request.meta)._replace(content_type=content_type)
         return encode_request_meta(meta), body
 
     async def written(
         self, request: AsyncRequest, number: int, reply: Reply
     ) -> Notification | None:
-        """Writes an output. Its notification, if anybody is told. Raises PenstockError."""
+        """Writes an output. Returns its notification, None where nobody is notified. Raises
+        PenstockError."""
         content_type = decode_reply_meta(reply.meta).content_type or ""
         answer = reply.body
         self.room.add(len(answer))
@@ -163,8 +164,9 @@ class RequestWork:
         )
 
     def keep(self, reply: Reply) -> bool:
-        """Whether an answer that can't be written may stay in memory; `let_go` of it then. Together
-        they take a part of the room, so that one full disk leaves the rest to others."""
+        """Whether there is room to keep an answer that can't be written now; release it with
+        `let_go`. Such answers get only a part of the room, so that one full disk does not block all
+        requests."""
         size = len(reply.body)
         if self._kept_bytes + size > self.room.bytes_max // _KEPT_PART:
             return False
@@ -173,14 +175,14 @@ class RequestWork:
         return True
 
     def let_go(self, reply: Reply) -> None:
-        """An answer that was kept no longer is."""
+        """Releases the room of an answer that was kept."""
         self._kept_bytes -= len(reply.body)
         self.room.give(len(reply.body))
 
     async def failure_written(
         self, request: AsyncRequest, number: int, reason: str, error: PenstockError
     ) -> None:
-        """Writes the object of a failure, if it is to have one. Raises PenstockError."""
+        """Writes the object of a failure, if the request asks for one. Raises PenstockError."""
         if request.failure_uri:
             body = outcome.failure_body(reason, error, request)
             await self._write(request.failure_uri, body, number, "application/json")
@@ -188,7 +190,7 @@ class RequestWork:
     def failure_told(
         self, request: AsyncRequest, number: int, reason: str, error: PenstockError
     ) -> Notification | None:
-        """The notification of a failure, if anybody is told."""
+        """The notification of a failure; None where nobody is notified."""
         body = outcome.failure_body(reason, error, request)
         now = self._clock.wall()
         return outcome.failed(request, number, error, body, region=self._region, now=now)

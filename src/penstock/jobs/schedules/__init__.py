@@ -1,1 +1,1 @@
-"""Schedules of transform jobs: on record, begun when they are due, told by the admin API."""
+"""Schedules of transform jobs: kept on record, run when they are due, shown by the admin API."""

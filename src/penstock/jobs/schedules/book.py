@@ -1,4 +1,4 @@
-"""Transactions on schedules: each leaves the record before or after it, whenever it is killed."""
+"""Transactions on schedules. Each is atomic: a kill leaves the record as before or as after it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def list_(store: Store) -> list[ScheduleRecord]:
 
 
 def describe(store: Store, name: str, runs: int) -> tuple[ScheduleRecord, list[RunRecord]]:
-    """With its latest runs, latest first. Raises `NoSuchSchedule`, as all that follow."""
+    """The schedule with its latest runs, latest first. Raises `NoSuchJobSchedule`, as do all
+    functions below."""
     with store.read() as db:
         record = rows.require(db, name)
         return record, rows.runs(db, record.key, runs)
@@ -70,13 +71,13 @@ def delete(store: Store, name: str) -> None:
 
 
 def pause(store: Store, name: str) -> None:
-    """What is due from now on, and what waits for a run to end, is not run. Idempotent."""
+    """Stops due times from now on, and drops those that wait for a run to end. Idempotent."""
     with store.begin() as db:
         rows.set_paused(db, rows.require(db, name).key, True, None)
 
 
 def resume(store: Store, name: str, *, now: float) -> None:
-    """From now on it is due again. Idempotent."""
+    """Due times count again from now on. Idempotent."""
     with store.begin() as db:
         record = rows.require(db, name)
         if record.paused:
@@ -85,7 +86,7 @@ def resume(store: Store, name: str, *, now: float) -> None:
 
 
 def run_now(store: Store, name: str, *, now: float) -> RunRecord:
-    """Raises `ScheduleBusy`."""
+    """Adds a run that is due now. Raises `ScheduleBusy`."""
     with store.begin() as db:
         record = rows.require(db, name)
         start = schedules.run_now(record.spec(), record.seen(), now=now)
@@ -103,13 +104,14 @@ def open_work(store: Store) -> tuple[list[ScheduleRecord], list[RunRecord]]:
 
 
 def last_ends(store: Store) -> dict[tuple[str, str], float]:
-    """(schedule, completed | failed) -> when its last run of that kind ended."""
+    """(schedule, completed | failed) -> when its last run with that outcome ended."""
     with store.read() as db:
         return rows.last_ends(db)
 
 
 def decide(store: Store, name: str, *, now: float) -> ScheduleDecision | None:
-    """Decides on what is due and writes it, in one transaction; None: it is gone, or paused."""
+    """Decides on due times and records the decision, in one transaction. None: the schedule is gone
+    or paused."""
     with store.begin() as db:
         record = next((one for one in rows.everything(db) if one.name == name), None)
         if record is None or record.paused:
@@ -130,7 +132,7 @@ def decide(store: Store, name: str, *, now: float) -> ScheduleDecision | None:
 def settle(
     store: Store, run: RunRecord, state: str, *, message: str = "", ended: float | None = None
 ) -> None:
-    """What a run has come to."""
+    """Records the outcome of a run."""
     with store.begin() as db:
         rows.set_state(db, run, state, message=message, ended=ended)
 

@@ -1,8 +1,8 @@
-"""The driver of `core/jobs/schedules`: waits for what is due, and begins its jobs.
+"""The driver of `core/jobs/schedules`: waits for due times and creates their jobs.
 
-A run is written down before its job is asked for, and its job's name follows from schedule and due
-time. So a kill before the first leaves it due, one after it leaves a run that is begun again on the
-next start, and a job that is there already is that run's.
+A run is recorded before its job is created, and the job's name is derived from the schedule and the
+due time. So a kill before the record leaves the due time due. A kill after it leaves a run that the
+next start begins again; if its job exists already, the job belongs to this run.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ from penstock.metrics.item_failures import apart
 
 _log = logging.getLogger(__name__)
 
-_LOOP: Final = "schedules"  #: in the count of failures
-#: While runs have not ended: how they are is asked for as often.
+_LOOP: Final = "schedules"  #: the name of this loop in the count of failures
+#: How often the status of runs that have not ended is read.
 LOOK_EVERY_S: Final = 1.0
-#: At most: a wall clock may be set, and a machine that slept doesn't know how long.
+#: The longest sleep: a wall clock may be set, and a machine that was suspended doesn't know for how
+#: long.
 SLEEP_S_MAX: Final = 20.0
 
-#: TransformJobStatus -> what its run has come to
+#: TransformJobStatus -> the outcome of its run.
 _ENDS: Final = {"Completed": COMPLETED, "Failed": FAILED, "Stopped": STOPPED}
 
 
 class ControlPlaneCall(Protocol):
-    """A call of the SageMaker control plane; raises CallerError as a client would see it."""
+    """Calls the SageMaker control plane; raises CallerError as a client would see it."""
 
     async def __call__(
         self, operation: str, members: dict[str, Any], *, owner: str = ""
     ) -> dict[str, Any]:
-        """`owner`: id of the key whose call it is; empty: nobody's."""
+        """`owner`: id of the key that makes the call; empty: none."""
 
 
 class SchedulesDriver:
@@ -68,7 +69,7 @@ class SchedulesDriver:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Takes up what is on record, with the runs that were under way."""
+        """Resumes the schedules on record, and the runs that had not ended."""
         self._task = asyncio.create_task(self._run(), name="schedules")
 
     async def close(self) -> None:
@@ -79,11 +80,11 @@ class SchedulesDriver:
             self._task = None
 
     def changed(self) -> None:
-        """Schedules or runs are not what they were."""
+        """Call this when schedules or runs have changed."""
         self._wake.set()
 
     async def tick(self) -> float:
-        """One look at everything; returns in how many seconds the next is due."""
+        """One look at everything; returns the seconds until the next one."""
         records, runs = await self._database.call(book.open_work)
         await self._follow_all(records, runs)
         now = self._clock.wall()
@@ -115,8 +116,8 @@ class SchedulesDriver:
                 pass
 
     async def _decide(self, record: ScheduleRecord) -> bool:
-        """Whether there is a run to begin. Raises `CronError` of a zone that this machine no longer
-        knows."""
+        """Whether there is a run to begin. Raises `CronError` for a time zone that this machine no
+        longer knows."""
         if record.unreadable:
             return False
         decision = await self._database.call(book.decide, record.name, now=self._clock.wall())
@@ -159,7 +160,8 @@ class SchedulesDriver:
         await self._settle(record, run, RUNNING)
 
     async def _is_there(self, run: RunRecord) -> bool:
-        """Whether the run began before a kill: whatever Create says now, its job is there."""
+        """Whether the run had begun before a kill: then its job exists, whatever Create answers
+        now."""
         try:
             await self._call("DescribeTransformJob", {"TransformJobName": run.job})
         except PenstockError:
@@ -186,7 +188,7 @@ class SchedulesDriver:
                 self._counts.count(catalogue.RUNS_ENDED, record.name, state)
 
     def _tell(self, records: list[ScheduleRecord], ends: dict[tuple[str, str], float]) -> None:
-        """How they are, for the page of metrics. `ends`: as `book.last_ends` gives them."""
+        """Updates the metrics of schedules. `ends`: as `book.last_ends` gives them."""
         names = {record.key: record.name for record in records}
         failing = [
             ((name,), float(ends.get((key, FAILED), 0.0) > ends.get((key, COMPLETED), 0.0)))

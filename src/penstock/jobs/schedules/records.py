@@ -1,6 +1,6 @@
-"""Schedules and runs as rows, the driver and the front door exchange them.
+"""Schedules and their runs: the records, the tables and the errors.
 
-The tables of schedules and of their runs.
+The rows, the driver and the front door exchange these records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.core.timetable.cron import CronError
 from penstock.core.timetable.timetable import Timetable, Zone, parse
 from penstock.errors import CallerError
 
-STARTING: Final = "starting"  #: decided; whether its job is there is not known
+STARTING: Final = "starting"  #: decided; whether its job exists is unknown
 RUNNING: Final = "running"
 COMPLETED: Final = "completed"
 FAILED: Final = "failed"
@@ -28,13 +28,13 @@ OPEN: Final = (STARTING, RUNNING)
 
 
 def key_of(name: str) -> str:
-    """Names are kept as given and compared without case."""
+    """The key of a name: names are kept as given and compared without case."""
     return name.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRecord:
-    """One schedule, as given. Times are wall seconds."""
+    """One schedule, as given. Times are wall-clock seconds."""
 
     name: str
     expression: str
@@ -46,10 +46,10 @@ class ScheduleRecord:
     ends: float | None = None
     paused: bool = False
     created: float
-    owner: str = ""  #: id of the key that made it: its jobs are that owner's; empty: nobody's
+    owner: str = ""  #: id of the key that made it and owns its jobs; empty: no owner
     due: float | None = None
-    open_runs: int = 0  #: as counted when it was read
-    unreadable: str = ""  #: why its job could not be read; empty: it could
+    open_runs: int = 0  #: runs that have not ended, counted when the record was read
+    unreadable: str = ""  #: why its job could not be read; empty: it could be read
 
     @property
     def key(self) -> str:
@@ -57,8 +57,8 @@ class ScheduleRecord:
 
     @property
     def fault(self) -> str:
-        """Why it can't run; empty if it can. What was made here may meet a machine without its
-        time zone, or come back damaged."""
+        """Why the schedule can't run; empty if it can. A valid schedule may come to a machine
+        without its time zone, or its row may be damaged."""
         if self.unreadable:
             return f"its record can't be read: {self.unreadable}"
         try:
@@ -86,7 +86,7 @@ class ScheduleRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """What became of a due time."""
+    """The decision on a due time, and what became of it."""
 
     schedule_key: str
     due: float
@@ -100,7 +100,7 @@ class RunRecord:
 
 
 class ScheduleExists(CallerError):
-    """Another one has the name."""
+    """Another schedule has the name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -112,7 +112,7 @@ class ScheduleExists(CallerError):
 
 
 class NoSuchJobSchedule(CallerError):
-    """Nothing has that name."""
+    """No schedule has that name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -138,7 +138,7 @@ class ScheduleBusy(CallerError):
 schedules = Table(
     "job_schedules",
     metadata,
-    Column("key", String(64), primary_key=True),  #: its name in lower case
+    Column("key", String(64), primary_key=True),  #: the schedule's name in lower case
     Column("name", String(64), nullable=False),
     Column("expression", Text, nullable=False),
     Column("timezone", String(64), nullable=False),
@@ -148,30 +148,33 @@ schedules = Table(
     Column("ends", Double),
     Column("job", Text, nullable=False),  #: JSON: members of CreateTransformJob, with placeholders
     Column("paused", Integer, nullable=False),
-    Column("due", Double),  #: the first due time not decided on; none: paused, or never again
+    #: the first due time without a decision; NULL: paused, or never due again
+    Column("due", Double),
     Column("created", Double, nullable=False),
 )
 
-#: Whose jobs those of a schedule are; a schedule that nobody has signed for has no row.
+#: The owner of a schedule's jobs; a schedule that was created without a key has no row.
 schedule_owners = Table(
     "job_schedule_owners",
     metadata,
     Column("schedule_key", String(64), primary_key=True),
-    Column("owner", String(128), nullable=False),  #: id of a key
+    Column("owner", String(128), nullable=False),  #: id of the key
 )
 
-#: What became of due times: a row for a run, and one for several that were passed over together.
+#: Decisions on due times: a row for each run, and one for several due times that were skipped
+#: together.
 schedule_runs = Table(
     "job_schedule_runs",
     metadata,
     Column("schedule_key", String(64), primary_key=True),
     Column("due", Double, primary_key=True),
-    Column("last", Double, nullable=False),  #: of those passed over; of a run, `due`
-    Column("job", String(64), nullable=False),  #: its name; empty: passed over
+    #: the last of the skipped due times; for a run it equals `due`
+    Column("last", Double, nullable=False),
+    Column("job", String(64), nullable=False),  #: the job's name; empty: skipped
     Column("state", String(16), nullable=False),
     Column("reason", String(32), nullable=False),
     Column("message", Text, nullable=False),
-    Column("begun", Double, nullable=False),  #: when it was decided
+    Column("begun", Double, nullable=False),  #: when the decision was made
     Column("ended", Double),
     Index("job_schedule_runs_state", "state"),
 )

@@ -1,4 +1,4 @@
-"""Schedules and runs as rows: functions of an open transaction."""
+"""Schedules and runs as database rows: functions that need an open transaction."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from penstock.metrics import item_failures
 _schedules = tables.schedules
 _runs = tables.schedule_runs
 _owners = tables.schedule_owners
-#: With whose they are.
+#: Schedules with their owners.
 _SELECT: Final = select(_schedules, _owners.c.owner).join_from(
     _schedules, _owners, _owners.c.schedule_key == _schedules.c.key, isouter=True
 )
 
-#: Of each schedule; older ones that have ended are forgotten.
+#: Runs kept per schedule; older ones that have ended are deleted.
 RUNS_KEPT: Final = 200
 
 
@@ -67,7 +67,7 @@ def require(db: Connection, name: str) -> ScheduleRecord:
 
 
 def everything(db: Connection) -> list[ScheduleRecord]:
-    """By name."""
+    """All schedules, by name."""
     counts = open_counts(db)
     found = db.execute(_SELECT.order_by(_schedules.c.key)).mappings()
     return [_record(row, counts.get(row["key"], 0)) for row in found]
@@ -84,14 +84,14 @@ def set_due(db: Connection, key: str, due: float | None) -> None:
 
 
 def remove(db: Connection, key: str) -> None:
-    """With the story of its runs; their jobs stay."""
+    """Deletes a schedule with its runs; their jobs stay."""
     db.execute(delete(_runs).where(_runs.c.schedule_key == key))
     db.execute(delete(_owners).where(_owners.c.schedule_key == key))
     db.execute(delete(_schedules).where(_schedules.c.key == key))
 
 
 def open_counts(db: Connection) -> dict[str, int]:
-    """Schedule -> its runs that have not ended."""
+    """Schedule -> how many of its runs have not ended."""
     found = db.execute(
         select(_runs.c.schedule_key, func.count())
         .where(_runs.c.state.in_(OPEN))
@@ -101,7 +101,7 @@ def open_counts(db: Connection) -> dict[str, int]:
 
 
 def open_runs(db: Connection) -> list[RunRecord]:
-    """Of all schedules, in the order of their due times."""
+    """The runs of all schedules that have not ended, in the order of their due times."""
     found = db.execute(
         select(_runs).where(_runs.c.state.in_(OPEN)).order_by(_runs.c.due, _runs.c.schedule_key)
     )
@@ -109,7 +109,7 @@ def open_runs(db: Connection) -> list[RunRecord]:
 
 
 def last_ends(db: Connection) -> dict[tuple[str, str], float]:
-    """(schedule, completed | failed) -> when its last run of that kind ended."""
+    """(schedule, completed | failed) -> when its last run with that outcome ended."""
     found = db.execute(
         select(_runs.c.schedule_key, _runs.c.state, func.max(_runs.c.ended))
         .where(_runs.c.state.in_((COMPLETED, FAILED)))
@@ -119,7 +119,7 @@ def last_ends(db: Connection) -> dict[tuple[str, str], float]:
 
 
 def runs(db: Connection, key: str, count: int) -> list[RunRecord]:
-    """The latest of one schedule, latest first."""
+    """The latest runs of one schedule, latest first."""
     found = db.execute(
         select(_runs).where(_runs.c.schedule_key == key).order_by(_runs.c.due.desc()).limit(count)
     )
@@ -127,7 +127,7 @@ def runs(db: Connection, key: str, count: int) -> list[RunRecord]:
 
 
 def add_runs(db: Connection, records: Sequence[RunRecord]) -> None:
-    """What has a row already keeps it: a due time is decided on once."""
+    """A run that has a row already keeps it: a due time is decided only once."""
     for record in records:
         there = select(_runs.c.due).where(
             _runs.c.schedule_key == record.schedule_key, _runs.c.due == record.due
@@ -174,7 +174,7 @@ def _row(db: Connection, name: str) -> RowMapping | None:
 
 
 def _record(row: RowMapping, open_runs: int) -> ScheduleRecord:
-    """One whose job can't be read is shown and never due; it costs no other."""
+    """A schedule whose job can't be read is shown but never due; the others are not affected."""
     job, unreadable = {}, ""
     try:
         job = dict(orjson.loads(row["job"]))

@@ -1,4 +1,4 @@
-"""What the front door does with schedules; the driver is told of each change."""
+"""The front door's operations on schedules; each change wakes the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.jobs.schedules.records import RunRecord, ScheduleRecord
 
 @dataclass(frozen=True, slots=True)
 class Schedules:
-    """All schedules of one server. Everything raises CallerError as `book` does."""
+    """All schedules of one server. All methods raise CallerError as `book` does."""
 
     database: StoreThread
     driver: SchedulesDriver
@@ -23,8 +23,8 @@ class Schedules:
     places: NamedPlaces
 
     async def create(self, record: ScheduleRecord) -> ScheduleRecord:
-        """Also raises what DescribeModel raises for a model that is not there, and what
-        `NamedPlaces.check` raises for its job."""
+        """Also raises what DescribeModel raises for a missing model, and what `NamedPlaces.check`
+        raises for its job."""
         await self.places.check(record.job)
         checked = book.checked(record, now=self.clock.wall())
         await self.call("DescribeModel", {"ModelName": str(record.job.get("ModelName", ""))})

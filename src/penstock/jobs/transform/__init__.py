@@ -1,1 +1,1 @@
-"""Batch transform: the record of jobs, their capacity, and what drives them to their end."""
+"""Batch transform: the records of jobs, their capacity, and the drivers that run them."""

@@ -1,4 +1,5 @@
-"""The instances of one transform job: there only while it runs, and below all online work."""
+"""The instances of one transform job: they exist only while it runs, with a priority below online
+work."""
 
 from __future__ import annotations
 
@@ -12,24 +13,26 @@ from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 from penstock.core.jobs.capacity import FINE, SHORT, CapacityVerdict, decide, waits
 from penstock.core.jobs.spec import TransformSpec
 
-#: What its deployment is called; endpoints' names have no slash.
+#: Prefix of its deployment's name; the names of endpoints have no slash.
 _PREFIX: Final = "transform-job/"
 _VARIANT: Final = "transform"
 _NOTHING: Final = HostedObserved(copies=(), instances=0, coming=0, price_per_hour=0.0, failures=())
 
 
 def deployment_name(job: str) -> str:
-    """Of the instances of a job."""
+    """The name of the deployment that holds a job's instances."""
     return _PREFIX + job
 
 
 def instances_max(spec: TransformSpec, plane: ControlPlane) -> int:
-    """As many as were asked for; more than there are cores would only share these."""
+    """As many instances as the job asks for, but no more than there are cores: more would only
+    share them."""
     return min(spec.instance_count, max(int(plane.catalogue.machine.cores), 1))
 
 
 class JobCapacity:
-    """Of one job. `ask` for it, look at it, `release` it; what it has cost is counted meanwhile."""
+    """The capacity of one job: `ask` for it, `look` at it, `release` it. Its cost is counted
+    meanwhile."""
 
     def __init__(
         self,
@@ -40,7 +43,7 @@ class JobCapacity:
         instance_s: float = 0.0,
         cost: float = 0.0,
     ) -> None:
-        """`instance_s` and `cost`: of before the server was started."""
+        """`instance_s` and `cost`: totals from before the server's start."""
         self._spec = spec
         self._plane = plane
         self._clock = clock
@@ -50,12 +53,13 @@ class JobCapacity:
         self._counted_at = clock.monotonic()
         self.instance_s = instance_s
         self.cost = cost
-        self.short_since: float | None = None  #: monotonic s
+        #: since when instances have been missing, monotonic s; None: none is missing
+        self.short_since: float | None = None
 
     def ask(
         self, count: int, changed: Callable[[], None], on_event: Callable[[dict[str, Any]], None]
     ) -> None:
-        """`count` instances, each with a copy of the job's model."""
+        """Requests `count` instances, each with a copy of the job's model."""
         variant = VariantSpec(
             name=_VARIANT,
             model=self._spec.model,
@@ -79,7 +83,7 @@ class JobCapacity:
         self.short_since = None
 
     def look(self) -> tuple[tuple[HostedCopy, ...], CapacityVerdict]:
-        """The copies that answer, and what may be hoped for; counts what it has cost."""
+        """The copies that answer, and whether more can be expected; adds to the cost."""
         self.count()
         seen = self._seen()
         if not self._hosted:
@@ -93,7 +97,7 @@ class JobCapacity:
         return seen.copies, verdict
 
     def count(self) -> None:
-        """What it has cost since the last time; instances that are being stopped still cost."""
+        """Adds the cost since the last call; instances that are stopping still cost."""
         now = self._clock.monotonic()
         seen, passed_s = self._seen(), now - self._counted_at
         self._counted_at = now
@@ -101,7 +105,7 @@ class JobCapacity:
         self.cost += seen.price_per_hour * passed_s / 3600.0
 
     def waits(self, *, again: bool, listed: bool) -> str:
-        """Why the job computes nothing now (`core/jobs/capacity.py`); empty: it does."""
+        """Why the job computes nothing now (`core/jobs/capacity.py`); empty: it computes."""
         seen = self._seen()
         return waits(
             self._verdict(seen).outcome,

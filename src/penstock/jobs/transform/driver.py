@@ -1,8 +1,7 @@
-"""Drives every transform job of one server: checks it, lets it begin in its turn, shows it.
+"""Drives every transform job of one server: checks it, begins it in its turn, shows its progress.
 
-PenstockProgress, the member of DescribeTransformJob that AWS has not.
-
-What the instances of transform jobs use, on its way into the metrics.
+Also makes PenstockProgress, the member of DescribeTransformJob that AWS does not have, and
+publishes what the instances of jobs use as metrics.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from penstock.records.output import check_apart, check_writable
 
 
 class JobUsage:
-    """Of all jobs of one server. Processor time is counted between two samples."""
+    """What the instances of all jobs use. Processor time is counted between two samples."""
 
     def __init__(self, plane: ControlPlane, store: MetricStore, clock: Clock) -> None:
         self._plane = plane
@@ -50,7 +49,7 @@ class JobUsage:
         self._used: dict[str, tuple[float, float]] = {}  #: instance -> (monotonic s, cpu s)
 
     async def sample(self, jobs: Iterable[str]) -> None:
-        """One measurement of each instance; those that do not answer are left out."""
+        """Measures each instance once; those that do not answer are left out."""
         used: dict[str, tuple[float, float]] = {}
         for job in jobs:
             with apart("transform-usage", job):
@@ -84,7 +83,7 @@ def progress_of(
 ) -> dict[str, Any]:
     """
     Args:
-        waits: why it does not go on now: others-first | room | storage; empty: it does, or has
+        waits: why the job does not go on now: others-first | room | storage; empty: it does, or has
             ended.
         words: the same for people, where there is more to say.
     """
@@ -109,11 +108,11 @@ def progress_of(
 
 _log = logging.getLogger(__name__)
 
-_LOOP: Final = "transform-jobs"  #: in the count of failures
-_LOOK_EVERY_S: Final = 5.0  #: whoever recorded a wish may have been cut off before it said so
+_LOOP: Final = "transform-jobs"  #: the name of this loop in the count of failures
+_LOOK_EVERY_S: Final = 5.0  #: a process that recorded a change may have died before it notified us
 _RETRY_S: Final = 5.0
-_MEASURE_EVERY_S: Final = 10.0  #: what instances use is published as often
-#: A prefix that is listed for longer is there; what is wrong with it the job itself finds out.
+_MEASURE_EVERY_S: Final = 10.0  #: how often the use of instances is published
+#: A prefix whose listing takes longer exists; the job itself finds out what is wrong with it.
 _CHECK_S_MAX: Final = 20.0
 
 
@@ -130,21 +129,21 @@ class TransformDriver:
         metrics: MetricStore,
         counts: WorkCounts,
     ) -> None:
-        """`jobs_dir`: where the output of spans is until its object is complete."""
+        """`jobs_dir`: where the output of spans is kept until its object is complete."""
         self._counts = counts
         self._plane = plane
         self._clock = clock
         self._settings = settings
         self._jobs_dir = jobs_dir
-        self._runs: dict[str, TransformRun] = {}  #: by name in lower case
-        self._waits: dict[str, str] = {}  #: the same -> why it has not begun
+        self._runs: dict[str, TransformRun] = {}  #: by the job's name in lower case
+        self._waits: dict[str, str] = {}  #: by the same name: why the job has not begun
         self._checks: set[asyncio.Future[Any]] = set()
         self._wake = asyncio.Event()
         self._usage = JobUsage(plane, metrics, clock)
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def start(self) -> None:
-        """Goes on with every job that has not ended."""
+        """Resumes every job that has not ended."""
         going = await self._plane.database.call(transactions.going)
         kept = {record.name.lower() for record in going}
         await asyncio.to_thread(_sweep, self._jobs_dir, kept)
@@ -164,8 +163,8 @@ class TransformDriver:
         self._runs.clear()
 
     async def check(self, spec: TransformSpec) -> None:
-        """What can be known before any work: the instance type, that instances see what the job
-        keeps on this machine, the filters, that the output can be written and the input is there.
+        """Checks what can be known in advance: the instance type, that instances can read what the
+        job keeps on this machine, the filters, that the output can be written and the input exists.
 
         Raises CallerError, and NotNowError where a store does not answer.
         """
@@ -186,7 +185,7 @@ class TransformDriver:
             checking.result()
 
     def notify(self, job: str) -> None:
-        """A job was created, or is to be stopped."""
+        """Call this when a job was created, or is to be stopped."""
         self._wake.set()
 
     def progress(self, record: JobRecord) -> dict[str, Any]:
@@ -235,7 +234,7 @@ class TransformDriver:
                 _log.exception("instances of transform jobs could not be measured")
 
     async def _turn(self) -> float:
-        """Begins and stops what is to be; s until the next look."""
+        """Begins and stops jobs as needed; returns seconds until the next look."""
         going = await self._plane.database.call(transactions.going)
         for record in going:
             if record.status == STOPPING:
@@ -264,7 +263,7 @@ class TransformDriver:
         records = {record.name: record for record in waiting}
         for start in decision.starts:
             _log.info("transform job %s begins (%s)", start.name, start.reason)
-            self._waits[start.name.lower()] = "start-failed"  # unless it begins
+            self._waits[start.name.lower()] = "start-failed"  # removed once it begins
             with apart(_LOOP, start.name):
                 self._begin(records[start.name])
         self._tell(going)
@@ -277,7 +276,7 @@ class TransformDriver:
         if run is not None:
             run.stop()
         elif record.span_bytes and not record.unreadable:
-            self._begin(record)  # outputs that are whole are still put together
+            self._begin(record)  # objects whose spans are complete are still put together
         else:
             await self._plane.database.call(
                 transactions.end,
@@ -290,7 +289,7 @@ class TransformDriver:
             self._counts.count(catalogue.JOBS_ENDED, STOPPED.lower())
 
     def _tell(self, going: list[JobRecord]) -> None:
-        """What there is, for the page of metrics."""
+        """Updates the metrics of jobs."""
         since: dict[str, list[float]] = {state: [] for state in catalogue.JOB_STATES}
         for record in going:
             begun = "running" if record.name.lower() in self._runs else "waiting"
@@ -348,8 +347,8 @@ def _running(key: str, run: TransformRun, plane: ControlPlane) -> JobRunning:
 
 
 def _sweep(jobs_dir: Path, kept: set[str]) -> None:
-    """Parts of jobs that have ended: a kill between their end and its record leaves none, one in
-    the middle of removing them may."""
+    """Deletes parts of jobs that have ended. A kill while a job's parts are being removed may leave
+    some."""
     for folder in jobs_dir.iterdir() if jobs_dir.is_dir() else ():
         if folder.name not in kept:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,8 @@
-"""What an error of an instance, or of a place, means for the job.
+"""Classifies errors of a job's instances and stores, and reports refused records.
 
-What is told of refused records where an object gets no output: the first one, and a file of all.
-
-Records are numbered from the object's beginning, as in the errors beside an output. Where spans
-before one are not done, nobody knows how many records they have: then only its place is told.
+Where an object gets no output, the first refused record is reported, and a file lists all. Records
+are numbered from the object's beginning, as in the errors beside an output. Where earlier spans are
+not done, their number of records is unknown: then only the record's byte offset is reported.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from penstock.records.committed import Parts
 from penstock.records.objects.places import place_of
 from penstock.records.parts import part_summary
 
-#: The copy is being ended, or its connection has gone because its instance is.
+#: Errors of a copy that is being ended, or whose connection broke because its instance ended.
 _TAKEN: Final = (
     "transform-copy-ending",
     "transform-caller-gone",
@@ -31,17 +30,17 @@ _TAKEN: Final = (
     "unknown-copy",
 )
 _GONE: Final = "instance-gone"
-#: The call itself can't be read: ours, and never the data's fault.
+#: The call itself can't be read: our bug, and never the fault of the data.
 _OURS: Final = "bad-control-call"
-#: A disk of this machine that spans write to, whichever object they are of.
+#: Errors of a disk of this machine that all spans write to.
 _OF_DISKS: Final = ("artifact-disk-full", "artifact-disk-failed")
 
 
 def kind_of_span(error: PenstockError, *, begun: bool, stopped: bool) -> str:
-    """wrong | crash | taken | away | full | later.
+    """One of: wrong | crash | taken | away | full | later.
 
     Args:
-        begun: the instance had been told of the span.
+        begun: the instance had received the span.
         stopped: the instance is being stopped, or was.
     """
     if error.code in _TAKEN:
@@ -54,7 +53,7 @@ def kind_of_span(error: PenstockError, *, begun: bool, stopped: bool) -> str:
 
 
 def kind_of_output(error: PenstockError) -> str:
-    """wrong | away | later."""
+    """One of: wrong | away | later."""
     if is_storage(error):
         return AWAY
     return WRONG if isinstance(error, CallerError) else LATER
@@ -69,7 +68,7 @@ def first_refusal(parts_uri: str, span: Span) -> str:
     """The first refused record of a committed part, and why, as FailureReason has it."""
     try:
         told = next(_errors(parts_uri, [span]), None)
-    except PenstockError:  # whoever puts the output together will say what is wrong with the part
+    except PenstockError:  # assembling the output will report what is wrong with the part
         told = None
     if told is None:
         return "a record was refused"
@@ -85,7 +84,8 @@ def put_errors(
     output: TransformOutput,
     settings: ArtifactSettings,
 ) -> None:
-    """`<key>.errors` of an object that gets no output, of the spans that have some.
+    """Writes `<key>.errors` for an object that gets no output, from those of its spans that have
+    errors.
 
     Raises what writing an output raises.
     """
@@ -102,7 +102,8 @@ def _errors(parts_uri: str, spans: Iterable[Span]) -> Iterator[dict[str, Any]]:
 
 
 def _records_before(parts_uri: str, span: Span) -> int | None:
-    """In its object; None where a span before it is not done."""
+    """How many records of the object are before the span; None where an earlier span is not
+    done."""
     records = 0
     for number in range(span.number):
         summary = part_summary(parts_uri, span.object, number)

@@ -1,4 +1,4 @@
-"""Outputs of one job, put together on threads; and what is put down where there is none."""
+"""Assembles the outputs of one job on threads, and writes error files where there is no output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AT_ONCE: Final = 2
 
 
 class JobOutputs:
-    """Of one job that runs."""
+    """The outputs of one running job."""
 
     def __init__(
         self, record: JobRecord, work: JobWork, parts_uri: str, settings: ArtifactSettings
@@ -40,7 +40,7 @@ class JobOutputs:
         self._refused = {(one.object, one.span) for one in work.done if one.refused}
 
     async def assemble(self, number: int) -> NotDone | None:
-        """None: it is in its place. Doing it again does no harm."""
+        """None: the output is in its place. Idempotent."""
         async with self._places:
             try:
                 await asyncio.to_thread(self._assemble, number)
@@ -62,23 +62,23 @@ class JobOutputs:
             )
 
     def _disk(self) -> AbstractContextManager[None]:
-        """While parts are read, wherever what is made of them goes to."""
+        """Held while parts are read, wherever the output goes."""
         return disk_errors("parts of the job's output", parts_folder(self._parts_uri))
 
     def refused(self, number: int, span: int) -> None:
-        """Records of a committed part were."""
+        """Notes that a committed part has refused records."""
         self._refused.add((number, span))
 
     async def finish(self) -> PenstockError | None:
-        """Tells why objects have no output, and removes all parts. Harmless twice.
+        """Writes why objects have no output, and removes all parts. Idempotent.
 
-        An error: a disk or a store does not take it for now, nothing is removed, and it is to be
-        done again; or `give_up`.
+        Returns an error where a disk or a store fails for now: then nothing is removed. Call it
+        again, or `give_up`.
         """
         return await asyncio.to_thread(self._finish)
 
     async def give_up(self) -> None:
-        """Removes all parts, whatever was not told."""
+        """Removes all parts, even if errors were not written."""
         await asyncio.to_thread(forget, self._parts_uri)
 
     def _finish(self) -> PenstockError | None:

@@ -1,9 +1,9 @@
 """One transform job while it runs: the driver of its machine (`core/jobs/job.py`).
 
-What happens comes to one inbox and is told to the machine in that order; what the machine says is
-carried out, long things as tasks that come back to the inbox. What the machine is told of is on
-record first, so a run may end at any moment and be begun anew from there: so it is done after a
-kill, and here when the database or the code fails.
+All events come to one inbox, and the machine gets them in that order. The driver carries out the
+machine's actions; long ones are tasks whose results come back to the inbox. Everything is on record
+before the machine hears of it. So a run may end at any moment and begin again from the record:
+after a kill, and also when the database or the code fails.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from penstock.jobs.transform.tally import Tally
 
 _log = logging.getLogger(__name__)
 
-_TICK_S: Final = 1.0  #: what is counted is looked at as often
-_KEPT_EVERY_S: Final = 10.0  #: what a job has cost so far is written down as often
-_RETRY_S: Final = 1.0  #: when the database could not be written
+_TICK_S: Final = 1.0  #: how often counted values are updated
+_KEPT_EVERY_S: Final = 10.0  #: how often the job's cost so far is recorded
+_RETRY_S: Final = 1.0  #: pause after the database could not be written
 _BUG_RETRY_S: Final = 5.0
-_LISTING_ATTEMPTS_MAX: Final = 5  #: that fail by something else than a store or a disk
+_LISTING_ATTEMPTS_MAX: Final = 5  #: failed listings, other than by a store or a disk
 _LISTING_RETRY: Final = Backoff(2.0, 16.0)
-# What waits for a disk or a store beside spans and outputs.
+# What else may wait for a disk or a store, beside spans and outputs.
 _LISTING: Final = "listing"
 _RECORD: Final = "record"
 _ENDING: Final = "ending"
@@ -60,7 +60,8 @@ _Told = Callable[[TransformJob], list[Action]]
 
 
 class TransformRun:
-    """Of one job. `start`; `ended` is told its name and last status. `close` leaves it as it is."""
+    """The run of one job. `start` it; `ended` is called with its name and last status. `close`
+    leaves the job unfinished."""
 
     def __init__(
         self,
@@ -79,14 +80,14 @@ class TransformRun:
         self._settings = settings
         self._parts_uri = parts_uri
         self._ended = ended
-        self._outcome = ""  #: its last status, once this run has put that on record
+        self._outcome = ""  #: the job's last status, once this run has recorded it
         self._inbox: asyncio.Queue[_Told] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._looks = False  #: a look at its copies is in the inbox
-        self._stuck = Stuck()  #: what is not the machine's: its listing, its record, its end
+        self._looks = False  #: True while a look at its copies is in the inbox
+        self._stuck = Stuck()  #: for what the machine does not do: the listing, the record, the end
         self._machine: TransformJob | None = None
-        self._again = False  #: it has failed and is to be taken up from the record
+        self._again = False  #: True: the run failed and is to begin again from the record
         self._task: asyncio.Task[None] | None = None
         self._calls: SpanCalls | None = None
         self._outputs: JobOutputs | None = None
@@ -101,18 +102,18 @@ class TransformRun:
         self._task = asyncio.create_task(self._run(), name=f"transform-job {self._record.name}")
 
     def stop(self) -> None:
-        """As StopTransformJob asks. Idempotent."""
+        """Carries out StopTransformJob. Idempotent."""
         if not self._stopping:
             self._stopping = True
             self._tell(lambda machine: machine.stop(now=self._clock.monotonic()))
 
     @property
     def waits_for(self) -> str:
-        """What a disk or a store has that keeps it from going on; empty: nothing."""
+        """The disk or store problem that the job waits for; empty: none."""
         return self._stuck.message or (self._machine.waits_for if self._machine else "")
 
     async def close(self) -> None:
-        """The server ends: what runs is done again from the record."""
+        """For the end of the server: unfinished work is repeated from the record."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -138,13 +139,13 @@ class TransformRun:
                 pause_s = _BUG_RETRY_S
             self._again = True
             await self._cancel()
-            if self._calls is not None:  # what nobody hears of any more would be in the way
+            if self._calls is not None:  # calls whose results nobody reads would be in the way
                 await self._calls.stop()
             await asyncio.sleep(pause_s)
         self._ended(name, self._outcome)
 
     async def _once(self) -> None:
-        """From what is on record to the end."""
+        """Runs the job from its record to the end."""
         todo = await self._work()
         if todo is None:
             return
@@ -170,7 +171,7 @@ class TransformRun:
         await self._loop(machine)
 
     async def _work(self) -> work.JobWork | None:
-        """None: there is none, and the job has ended."""
+        """None: there is no work, and the job has ended."""
         record, database = self._record, self._plane.database
         if record.span_bytes:
             return await work.take_up(record, database, self._parts_uri)
@@ -197,7 +198,8 @@ class TransformRun:
         return None
 
     def _pause_s(self, what: str, error: PenstockError) -> float | None:
-        """Until it is tried again; None: a disk or a store was waited for long enough."""
+        """Seconds until the next attempt; None: the job has waited for the disk or store long
+        enough."""
         now = self._clock.monotonic()
         due = self._stuck.failed(what, reason_of(error), full=False, now=now)
         return None if due is None else due - now
@@ -216,7 +218,7 @@ class TransformRun:
                 )
 
     async def _next(self, machine: TransformJob) -> _Told:
-        """What happens next; time that passes, if nothing does."""
+        """The next event; the passing of time, if nothing else happens."""
         now = self._clock.monotonic()
         deadline = machine.next_deadline()
         until = now + _TICK_S if deadline is None else min(deadline, now + _TICK_S)
@@ -232,7 +234,7 @@ class TransformRun:
         self._inbox.put_nowait(told)
 
     def _changed(self) -> None:
-        """Of its capacity there is something else to see."""
+        """Something has changed in its capacity."""
         if not self._looks:
             self._looks = True
             self._tell(self._look)
@@ -290,7 +292,7 @@ class TransformRun:
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._tell(lambda machine: _raise(error))  # the run is begun anew
+            self._tell(lambda machine: _raise(error))  # makes the run begin again
 
     async def _run_span(self, action: RunSpan) -> None:
         span, key = action.span, (action.span.object, action.span.number)
@@ -299,7 +301,7 @@ class TransformRun:
         if isinstance(result, NotDone):
             why = result
             self.tally.not_done(key, now=now)
-            # A copy that has just gone must not be given the next span.
+            # A copy that has just gone must not get the next span.
             self._tell(self._look)
             self._tell(lambda machine: machine.not_done(span, why, now=self._clock.monotonic()))
             return
@@ -359,7 +361,7 @@ class TransformRun:
         self._outcome = action.status
 
     async def _finish(self, outputs: JobOutputs) -> None:
-        """What is told of refused records waits for its disk or its store, but where the job is
+        """The report of refused records waits for its disk or store, except where the job is
         stopped."""
         while (error := await outputs.finish()) is not None:
             pause_s = self._pause_s(_ENDING, error)
@@ -378,7 +380,7 @@ class TransformRun:
 
     @property
     def waits(self) -> str:
-        """Why it computes nothing now; empty: it does."""
+        """Why the job computes nothing now; empty: it computes."""
         return self.capacity.waits(again=self._again, listed=self._calls is not None)
 
     def totals(self) -> JobTotals:

@@ -1,4 +1,4 @@
-"""Spans handed to the copies of one job, over the control connections of their instances."""
+"""Sends spans to the copies of one job, over the control connections of their instances."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from penstock.jobs.transform.records import JobRecord
 from penstock.records.at_work import forget_at_work, take_at_work
 from penstock.records.spec_json import from_dict, to_dict
 
-#: A span takes as long as its model does. One that hangs is ended by its instance; an instance that
-#: hangs is ended by the control plane, and its connection with it.
+#: The limit of a span, which takes as long as its model does. An instance ends a span that hangs;
+#: the control plane ends an instance that hangs, and its connection with it.
 _SPAN_S_MAX: Final = 7 * 86_400.0
 _STOP_S_MAX: Final = 60.0
-#: A fleet says why a process ended about when its connection breaks.
+#: A fleet reports why a process ended at about the time when its connection breaks.
 _STORY_S_MAX: Final = 2.0
 _LOOK_S: Final = 0.02
-#: Reasons of failures of instances that ended by themselves.
+#: Reasons why instances end by themselves.
 EXITED: Final = "instance-exit"
-STOOD_STILL: Final = "instance-stood-still"  #: stopped by a signal for long: no record's fault
+#: a signal stopped it for too long: not the fault of a record
+STOOD_STILL: Final = "instance-stood-still"
 
 
 class SpanCalls:
-    """Of one job."""
+    """The span calls of one job."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class SpanCalls:
         *,
         hosted: str,
     ) -> None:
-        """`hosted`: what the job's deployment is called."""
+        """`hosted`: the name of the job's deployment."""
         self._plane = plane
         self._job = record.name
         self._objects = objects
@@ -57,15 +58,15 @@ class SpanCalls:
             "parts_uri": parts_uri,
             "settings": settings.to_dict(),
         }
-        self.copies: dict[int, str] = {}  #: copy -> its instance, of those that answer
+        self.copies: dict[int, str] = {}  #: copy -> its instance; only copies that answer
 
     async def run(
         self, copy: int, span: Span, case: CrashCase | None = None
     ) -> SpanDone | NotDone | None:
-        """What came of it; None: its suspects were run apart.
+        """The outcome; None: the suspected records were run apart.
 
         Args:
-            case: what is known of the span, where instances have ended over it.
+            case: what is known of the span, where instances have ended while it ran.
         """
         instance_id = self.copies.get(copy, "")
         begun = bool(instance_id) and self._plane.answers(instance_id)
@@ -93,7 +94,7 @@ class SpanCalls:
         return None if "passed" in reply else from_dict(SpanDone, reply)
 
     async def _end_of(self, instance_id: str) -> SlotFailure | None:
-        """How an instance ended that has broken its connection, once it is known."""
+        """How an instance ended whose connection broke, once it is known."""
         left = round(_STORY_S_MAX / _LOOK_S)
         while left and self._plane.instance_phase(instance_id):
             await asyncio.sleep(_LOOK_S)
@@ -104,11 +105,11 @@ class SpanCalls:
         return max(ends, key=lambda one: one.at, default=None)
 
     async def stop(self) -> None:
-        """Ends the job's spans on every instance; each call ends by it."""
+        """Ends the job's spans on every instance, and so the calls for them."""
         stops = [self._stop(instance_id) for instance_id in dict.fromkeys(self.copies.values())]
         await asyncio.gather(*stops)
 
     async def _stop(self, instance_id: str) -> None:
         call = {"op": "transform-stop", "job": self._job}
-        with contextlib.suppress(PenstockError):  # one that has ended has stopped
+        with contextlib.suppress(PenstockError):  # an instance that has ended needs no stop
             await self._plane.call_instance(instance_id, call, timeout_s=_STOP_S_MAX)

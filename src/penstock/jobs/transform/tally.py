@@ -1,4 +1,4 @@
-"""What one job has done so far and how fast, as Describe shows it."""
+"""What one job has done so far and how fast, as DescribeTransformJob shows it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from penstock.jobs.transform.work import JobWork
 
 
 class Tally:
-    """Of one job that runs."""
+    """The counters of one running job."""
 
     def __init__(self, totals: JobTotals) -> None:
-        """`totals`: what is on record."""
+        """`totals`: those on record."""
         self._totals = totals
         self._progress = JobProgress(bytes_total=totals.bytes_total)
 
     def begin(self, work: JobWork, *, now: float) -> None:
-        """With what is done already."""
+        """Begins with the spans that are done already."""
         self._totals = replace(
             self._totals,
             objects=len(work.objects),
@@ -39,7 +39,7 @@ class Tally:
         )
 
     def under_way(self, event: dict[str, Any], *, now: float) -> None:
-        """A span has got so far: an instance's `transform-progress`."""
+        """The progress of a span: an instance's `transform-progress` event."""
         span = int(event["object"]), int(event["span"])
         self._progress.under_way(span, int(event["records"]), int(event["refused"]), now=now)
 
@@ -60,14 +60,14 @@ class Tally:
         self._progress.not_done(span, now=now)
 
     def totals(self, *, instance_s: float, cost: float) -> JobTotals:
-        """Of spans that are done."""
+        """The totals of completed spans."""
         return replace(self._totals, instance_s=instance_s, cost=cost)
 
     def pace(self, *, now: float) -> JobPace:
         return self._progress.pace(now=now)
 
     def so_far(self, *, instance_s: float, cost: float) -> JobTotals:
-        """With what spans that run have done."""
+        """The totals including the progress of running spans."""
         totals, progress = self.totals(instance_s=instance_s, cost=cost), self._progress
         return replace(
             totals,

@@ -1,4 +1,4 @@
-"""What is read and written of transform jobs: each function is one transaction on the store."""
+"""Database reads and writes of transform jobs; each function is one transaction."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def create(
     now: float,
     tags: Mapping[str, str],
 ) -> None:
-    """Status InProgress. Raises `AlreadyExists`: no name is used twice."""
+    """Adds a job with status InProgress. Raises `AlreadyExists`: no name is used twice."""
     extra = {
         "status": IN_PROGRESS,
         "failure_reason": "",
@@ -72,7 +72,7 @@ def page(store: Store, query: ListQuery) -> Page[JobRecord]:
 
 
 def going(store: Store) -> list[JobRecord]:
-    """Those that have not ended, oldest first."""
+    """The jobs that have not ended, oldest first."""
     columns = transform_jobs.c
     with store.read() as db:
         found = db.execute(
@@ -84,7 +84,8 @@ def going(store: Store) -> list[JobRecord]:
 
 
 def begin_stop(store: Store, name: str, *, now: float) -> None:
-    """Status Stopping; a second call changes nothing. Raises `NotFound`, `JobNotRunning`."""
+    """Sets the status Stopping; a second call changes nothing. Raises `NotFound`,
+    `JobNotRunning`."""
     with store.begin() as db:
         row = rows.require(db, TRANSFORM_JOB, name)
         if row["status"] not in GOING:
@@ -102,7 +103,7 @@ def begin(
     totals: JobTotals,
     now: float,
 ) -> None:
-    """The objects of a job, once and for all: what is read of them from now on is this version."""
+    """Records the objects of a job, only once: from now on the job reads these versions."""
     key = name.lower()
     values = [
         {
@@ -130,8 +131,8 @@ def begin(
 def work_of(
     store: Store, name: str
 ) -> tuple[list[InputObject], dict[int, str], set[int], list[SpanDone]]:
-    """(objects, those that get no output with the reason, those whose output is in its place,
-    spans that are done) of a job that has begun."""
+    """The work of a job that has begun: (objects, those that get no output with the reason, those
+    whose output is in its place, completed spans)."""
     key = name.lower()
     with store.read() as db:
         found = db.execute(
@@ -163,7 +164,7 @@ def work_of(
 
 
 def add_spans(store: Store, name: str, done: Sequence[SpanDone]) -> None:
-    """Spans whose output is committed. One that is there already stays as it is."""
+    """Records spans whose output is committed. A span on record already stays as it is."""
     key, columns = name.lower(), transform_spans.c
     with store.begin() as db:
         for one in done:
@@ -180,7 +181,7 @@ def add_spans(store: Store, name: str, done: Sequence[SpanDone]) -> None:
 def set_object(
     store: Store, name: str, number: int, *, assembled: bool = False, failure: str = ""
 ) -> None:
-    """Its output is in its place, or it gets none."""
+    """Records that an object has its output, or gets none."""
     columns = transform_objects.c
     values: dict[str, Any] = {"assembled": 1} if assembled else {"failure": failure}
     with store.begin() as db:
@@ -192,7 +193,7 @@ def set_object(
 
 
 def keep_case(store: Store, name: str, number: int, span: int, case: CrashCase) -> None:
-    """What is known of the records of a span over which instances ended."""
+    """Records what is known of the records of a span during which instances ended."""
     key, columns = name.lower(), transform_crashes.c
     of_span = columns.job_key == key, columns.object == number, columns.span == span
     with store.begin() as db:
@@ -204,7 +205,7 @@ def keep_case(store: Store, name: str, number: int, span: int, case: CrashCase) 
 
 
 def cases_of(store: Store, name: str) -> dict[tuple[int, int], CrashCase]:
-    """Of a job that has begun: (object, span) -> what `keep_case` kept last."""
+    """The cases of a job that has begun: (object, span) -> what `keep_case` stored last."""
     with store.read() as db:
         found = db.execute(
             select(transform_crashes).where(transform_crashes.c.job_key == name.lower())
@@ -220,7 +221,7 @@ def set_totals(store: Store, name: str, totals: JobTotals) -> None:
 def end(
     store: Store, name: str, status: str, *, reason: str, totals: JobTotals, now: float
 ) -> None:
-    """The last change of a job: its objects and spans are forgotten, its totals stay."""
+    """The last change of a job: deletes its objects and spans; its totals stay."""
     key = name.lower()
     with store.begin() as db:
         for table in (transform_crashes, transform_spans, transform_objects):
@@ -236,8 +237,8 @@ def _write(db: Any, key: str, **values: Any) -> None:
 
 
 def _record(row: RowMapping) -> JobRecord:
-    """A row that can't be read is a job that never begins, and says why: it can be seen and
-    stopped, and costs no other."""
+    """A row that can't be read becomes a job that never begins and says why. It can be seen and
+    stopped, and other jobs are not affected."""
     unreadable = ""
     try:
         request = dict(orjson.loads(row["request"]))
@@ -272,7 +273,7 @@ def _span_done(row: RowMapping) -> SpanDone:
 
 def _case(text: str) -> CrashCase:
     members = orjson.loads(text)
-    for numbers in ("common", "suspects"):  # of an earlier version may have no `common`
+    for numbers in ("common", "suspects"):  # rows of an earlier version may have no `common`
         members[numbers] = tuple(members.get(numbers, ()))
     members["refused"] = tuple((number, story) for number, story in members["refused"])
     return CrashCase(**members)

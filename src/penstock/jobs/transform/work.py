@@ -1,4 +1,4 @@
-"""What there is to do for a job: its objects, listed once, and the spans that they are cut into."""
+"""The work of a job: its objects, listed once, and the spans that they are cut into."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.records.parts import part_path
 
 @dataclass(frozen=True, slots=True)
 class JobWork:
-    """Of one job, as far as it is on record."""
+    """The work of one job, as far as it is on record."""
 
     objects: tuple[InputObject, ...]
     spans: tuple[Span, ...]
@@ -35,7 +35,7 @@ class JobWork:
         return sum(one.size for one in self.objects)
 
     def spans_of(self) -> dict[int, list[Span]]:
-        """By object."""
+        """The spans by object."""
         found: dict[int, list[Span]] = {one.number: [] for one in self.objects}
         for span in self.spans:
             found[span.object].append(span)
@@ -62,8 +62,8 @@ async def begin(
 
 
 async def take_up(record: JobRecord, database: StoreThread, parts_uri: str) -> JobWork:
-    """As it was recorded before. What another server did, and has on its own disk, is done again:
-    its parts are not here."""
+    """The work as recorded before. Spans that another server did are repeated: their parts are on
+    its own disk."""
     objects, failed, assembled, done = await database.call(transactions.work_of, record.name)
     cases = await database.call(transactions.cases_of, record.name)
     done = await asyncio.to_thread(_here, done, assembled, parts_uri)
@@ -80,7 +80,7 @@ def _here(done: list[SpanDone], assembled: set[int], parts_uri: str) -> list[Spa
 
 
 def machine_of(record: JobRecord, work: JobWork, parts_uri: str) -> TransformJob:
-    """It goes on where the record ends. Reads parts: call it on a thread."""
+    """The job's state machine, continued from the record. Reads parts: call it on a thread."""
     spans = {(one.object, one.number): one for one in work.spans}
     refusals: dict[int, str] = {}
     for one in work.done:
