@@ -1,14 +1,15 @@
-"""What runs a model: a room for each runtime, with one record of all that others ask about it.
+"""Runtimes: a folder for each, with one record of all that other code asks about it.
 
-    record, registry    what is known of a runtime; which there are. A name is known nowhere else
-    base          what a runtime is to an instance
-    loader        description to runtime, nothing heavy before it is asked for
+    record, registry    what is known of a runtime; which there are. Only they know its name
+    base          the interfaces between a runtime and an instance
+    loader        description to runtime; imports nothing heavy before it is needed
     openvino, onnxruntime, pytorch, seq2seq    in lane threads of the instance
     python, foreign, pipeline                  in processes of their own
     openvino_genai, vllm, paced                likewise, as engines of `generation`
-    workers       what processes of ours share: start, messages, deaths, being started again
-    confinement   walls between a model's process and the machine
+    workers       what our worker processes share: start, messages, deaths, restarts
+    confinement   sandbox around a model's process
 
-A runtime knows no other but what it is made of, and those in threads know no processes: what two of
-them need lies here beside the rooms. Importing a room, or its record, imports no library of models.
+A runtime knows no other one except those that it is made of, and runtimes in threads know no
+processes. What two of them need is in this folder, beside theirs. Importing a folder, or its
+record, imports no library of models.
 """

@@ -1,8 +1,8 @@
-"""What a runtime is to the instance: shapes, so that it never asks which runtime it has.
+"""Interfaces between runtimes and the instance, so that it never asks which runtime it has.
 
 A *tensor runtime* runs in lane threads of the instance and maps named arrays to named arrays. A
 *payload runtime* lives in a worker process of its own and maps bodies to bodies; it never shares
-memory or a crash with the instance. Which shapes a runtime has is on its `record`.
+memory or a crash with the instance. A runtime's `record` says which interfaces it has.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ Tensors = Mapping[str, np.ndarray]
 
 
 class CallContext(Protocol):
-    """What a call inherits from the request that it is made for."""
+    """What a call inherits from the request for which it is made."""
 
     @property
     def deadline(self) -> float | None:
-        """Monotonic s."""
+        """When the request's time is over, monotonic s; None: it has no limit."""
 
     @property
     def alone(self) -> bool:
-        """Workers died under it: it is computed apart from others."""
+        """True: workers died while they computed it, so it runs in no batch with others."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The models that it came through, the outermost first."""
+        """The models that the request came through, the outermost first."""
 
     @property
     def calls(self) -> tuple[int, ...]:
-        """The numbers of the calls that it is made for; none: it came through a door."""
+        """The numbers of the calls that led to this one; empty: it came through a front door."""
 
     @property
     def spans(self) -> SpanScope | None:
-        """Where what is called is noted; None: nobody traces the request."""
+        """Where nested calls are recorded; None: the request is not traced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """`CallContext`, written down."""
+    """A `CallContext` as plain values."""
 
     deadline: float | None = None
     alone: bool = False
@@ -57,14 +57,15 @@ class Asking:
 
 
 class Pending(Protocol):
-    """A call to another model, under way."""
+    """A running call to another model."""
 
     def cancel(self) -> None:
-        """Nobody wants the answer; nothing is heard of it any more."""
+        """Ends the call; `done` is not called any more."""
 
 
 class ModelCalls(Protocol):
-    """The other models of an artifact, as one of them calls them. All on the event loop."""
+    """The other models of an artifact, for the one that calls them. All methods on the event
+    loop."""
 
     def call(
         self,
@@ -77,7 +78,7 @@ class ModelCalls(Protocol):
         version: int = -1,
         outputs: Sequence[str] = (),
     ) -> Pending:
-        """`asked.path` ends with the model that calls, and `lane` is the lane that waits meanwhile.
+        """`asked.path` ends with the calling model, and `lane` is the lane that waits meanwhile.
 
         `done` is called once, maybe before this returns: with the outputs (all, unless some are
         named), an error, or `Returned` where the model gave the request back.
@@ -88,46 +89,50 @@ class ModelCalls(Protocol):
         """The models that can be called."""
 
     def inputs(self, name: str) -> tuple[TensorSpec, ...]:
-        """Of a model; none if it can't be called."""
+        """The inputs of a model; empty if it can't be called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadContext:
-    """What a runtime may use of its instance."""
+    """What an instance gives to a runtime that loads a model."""
 
-    model_dir: Path  #: root of the unpacked artifact, read-only by convention
+    model_dir: Path  #: root of the unpacked artifact; runtimes do not write to it
     description: ModelDescription
     endpoint_name: str
     variant_name: str
-    cores: float  #: cores this copy may use
+    cores: float  #: cores that this copy may use
     memory_bytes_max: int  #: the instance's memory; 0 = not limited
     accelerators: int = 0
     environment: Mapping[str, str] = field(
         default_factory=dict
     )  #: the model's Environment (CreateModel)
-    cache_dir: Path | None = None  #: compiled blobs may be kept here, safe to delete
-    #: The platform's own: keys, database, logs, sockets, artifacts of others.
+    cache_dir: Path | None = None  #: for compiled blobs, which may be deleted at any time
+    #: The platform's own folders: keys, database, logs, sockets, artifacts of others.
     private_dirs: tuple[Path, ...] = ()
-    isolated: bool = True  #: models' processes are confined where the kernel can (`confinement`)
-    network_isolated: bool = False  #: its processes have no network
+    #: The model's processes are sandboxed where the kernel can (`confinement`)
+    isolated: bool = True
+    network_isolated: bool = False  #: the model's processes have no network
     startup_timeout_s: float = 600.0
-    log: Callable[[str], None] = lambda line: None  #: one line of the model's own output
-    offline: bool = False  #: of a job: the same rows give the same bytes whenever they are computed
-    target_model: str = ""  #: as requests name it, in a host of target models
+    log: Callable[[str], None] = lambda line: None  #: gets each line of the model's output
+    #: The copy does a job: the same rows must give the same bytes at any time
+    offline: bool = False
+    #: Its name in requests, where a host of target models loads it; "" = it is none
+    target_model: str = ""
     #: Where Python models of this host may share processes; None: each has its own.
     shared_workers: SharedWorkers | None = None
     #: The foreign server that hosts all models of this host; None: each has its own.
     shared_server: SharedServer | None = None
-    models: ModelCalls | None = None  #: the artifact's other models, where this one may call them
+    models: ModelCalls | None = None  #: the artifact's other models, if this one may call them
 
     @property
     def copy_name(self) -> str:
-        """As errors name it."""
+        """The copy's name in errors."""
         name = f"{self.endpoint_name}/{self.variant_name}"
         return f"{name}/{self.target_model}" if self.target_model else name
 
     def of_host(self, **changes: Any) -> LoadContext:
-        """Of a process that hosts this target model among others: it has the name of none."""
+        """The context of a process that hosts this target model among others: it has no model's
+        name."""
         endpoint = self.endpoint_name.partition(":")[0]
         return replace(self, endpoint_name=endpoint, target_model="", **changes)
 
@@ -158,7 +163,7 @@ class Payload:
     meta: bytes
     body: bytes
     timeout_s: float | None = None
-    asked: CallContext | None = None  #: for calls that the model makes
+    asked: CallContext | None = None  #: for nested calls that the model makes
 
 
 @dataclass(slots=True)
@@ -172,22 +177,22 @@ class PayloadReply:
 
 
 class Returned(NamedTuple):
-    """Instead of an answer: the request was not computed to its end and may go to another copy."""
+    """Replaces an answer: the request was not computed to its end and may go to another copy."""
 
-    reason: str  #: of the RETURNED frame; see `core.blame.poison_requests`
+    reason: str  #: reason of the RETURNED frame; see `core.blame.poison_requests`
 
 
-#: In the place of an answer: the request had not begun when its worker was lost.
+#: Replaces an answer: the request had not begun when its worker was lost.
 NOT_BEGUN = Returned("worker-lost")
 
 
 class LaneListener(Protocol):
-    """What the instance wants to know of the lanes of a runtime with processes."""
+    """Gets events about the lanes of a runtime with processes. The instance implements it."""
 
     def lane_lost(self, lane: int, error: PenstockError) -> None: ...
     def lane_ready(self, lane: int) -> None: ...
     def lane_failed(self, lane: int, error: PenstockError) -> None:
-        """It will not be started again."""
+        """The lane will not be started again."""
 
 
 class PayloadRuntime(Protocol):
@@ -203,13 +208,13 @@ class PayloadRuntime(Protocol):
     ) -> None:
         """Starts one batch; `done` is called once, on the loop, with a reply per payload, in order.
 
-        `done(None)` means the worker died and had all of them: the instance gives the requests back
-        to the gateway, as it does with each that is `Returned`. Per-request failures are replies
-        with `error`.
+        `done(None)` means that the worker died with the whole batch: the instance gives the
+        requests back to the gateway, as it does with each that is `Returned`. Failures of single
+        requests are replies with `error`.
         """
 
     def cancel(self, lane: int) -> None:
-        """Best effort: the batch on this lane is wanted by nobody any more."""
+        """Best effort: all requests of the lane's batch were cancelled."""
 
     async def close(self) -> None:
         """Ends the worker process (terminate, then kill). Idempotent."""
@@ -219,14 +224,14 @@ class SharedWorkers(Protocol):
     """Worker processes that host several Python models each (`python.shared`)."""
 
     def may_share(self, context: LoadContext) -> bool:
-        """Whether the model is loaded here, or in processes of its own."""
+        """Whether the model is loaded into shared workers, or into processes of its own."""
 
     async def load(self, context: LoadContext, listener: LaneListener) -> PayloadRuntime:
-        """A runtime of one model. Raises PenstockError; nothing of the model is left then."""
+        """A runtime of one model. Raises PenstockError; then nothing of the model is left."""
 
 
 class SharedServer(Protocol):
     """A foreign server that hosts several models (`foreign.multi_model`)."""
 
     async def load(self, context: LoadContext, listener: LaneListener) -> PayloadRuntime:
-        """A runtime of one model. Raises PenstockError; nothing of the model is left then."""
+        """A runtime of one model. Raises PenstockError; then nothing of the model is left."""

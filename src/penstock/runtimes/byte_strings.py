@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-_FIRST: Final = 0x10FF80  #: stands for the byte 0x80, the next for 0x81, ...
+_FIRST: Final = 0x10FF80  #: stands for the byte 0x80; the next code points for 0x81 and so on
 _BASE: Final = _FIRST - 0x80
-#: How UTF-8 writes the 128 code points begins with one of these.
+#: The UTF-8 bytes of the 128 code points begin with one of these.
 _MARKS: Final = (b"\xf4\x8f\xbe", b"\xf4\x8f\xbf")
 _LONE: Final = 0xDC00  #: Python's own stand-ins for bytes ("surrogateescape"), which start here
 

@@ -27,7 +27,7 @@ NUMPY: Final[dict[str, np.dtype[Any]]] = {
     "BYTES": np.dtype(np.object_),
 }
 
-#: bytes of one element on the wire; BYTES elements carry their own length
+#: Bytes of one element on the wire; BYTES elements have their own length.
 ELEMENT_BYTES: Final = {
     name: 2 if name == "BF16" else dtype.itemsize
     for name, dtype in NUMPY.items()
@@ -38,7 +38,8 @@ _NAMES: Final = {dtype: name for name, dtype in NUMPY.items() if name != "BF16"}
 
 
 def name_of(array: np.ndarray) -> str:
-    """The protocol's name of an array's dtype. Raises ValueError for dtypes it does not have."""
+    """The protocol's name for an array's dtype. Raises ValueError for dtypes that it does not
+    have."""
     if array.dtype.kind in "SUO":
         return "BYTES"
     try:

@@ -1,10 +1,10 @@
 """Which environment variables a process of the platform, and one with a model's code, may see.
 
-One table, an allow-list: what is not named here stays with the server. A model's process gets what
-libraries need to find themselves, their cores and their accelerators, and its own Environment on
-top; never the platform's settings, its database's address, credentials or tokens. An instance gets
-in addition what fetching artifacts takes: the credentials of object stores and the proxies, whose
-addresses may hold a password.
+One table, an allow-list: variables that are not named here stay with the server. A model's process
+gets what libraries need to find themselves, their cores and their accelerators, and the model's own
+Environment on top; never the platform's settings, its database's address, credentials or tokens. An
+instance also gets what fetching artifacts needs: the credentials of object stores, and the proxies,
+whose addresses may hold a password.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import site
 from collections.abc import Mapping
 from typing import Final
 
-#: Names, or prefixes where they end with "*", that every process may see.
+#: Names that every process may see; with a "*" at the end they are prefixes.
 _MODELS: Final = (
     # the system's
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "LANG", "LANGUAGE", "LC_*",
@@ -31,22 +31,22 @@ _MODELS: Final = (
     # of SageMaker's containers
     "SAGEMAKER_*", "SM_*",
 )  # fmt: skip
-#: What an instance may see besides.
+#: Names that only an instance may see as well.
 _INSTANCES: Final = (
     "AWS_*", "GOOGLE_*", "AZURE_*", "OBJECT_STORE_*",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
     "http_proxy", "https_proxy", "no_proxy", "all_proxy",
 )  # fmt: skip
-#: A name with one of these words in it is a secret, whatever it begins with.
+#: A variable with one of these words in its name is secret, whatever its prefix is.
 _SECRETS: Final = frozenset(
     ("TOKEN", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "KEY", "KEYS", "CREDENTIAL", "CREDENTIALS",
      "AUTH", "APIKEY")
 )  # fmt: skip
 
 #: Weights are packed for the processor when a model first runs, and with pages of 4 KiB the kernel
-#: takes a third of that time. So the C library asks for huge ones. It does so for the heap that all
-#: threads have in common, hence one arena, and hence blocks up to 32 MiB come from it: the bound
-#: that glibc ends at by itself. Where the system has no such pages nothing else changes.
+#: takes a third of that time. So the C library is asked for huge pages. It uses them only for the
+#: heap that all threads share: hence one arena, and hence blocks up to 32 MiB come from it (the
+#: bound that glibc reaches by itself). On systems without such pages nothing else changes.
 HUGE_PAGES: Final = (
     "GLIBC_TUNABLES",
     "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=33554432"
@@ -55,7 +55,7 @@ HUGE_PAGES: Final = (
 
 
 def for_models(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a process may see that runs a model's code."""
+    """The variables for a process that runs a model's code."""
     given = os.environ if environ is None else environ
     return {
         name: value
@@ -65,27 +65,27 @@ def for_models(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def for_instances(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What an instance may see, which fetches artifacts and runs no code of theirs itself."""
+    """The variables for an instance, which fetches artifacts and runs no code of theirs itself."""
     given = os.environ if environ is None else environ
     fetching = {name: value for name, value in given.items() if _named(name, _INSTANCES)}
     return for_models(given) | fetching
 
 
 def with_huge_pages(environ: Mapping[str, str]) -> dict[str, str]:
-    """For a process that is about to be started, unless its owner tunes the C library himself."""
+    """For a process to be started; unchanged if its owner has set variables for the C library."""
     name, value = HUGE_PAGES
     return {name: value} | dict(environ)
 
 
 def huge_pages_end_here() -> None:
-    """What this process starts is to use pages as the system does."""
+    """Processes that this one starts use the system's page size."""
     name, value = HUGE_PAGES
     if os.environ.get(name) == value:
         del os.environ[name]
 
 
 def at_home_in(scratch: str) -> dict[str, str]:
-    """Variables that make `scratch` a process's home; packages of the user's stay importable."""
+    """Variables that make `scratch` a process's home; the user's packages stay importable."""
     base = {"PYTHONUSERBASE": site.getuserbase()} if site.ENABLE_USER_SITE else {}
     return {"HOME": scratch, "TMPDIR": scratch, "XDG_CACHE_HOME": f"{scratch}/.cache", **base}
 

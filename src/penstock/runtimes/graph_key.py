@@ -1,9 +1,9 @@
-"""What two OpenVINO files have in common when they are one graph with different weights.
+"""A key that is equal for OpenVINO files with the same graph and different weights.
 
-Hundreds of customers' models have one shape. Whether a library survives reading such a file is a
-question of its graph, its sizes and the numbers that say how long or where something is; tables of
-weights answer nothing. So the key is of the graph's text and of every constant but large tables of
-floating-point numbers and of small integers, which is how quantised weights are kept.
+Hundreds of customers' models have one shape. Whether a library survives reading such a file depends
+on its graph, its sizes and the numbers that give lengths and positions; tables of weights have no
+influence. So the key covers the graph's text and all constants except large tables of
+floating-point numbers and of small integers (quantised weights).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-#: Element types that weights are stored in -> elements from which a constant is a table of them.
-#: Shapes, axes and indices are of other types or shorter: floating-point numbers that say how long
-#: something is (factors of a resize) are one for each axis. A bias for each head of a T5 is eight.
+#: Element types of weights -> the number of elements from which a constant is a table of them.
+#: Shapes, axes and indices have other types or are shorter: floating-point numbers that give a
+#: length (factors of a resize) are one for each axis. The bias for each head of a T5 has eight.
 _TABLES: Final = {
     **dict.fromkeys(("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "f4e2m1", "nf4"), 8),
     **dict.fromkeys(("i8", "u8", "i4", "u4"), 4096),
@@ -52,5 +52,5 @@ def _is_table(constant: ElementTree.Element) -> bool:
     elements = 1
     for length in constant.get("shape", "").split(","):
         elements *= int(length) if length.strip() else 1
-    # The shape is the file's word; a byte per two elements is the least that any type has.
+    # The file itself states the shape; every type takes at least a byte per two elements.
     return elements >= least and int(constant.get("size", "0")) * 2 >= elements

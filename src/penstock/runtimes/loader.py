@@ -1,6 +1,6 @@
-"""Description to runtime: what its record names as loaders, with the checks that come first.
+"""Description to runtime: checks, then the loader that the runtime's record names.
 
-Libraries are imported when a first model needs them.
+Libraries are imported when the first model needs them.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ async def load_tensor_runtime_in_thread(context: LoadContext) -> TensorRuntime:
 
 
 def import_library(runtime: str) -> None:
-    """What loading a first model of that runtime would import, where that is much. Blocks."""
+    """Imports what the first model of that runtime would import, where that takes long. Blocks."""
     place = registry.record(runtime).first_import
     if place:
         imported(place)()
 
 
 def load_seq2seq_model(context: LoadContext) -> Any:
-    """A `Seq2SeqModel`. Blocks as above, and raises as above."""
+    """A `Seq2SeqModel`. Blocks and raises as `load_tensor_runtime`."""
     generation = context.description.generation or Generation()
     for file in (generation.encoder_file, generation.decoder_file):
         if not (context.model_dir / file).is_file():
@@ -62,7 +62,7 @@ def load_seq2seq_model(context: LoadContext) -> Any:
 
 
 async def load_payload_runtime(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
-    """Its processes run. Raises ModelError."""
+    """A payload runtime whose processes run. Raises ModelError."""
     runtime: PayloadRuntime = await _loader(context, Interface.PAYLOAD)(context, listener)
     return runtime
 
@@ -86,7 +86,7 @@ def _try(context: LoadContext, file: str) -> None:
 
 
 def _loader(context: LoadContext, interface: Interface) -> Any:
-    """Raises ModelError (`unknown-runtime`)."""
+    """The loader for an interface. Raises ModelError (`unknown-runtime`)."""
     record = registry.record(context.description.runtime)
     if interface not in record.loaders:
         raise registry.unknown(record.name)

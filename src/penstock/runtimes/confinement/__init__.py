@@ -1,5 +1,5 @@
-"""Walls between a model's process and the machine, and its end with its parent.
+"""The sandbox around a model's process, and its end together with its parent.
 
-Here belong which files a process may touch, and the kernel's calls that see to it. It must not know
-what the process runs; what runs inside the process imports the standard library alone.
+This folder decides which files a process may access, and makes the kernel enforce it. It must not
+know what the process runs. Code that runs inside the process imports the standard library alone.
 """

@@ -1,7 +1,8 @@
-"""`python -m penstock.runtimes.confinement.confined FD MODULE ARG...`: MODULE, behind the walls.
+"""`python -m penstock.runtimes.confinement.confined FD MODULE ARG...`: runs MODULE in the sandbox.
 
-The walls, told on FD (JSON of `walls.Walls`), come first, before anything is imported that starts
-threads: those would stay outside. Standard library alone: the interpreter may be an engine's own.
+The rules are read from FD (JSON of `walls.Walls`). They are applied before any import that starts
+threads: such threads would be outside. Standard library alone: the interpreter may be an engine's
+own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def main() -> None:
         walls = json.load(file)
     try:
         if not walls["network"]:
-            network.leave()  # first: it takes capabilities
+            network.leave()  # must come first: it needs capabilities
         landlock.drop_capabilities(walls["drop"])
         if walls["files"]:
             landlock.restrict(walls["read"], walls["write"])

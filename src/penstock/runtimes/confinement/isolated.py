@@ -1,7 +1,8 @@
-"""Whether a model can be kept from the network, as its owner asks (`EnableNetworkIsolation`).
+"""Whether a model can be cut off from the network, as its owner asks (`EnableNetworkIsolation`).
 
-What runs in threads of the instance is no code of the artifact's and opens no connection. Code in
-processes of its own is kept from it by the kernel (`network`). What can't be is refused.
+Models in threads of the instance run no code of the artifact and open no connection. Code in
+processes of its own is cut off by the kernel (`network`). Where that is impossible, the model is
+refused.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def refused(why: str) -> ModelError:
 
 @functools.cache
 def _impossible() -> str:
-    """Why not; empty: it is possible."""
+    """Why isolation is impossible; empty: it is possible."""
     program = Path(__file__).with_name("network.py")
     argv = [sys.executable, "-I", str(program)]
     try:

@@ -1,10 +1,11 @@
-"""Linux's Landlock: a process gives up, for itself and all it starts, files that it does not name.
+"""Linux's Landlock: a process gives up access to all files that it does not name, with its
+children.
 
-And capabilities, which a process of root's has all of: with some of them Landlock can be walked
-around (CAP_PERFMON reads the memory of any process), or undone.
+It also drops capabilities, of which a root process has all: some of them would get around Landlock
+(CAP_PERFMON reads the memory of any process) or undo it.
 
-Nothing but the standard library, so that it can be loaded by its path, in any interpreter, before
-anything else. The rules hold for the calling thread and those that it starts, so `restrict` comes
+Imports the standard library alone, so that it can be loaded by its path, in any interpreter, before
+anything else. The rules hold for the calling thread and those that it starts, so call `restrict`
 before the first thread. Source: the kernel's documentation, userspace-api/landlock.
 """
 
@@ -26,11 +27,11 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 _EXECUTE, _WRITE, _READ, _READ_DIR = 1, 2, 4, 8
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
-#: Of a file; the rest can only be allowed below a directory.
+#: Rights that apply to a file; all others can only be granted below a directory.
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
-#: By version of the interface: all that it can refuse.
+#: Version of the interface -> all rights that it can refuse.
 _ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
-_ALL_NEWEST = (1 << 16) - 1  #: from version 5 on, with ioctl on devices
+_ALL_NEWEST = (1 << 16) - 1  #: from version 5 on: also ioctl on devices
 #: From version 6 on: no abstract Unix sockets and no signals out of the domain.
 _SCOPED = 3
 
@@ -39,7 +40,7 @@ EVERYTHING = _ALL_NEWEST
 
 
 def version() -> int:
-    """Of the kernel's interface; 0 where it has none, or none that is switched on."""
+    """The version of the kernel's interface; 0 where it is missing or switched off."""
     try:
         number = _syscall(_CREATE, None, 0, _VERSION_FLAG)
     except (OSError, AttributeError):
@@ -48,10 +49,11 @@ def version() -> int:
 
 
 def restrict(read: Iterable[str], write: Iterable[str]) -> bool:
-    """Leaves this thread what is below `read` (to read and execute) and below `write` (everything).
+    """Restricts this thread to what is below `read` (to read and execute) and below `write`
+    (everything).
 
-    Paths that do not exist are passed over. False where the kernel can't: then nothing has changed.
-    Raises OSError where it can and would not.
+    Ignores paths that do not exist. False where the kernel lacks Landlock: then nothing has
+    changed. Raises OSError where the kernel has it and it fails.
     """
     known = version()
     if not known:
@@ -72,7 +74,7 @@ def restrict(read: Iterable[str], write: Iterable[str]) -> bool:
 
 
 def drop_capabilities(numbers: Iterable[int]) -> None:
-    """Gives them up for good. A process without any has nothing to give up, and nothing happens."""
+    """Drops capabilities for good. Has no effect on a process without any."""
     library = ctypes.CDLL(None, use_errno=True)
     dropped = 0
     for number in numbers:
@@ -82,7 +84,7 @@ def drop_capabilities(numbers: Iterable[int]) -> None:
     sets = ctypes.create_string_buffer(24)
     if library.capget(head, sets):
         raise OSError(ctypes.get_errno(), "capget failed")
-    # Effective, permitted and inheritable, of capabilities 0 to 31, then of those from 32 on.
+    # Effective, permitted and inheritable sets of capabilities 0 to 31, then of those from 32 on.
     words = struct.unpack("=6I", sets.raw)
     kept = [
         word & ~(dropped >> (0 if at < 3 else 32)) & 0xFFFFFFFF for at, word in enumerate(words)
@@ -93,9 +95,9 @@ def drop_capabilities(numbers: Iterable[int]) -> None:
 
 
 def everything_but(private: Iterable[str], below: str = "/") -> list[str]:
-    """Paths that together are all below `below` without what is below `private`, as it is now.
+    """Paths that together contain all below `below`, except what is below `private`, as it is now.
 
-    What is made later right in a directory on the way to a private one is not among them.
+    Files made later directly in a directory on the way to a private one are not included.
     """
     closed = {os.path.realpath(path) for path in private}
     found: list[str] = []
@@ -109,7 +111,7 @@ def everything_but(private: Iterable[str], below: str = "/") -> list[str]:
         for name in names:
             path = os.path.join(folder, name)
             if path in closed or os.path.islink(path):
-                continue  # what a link leads to is found where it is
+                continue  # the target of a link is handled at its own place
             if any(each.startswith(path + "/") for each in closed):
                 on_the_way.append(path)
             else:
@@ -128,7 +130,7 @@ def _allow(rules: int, path: str, allowed: int) -> None:
         try:
             _syscall(_ADD_RULE, rules, _RULE_PATH, struct.pack("=Qi", allowed, place), 0)
         except OSError:
-            return  # a place of a kind that has no rules, such as a pipe
+            return  # a kind of file that has no rules, such as a pipe
     finally:
         os.close(place)
 

@@ -1,15 +1,15 @@
 """A process leaves the machine's network, for itself and all that it starts.
 
-It gets a network namespace of its own, in which there is a loopback device and nothing else: no
-other machine, no port of this one, no abstract Unix socket of others. A filter of system calls
-takes the kinds of sockets that no namespace holds (vsock, which reaches the host of a virtual
-machine), and io_uring, which could make them beside the filter.
+It gets a network namespace of its own, which has only a loopback device: no other machine, no port
+of this one, no abstract Unix socket of others. A filter of system calls forbids kinds of sockets
+that ignore namespaces (vsock, which reaches the host of a virtual machine), and io_uring, which
+could open them in spite of the filter.
 
-What is left: sockets that it was given, and Unix sockets that have a path and let its user in.
+Still possible: sockets that it was given, and Unix sockets with a path that its user may open.
 
-Nothing but the standard library: it runs in any interpreter, before the first thread. As a program
-(`python network.py`) it says by its exit status whether this can be done here. Sources: the pages
-network_namespaces(7) and user_namespaces(7), the kernel's userspace-api/seccomp_filter.
+Imports the standard library alone: it runs in any interpreter, before the first thread. As a
+program (`python network.py`) its exit status says whether this machine can do it. Sources: the
+pages network_namespaces(7) and user_namespaces(7), the kernel's userspace-api/seccomp_filter.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _IFF_UP = 1
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 38, 22
 _MODE_FILTER = 2
 
-#: Machine -> (audit architecture, numbers of socket and io_uring_setup).
+#: Machine -> (audit architecture, numbers of the calls socket and io_uring_setup).
 _MACHINES = {"x86_64": (0xC000003E, 41, 425), "aarch64": (0xC00000B7, 198, 425)}
-_X32 = 0x40000000  #: calls of x86_64's other interface carry it in their number
-#: Families that a namespace holds: Unix, IPv4, IPv6, netlink.
+_X32 = 0x40000000  #: marks calls of x86_64's x32 interface in their number
+#: Socket families that a namespace isolates: Unix, IPv4, IPv6, netlink.
 _FAMILIES = (1, 2, 10, 16)
 
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
@@ -41,24 +41,24 @@ _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 
 
 def leave() -> None:
-    """For good, of this process and what it starts from now on. Raises OSError."""
+    """Applies for good, to this process and all that it starts from now on. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
     try:
         _unshare(_NEWNET)
-    except PermissionError:  # of a user of the machine; in a user namespace of its own it may
+    except PermissionError:  # an ordinary user may do it in a user namespace of its own
         _unshare(_NEWUSER | _NEWNET)
         maps = {"uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
         for name, text in ({"setgroups": "deny"} | maps).items():
             with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(text)
-    # Without the device up a model can't speak to itself by TCP; that is all.
+    # Without the loopback device, a model only can't connect to itself by TCP.
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_one:
         fcntl.ioctl(any_one, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _IFF_UP))
     _filter_families()
 
 
 def _filter_families() -> None:
-    """Sockets of other families are refused as ones that the kernel does not have."""
+    """Refuses sockets of other families as if the kernel did not have them."""
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         raise OSError(errno.ENOSYS, f"no filter of system calls for {platform.machine()}")

@@ -10,9 +10,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """The kernel ends this process when the thread that started it ends.
+    """The kernel kills this process when the thread that started it ends.
 
-    A parent that ended just before shows in its number; in a container process 1 may be one.
+    The parent's id shows whether it ended just before; in a container process 1 may be the parent.
     """
     parent = os.getppid()
     _signal_at_parents_death(signal.SIGKILL)
@@ -21,7 +21,7 @@ def die_with_parent() -> None:
 
 
 def wake_at_parents_death() -> None:
-    """Even where this process is stopped: it goes on then, and can end in order by itself."""
+    """Resumes this process if it is stopped when its parent dies, so that it can end in order."""
     _signal_at_parents_death(signal.SIGCONT)
 
 

@@ -1,25 +1,23 @@
-"""What of the machine's files a process with a model's code may touch.
+"""The sandbox ("walls") of a process with a model's code: which files it may access.
 
-Two kinds of walls. Around code of the artifact (Python models, steps of pipelines): an allow-list.
-It reads its model, the Python installation and the system's libraries, and writes a scratch folder
-of its own. Around programs that the operator or an engine brings (foreign servers, vLLM): the whole
-machine as its user sees it, without the platform's own folders (keys, database, sockets, logs, the
-artifacts of others). Neither may signal processes outside, where the kernel can see to that.
+Around code of the artifact (Python models, steps of pipelines) there is an allow-list: it reads its
+model, the Python installation and the system's libraries, and writes a scratch folder of its own.
+Around programs that the operator or an engine brings (foreign servers, vLLM) only the platform's
+own folders are closed (keys, database, sockets, logs, the artifacts of others). Neither may signal
+processes outside, where the kernel can prevent it.
 
-The kernel does it (`landlock`); where it can't, a line in the log says so, once. An artifact can't
-take its walls down: only the operator can, for all (`control.isolation`) or for artifacts that are
-trusted (`control.trusted_artifacts`). A model's owner can have the network shut as well
-(`EnableNetworkIsolation`), which nobody takes down.
+The kernel enforces it (`landlock`); where it can't, the log says so, once. An artifact can't remove
+its walls: only the operator can, for all (`control.isolation`) or for trusted artifacts
+(`control.trusted_artifacts`). A model's owner can close the network as well
+(`EnableNetworkIsolation`), which nobody can undo.
 
-Folders of models under one root, for processes whose walls were built before the models came.
+Walls can't be changed later. So a process that hosts several models may read one root folder from
+its start, and each model that comes is shown below it (`Views`): its folders made anew, its files
+as hard links, or as copies where links are impossible (another disk, another owner). A host
+shows each process only models of its own endpoint.
 
-A wall can't be opened again. A process that hosts several models therefore may read one root from
-its start, and a model that comes is shown below it: its folders made anew, its files as hard links,
-or as copies where links can't be made (another disk, another owner). Whoever hosts models of one
-endpoint shows each process no others.
-
-A shown folder is kept when its model goes: a link changes its file's ctime, at which the artifact
-cache compares the file's bytes again. One whose artifact is gone from the cache is removed.
+A shown folder is kept when its model is unloaded: a link changes its file's ctime, and the artifact
+cache then compares the file's bytes again. Folders whose artifact has left the cache are removed.
 """
 
 from __future__ import annotations
@@ -49,14 +47,14 @@ _SYSTEM: Final = (
     "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/nix", "/gnu",
     "/proc", "/sys", "/run/systemd/resolve", "/run/nvidia-persistenced", "/run/opengl-driver",
 )  # fmt: skip
-#: Devices that are used by writing to them, GPUs among them; /dev/shm is what processes of a model
-#: speak to each other through.
+#: Devices that processes write to, GPUs among them; processes of a model communicate through
+#: /dev/shm.
 _DEVICES: Final = (
     "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty",
     "/dev/shm",  # noqa: S108 - allowed, not written to
     "/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/accel", "/dev/infiniband",
 )  # fmt: skip
-#: Variables of the server's own environment that name files which models read.
+#: Variables of the server's environment that name files which models read.
 _PATH_VARIABLES: Final = (
     "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "HF_HOME", "HF_HUB_CACHE", "TRANSFORMERS_CACHE",
@@ -64,24 +62,24 @@ _PATH_VARIABLES: Final = (
 )  # fmt: skip
 
 
-#: Capabilities over other processes and the kernel. A program may need others: nginx changes its
-#: user, say. By the numbers of linux/capability.h: DAC_READ_SEARCH, SYS_MODULE, SYS_RAWIO,
+#: Capabilities over other processes and the kernel, which are dropped; programs may need the rest
+#: (nginx changes its user). Numbers of linux/capability.h: DAC_READ_SEARCH, SYS_MODULE, SYS_RAWIO,
 #: SYS_PTRACE, SYS_ADMIN, MKNOD, PERFMON, BPF, CHECKPOINT_RESTORE.
 _OF_OTHERS: Final = (2, 16, 17, 19, 21, 27, 38, 39, 40)
 
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """Paths below which there is something to read, and to write as well; and what else is left."""
+    """Folders that may be read, folders that may also be written, and other restrictions."""
 
     read: tuple[str, ...]
     write: tuple[str, ...]
-    drop: tuple[int, ...]  #: capabilities that are given up, by their numbers
-    files: bool = True  #: False: the machine's files are not walled off
-    network: bool = True  #: False: the machine's network is (`network`)
+    drop: tuple[int, ...]  #: numbers of capabilities to drop
+    files: bool = True  #: False: access to files is not restricted
+    network: bool = True  #: False: no network (`network`)
 
     def told(self) -> int:
-        """A file descriptor that says them once, for `confined`. The caller closes it."""
+        """A file descriptor from which `confined` reads these walls, once. The caller closes it."""
         descriptor = os.memfd_create("penstock-walls")
         os.write(descriptor, json.dumps(asdict(self)).encode())
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -118,7 +116,8 @@ def around_program(context: LoadContext, scratch: Path) -> Walls | None:
 
 
 def _network_alone(context: LoadContext) -> Walls | None:
-    """The operator can leave files open; that the network is shut, the model's owner has asked."""
+    """The operator may leave files open; but the network stays closed if the model's owner asks
+    so."""
     if not context.network_isolated:
         return None
     return Walls((), (), _OF_OTHERS, files=False, network=False)
@@ -153,13 +152,13 @@ def _possible(log: Callable[[str], None]) -> bool:
 def _python_installation() -> list[str]:
     ours = str(Path(__file__).resolve().parents[3])
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    here = {"", os.getcwd()} - set(given)  # where the server was started is no installation
+    here = {"", os.getcwd()} - set(given)  # the server's working directory is not an installation
     paths = [ours, sys.prefix, sys.base_prefix, sys.exec_prefix]
     return paths + [path for path in sys.path if path not in here]
 
 
 def _without(paths: Iterable[str], private: Iterable[Path]) -> list[str]:
-    """`paths`, those that hold a private folder replaced by what stands beside it."""
+    """`paths`, with each one that holds a private folder replaced by the other files beside it."""
     closed = [os.path.realpath(each) for each in private]
     found: list[str] = []
     for path in map(os.path.realpath, dict.fromkeys(paths)):
@@ -175,10 +174,10 @@ def _present(patterns: Iterable[str]) -> list[str]:
 
 
 def make_scratch() -> Path:
-    """A folder of a model's own for its temporary files, below one that only this user may enter.
+    """A folder for a model's temporary files, below one that only this user may enter.
 
-    Folders of processes that are gone are removed on the way. The path is short: sockets of
-    libraries lie there.
+    Folders of dead processes are removed on the way. The path is short, because libraries make
+    sockets there.
     """
     base = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"
     try:
@@ -186,7 +185,7 @@ def make_scratch() -> Path:
         known = base.lstat()
         ours = stat.S_ISDIR(known.st_mode) and known.st_uid == os.getuid()
         if not ours or known.st_mode & 0o077:
-            raise PermissionError  # somebody else's, or open to them
+            raise PermissionError  # it belongs to another user, or is open to others
     except OSError:
         return Path(tempfile.mkdtemp(prefix="penstock-model-"))
     for left in base.iterdir():
@@ -201,7 +200,7 @@ def remove_scratch(scratch: Path) -> None:
 
 
 class Views:
-    """`root` is made, and removed by `close`. All methods block."""
+    """Model folders below `root`, which this class makes and `close` removes. All methods block."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -209,9 +208,9 @@ class Views:
         root.mkdir(parents=True, exist_ok=True)
 
     def show(self, model_dir: Path, name: str = "") -> Path:
-        """The folder of a model below the root. Raises OSError. `hide` it when the model goes.
+        """The folder of a model below the root; call `hide` when the model goes. Raises OSError.
 
-        `name`: of the folder, where somebody else decides it; else it is the content's own.
+        `name`: the folder's name, where the caller decides it; else it follows from the content.
         """
         key = name or hashlib.sha256(str(model_dir).encode()).hexdigest()[:32]
         place = self.root / key / "model"
@@ -225,7 +224,7 @@ class Views:
         return place
 
     def hide(self, place: Path) -> None:
-        """A model that was shown there is gone."""
+        """Call this when a model that was shown there is gone."""
         left = self._in_use.pop(place, 0) - 1
         if left > 0:
             self._in_use[place] = left
@@ -238,7 +237,7 @@ class Views:
 
 
 def no_room(name: str, error: OSError) -> NotNowError:
-    """What a model is told that can't be shown, or that nothing can be opened for."""
+    """The error for a model that can't be shown, or for which no file can be opened."""
     return NotNowError(
         "no-room-for-files",
         f"{name}: its files can't be given to its process: {error.strerror or error}",
@@ -247,7 +246,7 @@ def no_room(name: str, error: OSError) -> NotNowError:
 
 
 def fresh_root(folder: Path) -> Path:
-    """A folder for a host's `Views`; those of processes that are gone are removed on the way."""
+    """A folder for a host's `Views`. Those of dead processes are removed on the way."""
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.iterdir():
         pid = left.name.partition("-")[0]
@@ -282,7 +281,7 @@ def _link_file(source: str, target: Path) -> None:
 
 
 def _is_last(place: Path) -> bool:
-    """Nobody else has its files: they were copied, or the artifact is gone."""
+    """Whether nothing else has these files: they were copied, or the artifact is gone."""
     with suppress(OSError):
         for folder, _, names in os.walk(place):
             for facts in (Path(folder, name).lstat() for name in names):

@@ -1,5 +1,5 @@
-"""Programs that are not ours and answer GET /ping and POST /invocations.
+"""Foreign model servers: programs that answer GET /ping and POST /invocations.
 
-Here belong their start behind a guard, the connections to them and their end. It must not know
-Python models or what a body holds: a program is its command, its port and its status.
+This folder starts them behind a guard, connects to them and ends them. It must not know Python
+models, nor the content of bodies: a program is its command, its port and its status.
 """

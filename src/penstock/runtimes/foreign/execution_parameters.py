@@ -1,4 +1,4 @@
-"""What a container says of batch transforms: GET /execution-parameters, which few answer."""
+"""What a container says about batch transforms: GET /execution-parameters, which few implement."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _ANSWER_S_MAX: Final = 5.0
 
 
 async def execution_parameters(port: int) -> dict[str, Any]:
-    """`MaxConcurrentTransforms`, `BatchStrategy`, `MaxPayloadInMB`, as far as it has them; {} of a
-    container that does not answer, or no JSON."""
+    """`MaxConcurrentTransforms`, `BatchStrategy` and `MaxPayloadInMB`, those that the container
+    names; {} if it does not answer or answers no JSON."""
     try:
         answer = await ask_once(port, "GET", "/execution-parameters", timeout_s=_ANSWER_S_MAX)
     except OSError:

@@ -1,9 +1,9 @@
-"""Starts a foreign server and ends it, with all it started, when the instance is gone.
+"""Starts a foreign server and ends it, with all that it started, when the instance ends.
 
-`python guard.py FD ARGV...`: the program runs in a session of its own, behind the walls
-that FD tells (`walls.Walls` as JSON; -1: none). The end of standard input means the instance
-ended (even by SIGKILL). SIGTERM is passed on to the program. Exits with the program's status. Where
-this process itself is killed, the kernel ends the program.
+`python guard.py FD ARGV...`: the program runs in a session of its own, behind the walls read from
+FD (`walls.Walls` as JSON; -1: none). The end of standard input means that the instance ended (even
+by SIGKILL). SIGTERM is passed on to the program. Exits with the program's status. If this process
+itself is killed, the kernel ends the program.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _confining(told: int) -> Callable[[], None] | None:
-    """What the program's process does before it becomes the program."""
+    """Code that the program's process runs before it becomes the program."""
     if told < 0:
         return None
-    # By its path: nothing of ours is installed where this runs.
+    # Loaded by its path: our package is not installed where this runs.
     path = Path(__file__).parents[1] / "confinement" / "landlock.py"
     spec = importlib.util.spec_from_file_location("landlock", path)
     assert spec is not None
@@ -47,12 +47,13 @@ def _confining(told: int) -> Callable[[], None] | None:
 
 
 def _ended_with_this_process() -> Callable[[], None]:
-    """What the program's process asks of the kernel, last: giving up capabilities undoes it."""
+    """The last thing that the program's process asks of the kernel: dropping capabilities undoes
+    it."""
     prctl, guard = ctypes.CDLL(None).prctl, os.getpid()
 
     def ask() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != guard:  # killed before it was asked
+        if os.getppid() != guard:  # this process was killed before the child asked for the signal
             os.kill(os.getpid(), signal.SIGKILL)
 
     return ask
@@ -81,7 +82,8 @@ def main() -> int:
         print(f"{argv[0]}: {error.strerror or error}", file=sys.stderr)
         return 127
 
-    if os.sched_getscheduler(0) == os.SCHED_IDLE:  # a guest's: its session weighs least, too
+    # A guest: the new session gets the least weight, too
+    if os.sched_getscheduler(0) == os.SCHED_IDLE:
         with contextlib.suppress(OSError):
             Path(f"/proc/{program.pid}/autogroup").write_text("19")
 
@@ -98,7 +100,7 @@ def main() -> int:
             os.killpg(program.pid, signal.SIGKILL)
     status = program.wait()
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(program.pid, signal.SIGKILL)  # what it left behind in its session
+        os.killpg(program.pid, signal.SIGKILL)  # kills what the program left in its session
     return status if status >= 0 else 128 - status
 
 

@@ -1,4 +1,4 @@
-"""HTTP to a foreign model server on this machine: what is taken of it, and how it is asked."""
+"""HTTP to a foreign model server on this machine: limits of answers, and single requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.wire.http_client import HttpAnswer, HttpClientSpec, fetch, request_of
 
-#: Less than a frame between instance and gateway holds, with its head.
+#: Fits, with its head, into a frame between instance and gateway.
 ANSWER_BYTES_MAX: Final = (1 << 30) - 65_536
 
 _HOST: Final = "127.0.0.1"
@@ -28,7 +28,8 @@ def request_at(
 async def ask_once(
     port: int, method: str, path: str, body: bytes = b"", *, timeout_s: float
 ) -> HttpAnswer | None:
-    """JSON for JSON, over a connection of its own; None: the server ended before it answered.
+    """Sends JSON and returns JSON, over a connection of its own; None: the server ended before it
+    answered.
 
     Raises OSError: nobody listens, or there is no answer in time (TimeoutError).
     """

@@ -1,7 +1,7 @@
 """The container contract for several models in one server: load, list, get, unload.
 
-Source: SageMaker's developer guide, "Custom Containers Contract for Multi-Model Endpoints". Knows
-HTTP and names, not which models are wanted. A model's name there is opaque.
+Source: SageMaker's developer guide, "Custom Containers Contract for Multi-Model Endpoints". This
+module knows HTTP and names, not which models are wanted. A model's name in the server is opaque.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ LOADED_ALREADY: Final = 409
 MEMORY_FULL: Final = 507
 UNKNOWN: Final = 404
 
-#: For what a server answers from its tables; loading has its own time.
+#: Timeout of calls that the server answers from its tables; loading has its own.
 _ANSWER_S_MAX: Final = 30.0
-#: A server that never ends its list is not asked for ever.
+#: Bound for a server that never ends its list.
 _PAGES_MAX: Final = 1000
 
 
@@ -31,13 +31,13 @@ class ListedModel(NamedTuple):
 
 
 class ForeignModels:
-    """Asks the server on `port` of this machine. One connection for each call."""
+    """A client of the server on `port` of this machine. Each call uses its own connection."""
 
     def __init__(self, port: int) -> None:
         self._port = port
 
     async def load(self, name: str, url: str, *, timeout_s: float) -> None:
-        """`url`: a folder that the server can read. One that is loaded already is loaded.
+        """`url`: a folder that the server can read. Loading a loaded model is no error.
 
         Raises NotNowError (`model-memory-full`: unload another and try again; `worker-lost`) and
         ModelError (`model-unknown`, `model-not-loaded`, `load-timeout`).
@@ -48,13 +48,13 @@ class ForeignModels:
             _raise_unless_done(answer, "load")
 
     async def unload(self, name: str, *, timeout_s: float = _ANSWER_S_MAX) -> None:
-        """One that is not there is unloaded. Raises as `load`."""
+        """Unloading a model that is not there is no error. Raises as `load`."""
         answer = await self._ask("DELETE", _place(name), timeout_s=timeout_s)
         if answer.status != UNKNOWN:
             _raise_unless_done(answer, "unload")
 
     async def get(self, name: str) -> ListedModel | None:
-        """None: it is not loaded. Raises as `load`."""
+        """None: the model is not loaded. Raises as `load`."""
         answer = await self._ask("GET", _place(name))
         if answer.status == UNKNOWN:
             return None
@@ -64,7 +64,7 @@ class ForeignModels:
         return _listed(one) or ListedModel(name, "")
 
     async def list(self) -> list[ListedModel]:
-        """All that are loaded, page by page. Raises as `load`."""
+        """All loaded models, page by page. Raises as `load`."""
         found: list[ListedModel] = []
         path = "/models"
         for _ in range(_PAGES_MAX):
@@ -103,7 +103,7 @@ def _place(name: str) -> str:
 
 
 def memory_full(what: str) -> NotNowError:
-    """What a status of 507 means, at a load and at a request."""
+    """The error for status 507, at a load and at a request."""
     return NotNowError(
         "model-memory-full",
         f"the server has no memory for {what}",
@@ -136,7 +136,7 @@ def _raise_unless_done(answer: HttpAnswer, what: str) -> None:
 
 
 def _read(answer: HttpAnswer) -> Any:
-    """Its JSON; None for what is none."""
+    """The answer's JSON; None if it is no JSON."""
     try:
         return orjson.loads(answer.body)
     except orjson.JSONDecodeError:

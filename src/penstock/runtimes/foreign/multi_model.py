@@ -1,8 +1,9 @@
-"""One foreign server that hosts the models of a host of target models, by the container contract.
+"""One foreign server for all models of a host of target models, by the container contract.
 
-The server is started once, and again by the rule of `core/blame/crash_loop.py` when it ends; its
-models are then loaded again, and each copy's listener hears so. Which models it has is decided
-elsewhere: it only says when it has no memory for one more (`model-memory-full`, its status 507).
+The server is started once, and again when it ends, by the rule of `core/blame/crash_loop.py`. Then
+its models are loaded again, and the listener of each copy is informed. Other code decides which
+models it has: the server only reports when it has no memory for one more (`model-memory-full`, its
+status 507).
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from penstock.runtimes.workers.environment import run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
 from penstock.wire.http_client import HttpAnswer
 
-#: For the end of a load that failed: a server that is still at it may not answer.
+#: Timeout for cleaning up a failed load: the server may still be loading and not answer.
 _BROKEN_OFF_S: Final = 2.0
 
-#: (target model) -> whether another model was unloaded, so that the server has room again
+#: (target model) -> True: another model was unloaded, so the server has room again.
 MakeRoom = Callable[[str], Awaitable[bool]]
 
 
@@ -57,10 +58,10 @@ class ForeignHost(Supervised[ForeignServer]):
     """A `base.SharedServer`. Made by `start`; `close` or `kill` ends it.
 
     Args:
-        context: of the container: command, environment, walls, log. Its `model_dir` is not used.
+        context: the container's: command, environment, walls, log. Its `model_dir` is not used.
         folder: where models' files are shown to the server; best on the disk of the artifact cache,
-            so that they are links. Made if need be.
-        make_room: asked when the server answers 507 to a request; True: the request is sent again.
+            so that they are links. Made if needed.
+        make_room: called when the server answers 507 to a request; True: the request is sent again.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class ForeignHost(Supervised[ForeignServer]):
         self.make_room = make_room
         self.under_way = PostsUnderWay()
         self.models: dict[str, ForeignModelRuntime] = {}  #: by their names in the server
-        self.given_up = False  #: it is not started again; another host may be
+        self.given_up = False  #: True: it is not started again; another host may be
         self._is_up, self._is_down = asyncio.Event(), asyncio.Event()
         self._is_up.set()
         self._showing = asyncio.Lock()
@@ -116,7 +117,7 @@ class ForeignHost(Supervised[ForeignServer]):
 
     @property
     def api(self) -> ForeignModels:
-        """Raises NotNowError (`worker-lost`) while there is no server."""
+        """The server's API. Raises NotNowError (`worker-lost`) while there is no server."""
         if self.port is None:
             raise NotNowError("worker-lost", "the server of the models is started again")
         return ForeignModels(self.port)
@@ -126,8 +127,8 @@ class ForeignHost(Supervised[ForeignServer]):
             self.process.kill()
 
     async def load(self, context: LoadContext, listener: LaneListener) -> ForeignModelRuntime:
-        """Once there is a server. Raises as `ForeignModels.load`, NotNowError `model-memory-full`
-        among it; and ModelError (`worker-died`): the server ended meanwhile, or for good."""
+        """Waits for a server first. Raises as `ForeignModels.load` (NotNowError `model-memory-full`,
+        for example), and ModelError (`worker-died`): the server ended meanwhile, or for good."""
         try:
             return await self._load(context, listener)
         except NotNowError as error:
@@ -154,17 +155,17 @@ class ForeignHost(Supervised[ForeignServer]):
         return runtime
 
     async def _broken_off(self, name: str, place: Path, error: BaseException) -> None:
-        if not isinstance(error, NotNowError):  # one that is full has nothing of it
-            with suppress(PenstockError):  # half loaded, or still loading
+        if not isinstance(error, NotNowError):  # a full server has not loaded any part of it
+            with suppress(PenstockError):  # it may be loaded in part, or still loading
                 await self.api.unload(name, timeout_s=_BROKEN_OFF_S)
         await self._hide(place)
         if isinstance(error, NotNowError) and error.code == "worker-lost":
-            # Its connections end before its process does: who comes next finds it gone.
+            # Its connections end before its process: after this wait, callers see that it is gone.
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._is_down.wait(), _BROKEN_OFF_S)
 
     async def unload(self, runtime: ForeignModelRuntime) -> None:
-        """Once the server says that it is gone. Idempotent."""
+        """Returns once the server has unloaded the model. Idempotent."""
         if self.models.pop(runtime.name, None) is None:
             return
         with suppress(PenstockError):  # a server that ended has no model
@@ -192,7 +193,7 @@ class ForeignHost(Supervised[ForeignServer]):
 
     def lane_failed(self, lane: int, error: PenstockError) -> None:
         self.given_up = True
-        self._is_up.set()  # whoever waits is told that it is not
+        self._is_up.set()  # waiting calls find out that it is not up
         for each in list(self.models.values()):
             each.failed(error)
 
@@ -223,9 +224,10 @@ class ForeignHost(Supervised[ForeignServer]):
 
 
 class ForeignModelRuntime:
-    """One of its models: a PayloadRuntime, made by `ForeignHost.load`. A lane is a connection."""
+    """One model of the server: a PayloadRuntime, made by `ForeignHost.load`. A lane is a
+    connection."""
 
-    #: Lanes and mates lead to one process: it may die of another's request.
+    #: All lanes lead to one process, shared with other models: another's request may kill it.
     shares_worker = True
 
     def __init__(
@@ -236,7 +238,7 @@ class ForeignModelRuntime:
         context: LoadContext,
         listener: LaneListener,
     ) -> None:
-        self.name = name  #: in the server
+        self.name = name  #: its name in the server
         self.place = place
         self.context = context
         self.lanes = max(1, context.description.lanes)
@@ -248,7 +250,7 @@ class ForeignModelRuntime:
 
     @property
     def pids(self) -> list[int]:
-        """Of the server, which all its models have in common."""
+        """Processes of the server, which all its models share."""
         return self._host.pids
 
     def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
@@ -262,7 +264,7 @@ class ForeignModelRuntime:
         self.posting.cancel(lane)
 
     async def close(self) -> None:
-        """Returns once the server has unloaded it; the server goes on."""
+        """Returns once the server has unloaded the model; the server goes on."""
         self._closed = True
         await self.posting.close()
         await self._host.unload(self)
@@ -285,7 +287,7 @@ class ForeignModelRuntime:
 
 
 class _ModelPosting(Posting):
-    """To one model of the server."""
+    """Requests to one model of the server."""
 
     def __init__(self, host: ForeignHost, model: ForeignModelRuntime) -> None:
         context = model.context
@@ -312,7 +314,8 @@ class _ModelPosting(Posting):
         return await self._host.make_room(self._model.context.target_model)
 
     async def _if_it_was_gone(self) -> bool:
-        """A server may unload by itself; a model that is there may answer 404 of its own."""
+        """Whether the server had unloaded the model by itself and it is loaded again now. A loaded
+        model may also answer 404 itself."""
         model = self._model
         try:
             api = self._host.api
@@ -331,6 +334,7 @@ class _ModelPosting(Posting):
 
 
 def _opaque(context: LoadContext) -> str:
-    """A model's name in the server. One that was replaced is another model: both may be there."""
+    """A model's name in the server. A replaced model has another name: both may be loaded at
+    once."""
     key = f"{context.target_model}\0{context.model_dir}"
     return hashlib.sha256(key.encode()).hexdigest()

@@ -1,8 +1,8 @@
 """Batches of requests to a foreign server: one connection for each lane, one request after another.
 
-Headers that the container contract names are passed on, and no others. Requests that a server had
-not answered when it ended are given back; where several were under way, any of them may have ended
-it, unless it was us, because one of them hung.
+Headers that the container contract names are passed on, and no others. When a server ends, its
+unanswered requests are given back. Where several were running, any of them may have caused the end,
+except where we ended the server because one of them hung.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ Done = Callable[[list[PayloadReply | Returned]], None]
 
 
 class Server(Protocol):
-    """Who keeps the program running."""
+    """The object that keeps the program running."""
 
-    closed: bool  #: on purpose: what is unanswered had no part in it
+    closed: bool  #: ended on purpose: unanswered requests did not cause it
 
     @property
     def port(self) -> int | None:
-        """None while there is none to send to."""
+        """The port; None while no program is running."""
 
     def served(self) -> None: ...
     def end_hung(self) -> None:
-        """Ends the program, which is started again."""
+        """Ends the program, which is then started again."""
 
 
 class PostsUnderWay:
-    """What one program computes, of all that send to it."""
+    """The requests that one program computes, of all senders."""
 
     def __init__(self) -> None:
-        self.hung = False  #: and the program was ended for it; new with each program
+        #: A request hung, and the program was ended for it; each program has a new object
+        self.hung = False
         self._runs: set[_Batch] = set()
 
     def begin(self, run: _Batch) -> None:
@@ -56,7 +57,7 @@ class PostsUnderWay:
 
 
 class Posting:
-    """`path` and `headers` of every request; `under_way`: of the server."""
+    """Sends batches. `path` and `headers`: of every request; `under_way`: of the server."""
 
     def __init__(
         self,
@@ -78,12 +79,12 @@ class Posting:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
-        """The payloads of a batch go out one after the other on the lane's connection."""
+        """Sends the payloads of a batch one after the other on the lane's connection."""
         self._next(lane, _Batch(batch, done))
 
     def again(self, answer: HttpAnswer) -> Coroutine[Any, Any, bool] | None:
-        """What is to be done about an answer that says nothing of the request; when that says True
-        the request is sent once more."""
+        """What to do about an answer that is not about the request itself. If the coroutine returns
+        True, the request is sent once more."""
         return None
 
     def _next(self, lane: int, run: _Batch) -> None:
@@ -109,9 +110,10 @@ class Posting:
         self._post(lane, connection, run)
 
     def _give_back(self, run: _Batch, first: Returned) -> None:
-        """What was answered stays answered; the rest goes to another copy, had not begun but one.
+        """Keeps the answers that came and gives back all others, as not begun except the first of
+        them.
 
-        `first`: what is said of the request that was under way.
+        `first`: the result for the request that was running.
         """
         behind = len(run.batch) - len(run.replies) - 1
         run.done([*run.replies, first, *([NOT_BEGUN] * behind)])
@@ -166,7 +168,7 @@ class Posting:
         self._server.end_hung()
 
     def reply(self, answer: HttpAnswer | None) -> PayloadReply:
-        """None: the request hung."""
+        """The reply for an answer; None: the request hung."""
         if answer is None:
             return PayloadReply(
                 error=ModelError(
@@ -192,7 +194,8 @@ class Posting:
         )
 
     def cancel(self, lane: int) -> None:
-        """A program may stop early when its connection ends; nobody sees the batch any more."""
+        """Closes the lane's connection: a program may then stop early. The batch gets no
+        answers."""
         connection = self._connections[lane]
         if connection is not None:
             connection.abort()
@@ -212,7 +215,7 @@ class Posting:
 
 
 class _Batch:
-    """A batch on its way through one connection."""
+    """A batch on one connection."""
 
     __slots__ = ("batch", "company", "done", "hung", "replies", "tried_again")
 
@@ -220,13 +223,13 @@ class _Batch:
         self.batch = batch
         self.done = done
         self.replies: list[PayloadReply | Returned] = []
-        self.company = False  #: the program had other requests while it had this one
+        self.company = False  #: the program had other requests at the same time
         self.hung = False
         self.tried_again = False
 
 
 def request_headers(meta: RequestMeta) -> dict[str, str]:
-    """The documented headers of the container contract."""
+    """The headers that the container contract documents."""
     named = (
         ("content-type", meta.content_type),
         ("accept", meta.accept),

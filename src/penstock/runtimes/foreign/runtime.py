@@ -1,7 +1,7 @@
 """The process runtime: any program that answers GET /ping and POST /invocations.
 
 A PayloadRuntime over one foreign server; a lane is one connection to it (`posting`). A program that
-ends is started again by the rule of `supervision`.
+ends is started again by the rule of `workers.supervised`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from penstock.runtimes.workers.supervised import Supervised
 
 
 async def load(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
-    """In the one server of a host of many models, where it has one. Raises ModelError."""
+    """Loads into the one server of a host of target models, where there is one. Raises
+    ModelError."""
     if context.shared_server is not None:
         return await context.shared_server.load(context, listener)
     return await ProcessRuntime.start(context, listener)
@@ -39,7 +40,7 @@ class ProcessRuntime(Supervised[ForeignServer]):
         self.shares_worker = self.lanes > 1
         self._scratch = make_scratch()
         self._environment = worker_environment(context, self._scratch) | {
-            "HOME": os.environ.get("HOME", str(self._scratch))  # a program of the operator's
+            "HOME": os.environ.get("HOME", str(self._scratch))  # an operator's program
         }
         self._under_way = PostsUnderWay()
         seconds = run_s_max(self._environment)
@@ -65,7 +66,7 @@ class ProcessRuntime(Supervised[ForeignServer]):
         return self.process.port if self.process is not None else None
 
     async def execution_parameters(self) -> dict[str, Any] | None:
-        """What the container says of batch transforms; None while it is not there."""
+        """What the container says about batch transforms; None while it is not running."""
         return None if self.port is None else await execution_parameters(self.port)
 
     def end_hung(self) -> None:

@@ -29,14 +29,15 @@ _LOG_HINT = "Its own output is in the instance's log."
 
 
 def free_port() -> int:
-    """A port nobody listens on now. Should another program take it first, the start fails."""
+    """A port on which nobody listens now. If another program takes it first, the start fails."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class ForeignServer:
-    """Use: `start`, then connect to `port`. `gone(error)`: it ended without being asked to."""
+    """Use: `start`, then connect to `port`. `gone(error)` is called when it ends without a
+    request."""
 
     def __init__(self, context: LoadContext, gone: Callable[[PenstockError], None]) -> None:
         self.port = free_port()
@@ -56,7 +57,8 @@ class ForeignServer:
         return self._process.pid if self._process else None
 
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> None:
-        """Returns once /ping answers 200. Raises ModelError: it ended, or was not healthy."""
+        """Returns once /ping answers 200. Raises ModelError if the program ended or did not become
+        healthy."""
         model_dir, timeout_s = self._context.model_dir, self._context.startup_timeout_s
         argv = [
             part.replace("{port}", str(self.port)).replace("{model_dir}", str(model_dir))
@@ -96,7 +98,8 @@ class ForeignServer:
                 stderr=write_end,
                 cwd=str(model_dir) if model_dir.is_dir() else None,
                 env={**environment, "SAGEMAKER_BIND_TO_PORT": str(self.port)},
-                start_new_session=True,  # it must live on to end the program when we are killed
+                # Must outlive us for a moment, to end the program when we are killed
+                start_new_session=True,
             )
         finally:
             os.close(write_end)
@@ -108,14 +111,14 @@ class ForeignServer:
         self._watch = StoppedWatch(self._pids, self._stands_still)
 
     def _pids(self) -> list[int]:
-        """The guard and the program; what that started is its own business."""
+        """The guard and the program, without processes that the program started."""
         assert self._process is not None
         return [self._process.pid, *child_pids(self._process.pid)]
 
     def _stands_still(self) -> None:
         self._context.log("the model's server was stopped by a signal (SIGSTOP): it is ended")
         assert self._process is not None
-        self._process.kill()  # a guard that stands still ends nobody; the kernel ends the program
+        self._process.kill()  # a stopped guard can't end the program; then the kernel does
 
     async def _until_healthy(self, program: str) -> None:
         while not self._gone.is_set():
@@ -124,7 +127,8 @@ class ForeignServer:
             await asyncio.sleep(_PING_EVERY_S)
         status = self._status() or 0
         words = f"{self._name}: {program} ended with status {status} before /ping answered"
-        # The guard tells of a signal as a shell does, unless it was the guard that was killed.
+        # The guard reports a signal as a shell does (128 + number), unless the guard was killed
+        # itself.
         if status and not is_crash(128 - status if status > 128 else status):
             raise ModelError("process-killed", words, hint=_LOG_HINT)
         raise ModelError("process-ended", words, hint=_LOG_HINT)
@@ -157,12 +161,12 @@ class ForeignServer:
             )
 
     def kill(self) -> None:
-        """Ends the program and all it started: closing the guard's standard input does that."""
+        """Ends the program and all it started, by closing the guard's standard input."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
     async def close(self) -> None:
-        """SIGTERM, and the end of everything after 5 s. Idempotent."""
+        """Sends SIGTERM, and ends everything after 5 s. Idempotent."""
         self._closed = True
         if self._process is None or self._process.poll() is not None:
             return

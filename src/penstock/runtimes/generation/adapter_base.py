@@ -1,8 +1,7 @@
-"""Whether an adapter fits a base whose weights lie beside it, before its engine is asked.
+"""Checks whether an adapter fits its base's weights, before the engine loads it.
 
-An engine that loads weights itself finds out what does not fit when it is too late: in a step that
-others share. Layers that the weights do not show in their plain form (quantised ones) are left to
-the engine.
+An engine that loads weights itself finds a mismatch too late: in a step that other requests share.
+Layers whose weights have no plain form (quantised ones) are left to the engine.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""A LoRA adapter's files, in the form of PEFT: what they say, checked before anything loads them.
+"""A LoRA adapter's files, in PEFT's format: read and checked before anything loads them.
 
     adapter_config.json         kind, rank, scale, modules
     adapter_model.safetensors   two matrices for each adapted layer: lora_A [rank, in], lora_B
-                                [out, rank]; what a layer computes grows by scale * B A x
+                                [out, rank]; the layer's output grows by scale * B A x
 
-The files are a stranger's: every number of them has a bound, no offset leads out of the file, and
-nothing in them is a program (adapter_model.bin is a pickle, and refused). Which layers the base
-model has is the engine's to know. Imports the standard library alone: the engine process may be
-another interpreter. Source of the algorithm: Hu et al., 2021, "LoRA"; the scale of rank-stabilised
-adapters: Kalajdzievski, 2023.
+The files are not trusted: every number has a bound, no offset leads out of the file, and nothing in
+them is a program (adapter_model.bin is a pickle, and refused). Only the engine knows the base
+model's layers. Imports the standard library alone: the engine process may be another interpreter.
+Source of the algorithm: Hu et al., 2021, "LoRA"; the scale of rank-stabilised adapters:
+Kalajdzievski, 2023.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PICKLE: Final = "adapter_model.bin"
 _CONFIG_BYTES_MAX: Final = 1 << 20
 _HEADER_BYTES_MAX: Final = 16 << 20
 _TENSORS_MAX: Final = 20_000
-#: Above it an adapter is no small change any more; vLLM's own bound is 512.
+#: A higher rank is no small change any more; vLLM's own bound is 512.
 RANK_MAX: Final = 512
 _SCALE_MAX: Final = 1e6
 _WIDTHS: Final = {"F32": 4, "F16": 2, "BF16": 2}
@@ -38,12 +38,12 @@ _PREFIX: Final = "base_model.model."
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One tensor of the file."""
+    """One tensor in the file."""
 
     dtype: str  #: F32 | F16 | BF16
     rows: int
     columns: int
-    begin: int  #: byte of the file
+    begin: int  #: offset of its first byte in the file
     end: int
 
 
@@ -51,7 +51,7 @@ class Matrix:
 class Layer:
     """What the adapter does to one layer of its base."""
 
-    module: str  #: as the base names it: model.layers.0.self_attn.q_proj
+    module: str  #: its name in the base: model.layers.0.self_attn.q_proj
     down: Matrix  #: lora_A [rank, in]
     up: Matrix  #: lora_B [out, rank]
     scale: float
@@ -59,12 +59,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class AdapterFiles:
-    """An adapter that is whole and understood, and not loaded."""
+    """An adapter whose files are complete and valid; it is not loaded yet."""
 
     root: Path
-    layers: tuple[Layer, ...]  #: by module
+    layers: tuple[Layer, ...]  #: sorted by module
     rank_max: int
-    base_model: str  #: that it was trained on, as its configuration says; may be empty
+    base_model: str  #: the base that its configuration names; may be empty
     size_bytes: int
 
 
@@ -128,14 +128,14 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _scale(module: str, rank: int, config: dict[str, Any]) -> float:
-    """alpha over the rank, or over its root; the rank is what the matrices have."""
+    """alpha divided by the rank, or by the rank's square root; the matrices give the rank."""
     alpha = config.get("lora_alpha")
     patterns = config.get("alpha_pattern") or {}
     if not isinstance(patterns, dict):
         raise _damaged(CONFIG, "alpha_pattern is no object")
     for pattern, value in patterns.items():
         if not all(char.isalnum() or char in "._" for char in pattern):
-            # Its own expressions could run for ever.
+            # A regular expression from the file could run for ever.
             raise _unsupported(f"alpha_pattern {plain(pattern, 60)!r} is not a name of modules")
         if module == pattern or module.endswith(f".{pattern}"):
             alpha = value
@@ -144,9 +144,9 @@ def _scale(module: str, rank: int, config: dict[str, Any]) -> float:
         raise _damaged(CONFIG, f"lora_alpha of {module} is {plain(alpha, 40)!r}, not a number")
     try:
         scale = float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    except OverflowError:  # JSON has integers that no float can be
+    except OverflowError:  # JSON has integers that no float can hold
         scale = math.inf
-    if not abs(scale) <= _SCALE_MAX:  # also what is no number
+    if not abs(scale) <= _SCALE_MAX:  # also refuses NaN
         raise _damaged(CONFIG, f"lora_alpha of {module} gives a scale of {scale:g}")
     return scale
 

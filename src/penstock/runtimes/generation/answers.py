@@ -1,7 +1,7 @@
-"""What a step made, as events for the instance: text, token counts, log-probabilities, the end.
+"""The results of a step as events for the instance: text, token counts, log-probabilities, the end.
 
-Holds each running sequence's text stream. A stop string found in the text ends its sequence here,
-for engines know tokens only.
+Holds each running sequence's text stream. A stop string in the text ends its sequence here, because
+engines see tokens only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.runtimes.generation.base import (
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.generation.texts import TextStream
 
-#: Engines know a request's further sequences by ids that are so far apart.
+#: Distance between the engine's ids for the sequences of one request.
 _APART = 1 << 40
 
 
@@ -34,11 +34,11 @@ class SequenceGroup:
     def __init__(self, ident: int, sequences: int) -> None:
         self.ident = ident  #: the request's
         self.left = sequences  #: sequences that are not finished
-        self.failed = False  #: one was refused, so none is wanted
+        self.failed = False  #: one was refused, so the others are not wanted
 
 
 class SequenceUnderWay:
-    """One sequence on its way."""
+    """One running sequence."""
 
     __slots__ = ("_prompts", "_special", "begun", "group", "number", "request", "text")
 
@@ -50,7 +50,8 @@ class SequenceUnderWay:
         group: SequenceGroup | None = None,
         number: int = 0,
     ) -> None:
-        """`group`: of the request, where it has several sequences; this is its `number`."""
+        """`group`: the request's, where it has several sequences; `number`: this sequence's in
+        it."""
         sampling = request.sampling
         self.request = request
         self.group = group or SequenceGroup(request.ident, 1)
@@ -69,7 +70,7 @@ class SequenceUnderWay:
     def event(self, output: StepOutput) -> dict[str, Any]:
         tools, tokens = self.request.tools, output.token_ids
         if tools is not None and tools.keeps_special and output.finish == STOP:
-            tokens = tokens[:-1]  # what ended it is no part of what is read
+            tokens = tokens[:-1]  # the stop token is not part of the text
         text = self.text.add(tokens)
         finish = STOP if self.text.stopped else output.finish
         if finish is not None:
@@ -109,7 +110,7 @@ class SequenceUnderWay:
         sampling, logprobs = self.request.sampling, output.logprobs or []
         tops = output.top or [[]] * len(output.token_ids)
         if output.top is None and sampling.logprobs and sampling.temperature == 0.0:
-            # What greedy search chose is the likeliest.
+            # Greedy search chose the likeliest token.
             tops = [[pair] for pair in zip(output.token_ids, logprobs, strict=True)]
         return [
             [piece(ident), logprob, [[other, piece(other), value] for other, value in top]]
@@ -123,7 +124,7 @@ def sequences_of(
     special: frozenset[int],
     readers: Sequence[ToolText] = (),
 ) -> list[SequenceUnderWay]:
-    """A request's sequences: one, or several that differ by their seeds alone.
+    """A request's sequences: one, or several that differ only in their seeds.
 
     `readers`: of function calls, one for each sequence, where the chat has tools.
     """
@@ -140,14 +141,14 @@ def sequences_of(
 
 
 class Answers:
-    """All sequences that an engine has."""
+    """All sequences in an engine."""
 
     def __init__(self, engine: GenerationEngine) -> None:
         self._engine = engine
         self._answering: dict[int, SequenceUnderWay] = {}
 
     def command(self, kind: str, value: Any) -> list[dict[str, Any]]:
-        """Carries a command out; returns events where it is answered at once."""
+        """Carries out a command; returns the events that it causes at once."""
         if kind == "refuse":
             ident, error = value
             return [_failed(ident, error)]
@@ -168,7 +169,7 @@ class Answers:
         return []
 
     def _cancel(self, ident: int) -> None:
-        """All sequences of the request."""
+        """Cancels all sequences of the request."""
         for each in [each for each in self._answering if each % _APART == ident]:
             del self._answering[each]
             self._engine.cancel(each)
@@ -178,10 +179,10 @@ class Answers:
         for output in outputs:
             answering = self._answering.get(output.ident)
             if answering is None:
-                continue  # cancelled within the step
+                continue  # cancelled during the step
             try:
                 event = answering.event(output)
-            except Exception as error:  # what reads tools is a library's, and may trip over a text
+            except Exception as error:  # a library reads tools, and may fail on a text
                 events.append(self._tripped(answering.group, error))
                 continue
             if "f" in event or "g" in event:

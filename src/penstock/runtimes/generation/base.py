@@ -1,6 +1,6 @@
-"""What is asked of a generation engine, and what it yields.
+"""What a generation engine takes and returns.
 
-Settings are checked in `limits`, once for all dialects: an engine never sees an impossible one.
+Settings are checked in `limits`, once for all dialects: an engine never sees an invalid one.
 Nothing here knows a protocol, a tokenizer or an engine.
 """
 
@@ -14,11 +14,11 @@ from typing import Any, Protocol
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.statistics import EngineStatistics
 
-#: Likeliest tokens that any engine is asked for, as OpenAI's `top_logprobs`.
+#: How many likeliest tokens can be requested from any engine, as in OpenAI's `top_logprobs`.
 LOGPROBS_MAX = 20
-#: How an engine comes by LoRA adapters: not at all, all of them when it starts, one by one.
+#: How an engine takes LoRA adapters: not at all, all when it starts, one by one at any time.
 NO_ADAPTERS, AT_START, ANY_TIME = "none", "at-start", "any-time"
-#: What finished a sequence: a stop token or string, the length asked for, nobody wanting it.
+#: What finished a sequence: a stop token or string, the requested length, a cancellation.
 STOP, LENGTH, CANCELLED = "stop", "length", "cancelled"
 
 
@@ -26,20 +26,21 @@ STOP, LENGTH, CANCELLED = "stop", "length", "cancelled"
 class Sampling:
     """How the next token is chosen, and when to end. Made by `limits.checked`."""
 
-    tokens_new_max: int | None = None  #: None: what is left of the context
+    tokens_new_max: int | None = None  #: None: as many as the context has room for
     tokens_new_min: int = 0
-    temperature: float = 0.0  #: 0 = the likeliest token, always
+    temperature: float = 0.0  #: 0 = always the likeliest token
     top_p: float = 1.0
     top_k: int = 0  #: 0 = all
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    seed: int | None = None  #: None: the engine's process chooses one and tells it
+    seed: int | None = None  #: None: the engine's process chooses one and reports it
     stop: tuple[str, ...] = ()
-    stop_included: bool = False  #: the text ends with the stop string instead of before it
-    logprobs: int | None = None  #: None: none; n: of the chosen token and the n likeliest
-    json_schema: str | None = None  #: the text is JSON that this schema allows; "" = any object
+    stop_included: bool = False  #: the text ends with the stop string, instead of before it
+    #: None: no log-probabilities; n: of the chosen token and the n likeliest
+    logprobs: int | None = None
+    json_schema: str | None = None  #: the text is JSON that matches this schema; "" = any object
     ignore_eos: bool = False
     echo: bool = False  #: the answer's text begins with the prompt
     sequences: int = 1  #: answers to the one prompt
@@ -48,7 +49,7 @@ class Sampling:
 class ToolText(Protocol):
     """Reads the function calls in one sequence's text as it comes. Made by an engine."""
 
-    keeps_special: bool  #: it needs the text of special tokens too
+    keeps_special: bool  #: it also needs the text of special tokens
 
     def begin(self, prompt: list[int]) -> None:
         """Before the first `add`."""
@@ -56,22 +57,22 @@ class ToolText(Protocol):
     def add(
         self, text: str, token_ids: list[int], *, finished: bool
     ) -> tuple[str, list[list[Any]]]:
-        """What of the text is content, and what is new of calls: [index, id, name, arguments];
-        id and name come with the first part of a call and are None in the rest."""
+        """Returns the new content, and the new parts of calls: [index, id, name, arguments]; id and
+        name come with the first part of a call and are None in the others."""
 
 
 @dataclass(slots=True)
 class EngineRequest:
-    """One sequence as an engine takes it: the prompt is not empty and fits the context."""
+    """One sequence for an engine; the prompt is not empty and fits into the context."""
 
     ident: int
     prompt: list[int]
     sampling: Sampling
-    tokens_new_max: int  #: at most what is left of the context
+    tokens_new_max: int  #: at most the rest of the context
     seed: int
     deadline: float | None = None
-    tools: ToolText | None = None  #: of a chat with tools
-    adapter: str = ""  #: key of the adapter that computes it; none: the base alone
+    tools: ToolText | None = None  #: for a chat with tools
+    adapter: str = ""  #: key of its LoRA adapter; "" = the base alone
 
 
 @dataclass(slots=True)
@@ -80,45 +81,48 @@ class StepOutput:
 
     ident: int
     token_ids: list[int]
-    logprobs: list[float] | None = None  #: of each token
-    top: list[list[tuple[int, float]]] | None = None  #: of each token, the likeliest ones
-    finish: str | None = None  #: STOP, LENGTH; None: it goes on
-    tokens_cached: int = 0  #: of the prompt, found in the prefix cache
+    logprobs: list[float] | None = None  #: one for each token
+    top: list[list[tuple[int, float]]] | None = None  #: the likeliest tokens at each place
+    finish: str | None = None  #: STOP or LENGTH; None: the sequence goes on
+    tokens_cached: int = 0  #: tokens of the prompt that the prefix cache had
 
 
 class GenerationEngine(Protocol):
-    """Lives in the engine process. Calls come from one thread; none is made during a step."""
+    """Lives in the engine process. One thread makes all calls but two; none is made during a
+    step."""
 
     name: str
-    context_tokens_max: int  #: of prompt and answer together
-    cache_tokens: int  #: of prompts, kept for later ones; 0: none, or it can't say
-    logprobs_max: int  #: likeliest tokens that it can name; 0: the chosen one only
+    context_tokens_max: int  #: bound for prompt and answer together
+    cache_tokens: int  #: capacity of the prefix cache in tokens; 0: none, or unknown
+    logprobs_max: int  #: how many likeliest tokens it can return; 0: the chosen one only
     has_json_schema: bool
     adapters: str  #: NO_ADAPTERS | AT_START (in its settings) | ANY_TIME (`load_adapter`)
 
     def load_adapter(self, key: str, folder: Path) -> None:
-        """One of those that take them at any time. Raises PenstockError; nothing has changed
-        then."""
+        """Loads an adapter, in an engine with ANY_TIME. Raises PenstockError; then nothing has
+        changed."""
 
     def unload_adapter(self, key: str) -> None:
-        """No sequence of it is running. Unknown ones are ignored."""
+        """Removes an adapter that no running sequence uses. Unknown keys are ignored."""
 
     def add(self, request: EngineRequest) -> None:
         """Takes a sequence. Raises PenstockError where it can't be run."""
 
     def check_schema(self, schema: str) -> None:
-        """Raises CallerError for a JSON schema that can't be held to. Called from another thread
-        than the rest, and before `add`."""
+        """Raises CallerError for a JSON schema that the engine can't enforce. Called from another
+        thread than the rest, and before `add`."""
 
     def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:
-        """For one sequence of a chat that has tools. Raises CallerError, where the engine reads
-        none or not these. Called from another thread than the rest, and before `add`."""
+        """The reader for one sequence of a chat with tools. Raises CallerError where the engine
+        supports no tools, or not these. Called from another thread than the rest, and before
+        `add`."""
 
     def cancel(self, ident: int) -> None:
         """Ends a sequence; its blocks are free for the next step. Unknown ones are ignored."""
 
     def step(self) -> Sequence[StepOutput]:
-        """Computes the next token of what runs. Returns at once where nothing does."""
+        """Computes the next token of all running sequences. Returns at once where none is
+        running."""
 
     @property
     def has_work(self) -> bool: ...
@@ -129,7 +133,7 @@ class GenerationEngine(Protocol):
 
 
 def adapters_unsupported(engine: str, reason: str) -> ModelError:
-    """The one refusal of adapters by engines that don't load them."""
+    """The one error for adapters in engines that don't load them."""
     return ModelError(
         "adapters-unsupported",
         f"the engine {engine} loads no adapters beside this base: {reason}",
@@ -138,5 +142,5 @@ def adapters_unsupported(engine: str, reason: str) -> ModelError:
 
 
 def tools_unsupported(reason: str) -> CallerError:
-    """The one refusal of tools by engines that don't read them."""
+    """The one error for tools in engines that don't support them."""
     return CallerError("parameter-unsupported", f"tools is not supported: {reason}", param="tools")

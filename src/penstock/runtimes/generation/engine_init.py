@@ -1,4 +1,4 @@
-"""What an engine process is told when it starts, and what it finds in its environment."""
+"""The settings and the environment that an engine process starts with."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.runtimes.base import LoadContext
 from penstock.runtimes.environment import for_models
 from penstock.runtimes.record import Interface
 
-#: The cache where nothing is said: a part of the instance's memory, and at most this.
+#: Default size of the cache: a part of the instance's memory, and at most this.
 CACHE_BYTES_MAX = 4 << 30
-_CACHE_SHARE = 4  #: a fourth of the memory
+_CACHE_SHARE = 4  #: divisor: a fourth of the memory
 
 
 def init_message(context: LoadContext) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def init_message(context: LoadContext) -> dict[str, Any]:
 
 
 def cache_bytes(context: LoadContext) -> int:
-    """Of keys and values: as the model says, else a part of the instance's memory."""
+    """Bytes for keys and values: the model's setting, else a part of the instance's memory."""
     options = context.description.engine or EngineOptions()
     if options.cache_bytes:
         return options.cache_bytes
@@ -46,9 +46,9 @@ def cache_bytes(context: LoadContext) -> int:
 
 
 def engine_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
-    """What models may see of the server's environment, then what the model was given.
+    """The server's variables that models may see, then the model's own.
 
-    Its home stays: engines keep there what they compiled.
+    HOME stays as it is: engines keep compiled code there.
     """
     threads = context.description.threads_per_lane or max(1, int(context.cores))
     return {
@@ -56,7 +56,7 @@ def engine_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
         "TMPDIR": str(scratch),
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",  # what is not in the artifact is not fetched behind our back
+        "HF_HUB_OFFLINE": "1",  # files that are not in the artifact must not be downloaded
         **context.description.environment,
         **context.environment,
         "PYTHONPATH": "",  # the engine's interpreter may be another than ours

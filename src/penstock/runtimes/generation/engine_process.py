@@ -31,11 +31,11 @@ from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.workers import inside
 from penstock.runtimes.workers.failures import LOG_HINT, log_traceback
 
-#: A message leaves at least this often while the engine works, so that a hang shows.
+#: While the engine works, a message is sent at least this often, so that a hang can be detected.
 SIGN_OF_LIFE_S = 1.0
 #: Requests that were sent together reach an idle engine one after the other. It waits this long for
-#: the next of them, and in all at most so long: prompts read in one step cost half of what they do
-#: one by one (8 prompts of 128 tokens, a 135M Llama on 2 cores: 0.20 s against 0.30 s).
+#: the next of them, and no longer in all. Prompts that are read in one step cost half of what they
+#: cost one by one (8 prompts of 128 tokens, a 135M Llama on 2 cores: 0.20 s against 0.30 s).
 JOIN_S = 0.002
 JOIN_S_MAX = 0.010
 
@@ -51,8 +51,8 @@ def load(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts]:
 class Commands:
     """Reads the socket on a thread; the main thread takes (kind, value) from `inbox`.
 
-    Kinds: "add" (an `SequenceUnderWay`), "refuse" (id, error), "cancel" (ids), "adapter" (what
-    `wire` says), "end".
+    Kinds: "add" (a `SequenceUnderWay`), "refuse" (id, error), "cancel" (ids), "adapter" (content as
+    in `wire`), "end".
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Commands:
         self._random = random.SystemRandom()
         self._special = prompts.special_ids()
         self._schemas = ThreadPoolExecutor(1, "schemas")
-        self._checking: set[int] = set()  #: requests whose schema is looked at
+        self._checking: set[int] = set()  #: requests whose schema is being checked
 
     def start(self) -> None:
         threading.Thread(target=self._read, name="commands", daemon=True).start()
@@ -101,13 +101,13 @@ class Commands:
         if schema is None:
             self._hand_over(sequences)
             return
-        # Grammars may take seconds to make: on a thread of their own, nobody else waits.
+        # Compiling a grammar may take seconds: its own thread keeps other requests from waiting.
         ident = sequences[0].request.ident
         self._checking.add(ident)
 
         def checked() -> None:
             self._engine.check_schema(schema)
-            if ident in self._checking:  # else cancelled meanwhile
+            if ident in self._checking:  # else it was cancelled meanwhile
                 self._checking.discard(ident)
                 self._hand_over(sequences)
 
@@ -118,7 +118,7 @@ class Commands:
             self.inbox.put(("add", answering))
 
     def _answered(self, ident: int, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Whatever goes wrong is this request's answer, and ends no thread."""
+        """Any error becomes this request's answer, and no thread ends."""
         try:
             then(work())
         except PenstockError as error:
@@ -173,7 +173,7 @@ class Commands:
 
 
 class Loop:
-    """The main thread's part."""
+    """The work of the main thread."""
 
     def __init__(self, engine: GenerationEngine, commands: Commands, channel: Any) -> None:
         self._engine = engine
@@ -182,7 +182,7 @@ class Loop:
         self._answers = Answers(engine)
 
     def run(self) -> None:
-        """Until the instance closes its end. Raises what the engine raises in a step."""
+        """Runs until the instance closes its end. Raises what the engine raises in a step."""
         engine = self._engine
         said = 0.0
         while True:
@@ -197,10 +197,10 @@ class Loop:
                 self._send(events)
 
     def _obey(self) -> list[dict[str, Any]] | None:
-        """Carries out what is asked, and returns what is answered at once; None: it is the end.
+        """Carries out commands and returns their events; None: the process is to end.
 
-        An idle engine waits for a command and for those that come with it; one that works waits
-        for nobody.
+        An idle engine waits for a command and for those that come with it; a busy one does not
+        wait.
         """
         inbox, idle = self._commands.inbox, not self._engine.has_work
         events: list[dict[str, Any]] = []
@@ -224,7 +224,8 @@ class Loop:
                 wait_s = JOIN_S if joins else 0.0
 
     def _adapt(self, asked: dict[str, Any]) -> None:
-        """Between two steps; whatever goes wrong is the answer, and the base goes on."""
+        """Loads or unloads an adapter between two steps. An error is only reported: the base goes
+        on."""
         told: dict[str, Any] = {"key": asked["key"]}
         try:
             if asked.get("folder"):
@@ -233,7 +234,7 @@ class Loop:
                 self._engine.unload_adapter(asked["key"])
         except PenstockError as error:
             told["error"] = error.to_dict()
-        except Exception as error:  # engines have kinds of their own
+        except Exception as error:  # engines raise their own kinds
             log_traceback(error)
             words = f"the adapter can't be loaded: {kind_of(error)}: {plain(error, 300)}"
             told["error"] = ModelError("adapter-failed", words).to_dict()
@@ -246,7 +247,7 @@ class Loop:
 
 
 def _explain(error: BaseException, init: dict[str, Any]) -> PenstockError:
-    """Engines raise kinds of their own."""
+    """Turns any exception of an engine into an error of ours."""
     if isinstance(error, PenstockError):
         return error
     words = plain(" ".join(plain(error).split()), 300)

@@ -1,7 +1,7 @@
-"""What sampling settings may be: one table for all engines, and what each dialect changes of it.
+"""Bounds of sampling settings: one table for all engines, and each dialect's changes to it.
 
-A dialect may be narrower than the engines are, and has words of its own for what it refuses. Both
-are arguments of `checked`, so that an engine never sees an impossible setting whoever asks.
+A dialect may be narrower than the engines, and has its own words for errors. Both are arguments of
+`checked`, so that no dialect can pass an invalid setting to an engine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from penstock.errors import CallerError
 from penstock.runtimes.generation.base import LOGPROBS_MAX, Sampling
 
-#: More would be a way to make the server work, not a request.
+#: A longer list would only make the server work.
 STOPS_MAX: Final = 16
 STOP_CHARS_MAX: Final = 256
 SCHEMA_CHARS_MAX: Final = 65_536
@@ -25,11 +25,11 @@ SEQUENCES_MAX: Final = 128  #: as OpenAI's `n`
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A number's range, both ends allowed unless `above`."""
+    """A number's range; both ends are allowed unless `above`."""
 
     low: float
     high: float
-    whole: bool = False  #: an integer
+    whole: bool = False  #: only integers
     above: bool = False  #: the lower end itself is not allowed
 
 
@@ -48,19 +48,20 @@ ENGINES: Final[dict[str, Limit]] = {
     "logprobs": Limit(0, LOGPROBS_MAX, whole=True),
     "sequences": Limit(1, SEQUENCES_MAX, whole=True),
 }
-#: What OpenAI's API takes (platform.openai.com/docs/api-reference), where that differs.
+#: OpenAI's API (platform.openai.com/docs/api-reference), where it differs.
 OPENAI: Final[dict[str, Limit]] = ENGINES | {"temperature": Limit(0, 2), "top_p": Limit(0, 1)}
 _FLAGS: Final = ("stop_included", "ignore_eos", "echo")
 
 
 class Words(Protocol):
-    """How a dialect refuses. Each makes the error to be raised; `name` is the dialect's."""
+    """A dialect's error messages. Each method makes the error to raise; `name` is the dialect's."""
 
     def out_of_range(self, name: str, value: object, limit: Limit) -> CallerError:
         """A number that the limit does not allow."""
 
     def wrong_kind(self, name: str, value: object, limit: Limit | None) -> CallerError:
-        """No number at all, a fraction where an integer is needed; None: no flag."""
+        """The value is no number, or a fraction where an integer is needed; `limit` None: it is no
+        flag."""
 
     def wrong(self, name: str, value: object, allowed: str) -> CallerError:
         """Anything else; `allowed` completes "it must be"."""
@@ -94,13 +95,13 @@ def checked(
     limits: Mapping[str, Limit] = ENGINES,
     words: Words | None = None,
 ) -> Sampling:
-    """Settings that were given (None: not given) as `Sampling`.
+    """Checks settings (None: not given) and returns them as `Sampling`.
 
     Args:
         given: fields of Sampling.
-        names: what the caller's dialect calls them, for errors.
+        names: their names in the caller's dialect, for errors.
         limits: the dialect's table.
-        words: how the dialect refuses.
+        words: the dialect's error messages.
 
     Raises CallerError with the caller's name, the value and what is allowed.
     """
@@ -129,18 +130,18 @@ def checked(
 
 def _number(name: str, value: object, limit: Limit, words: Words) -> float:
     if limit.whole and isinstance(value, float) and math.isfinite(value) and value == int(value):
-        value = int(value)  # clients in languages with one kind of number
+        value = int(value)  # some clients' languages have one kind of number
     kinds = int if limit.whole else int | float
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise words.wrong_kind(name, value, limit)
-    # Compared first: an integer of a thousand digits is no float.
+    # The range is checked before float(): an integer of a thousand digits is no float.
     if not limit.low <= value <= limit.high or (limit.above and value == limit.low):
         raise words.out_of_range(name, value, limit)
     return value if limit.whole else float(value)
 
 
 def _stops(name: str, value: object, words: Words) -> tuple[str, ...]:
-    """One string or a list of them; empty ones would end every answer at once."""
+    """One string or a list of them; an empty one would end every answer at once."""
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list | tuple) or len(stops) > STOPS_MAX:
         raise words.wrong(name, value, f"a string or a list of at most {STOPS_MAX} strings")

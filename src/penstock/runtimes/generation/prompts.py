@@ -1,7 +1,7 @@
 """Prompts to tokens: the tokenizer and the chat template of a model's folder.
 
-Templates come with models and are not trusted: they run in Jinja's sandbox, without files. Runs in
-the engine process; knows no engine.
+Templates come with models and are not trusted: they run in Jinja's sandbox, without files. This
+module runs in the engine process and knows no engine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from penstock.errors import CallerError, ModelError
 from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
 _FILE_BYTES_MAX = 64 << 20
-#: Behind a message that is to be gone on with: the prompt ends where a template puts it.
+#: A marker at the end of a message that the answer continues: the prompt is cut where a template
+#: puts it.
 _GOES_ON_HERE = "\u241epenstock-goes-on-here\u241e"
 
 
@@ -43,11 +44,11 @@ class Prompts:
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     def decode_all(self, ids: list[int]) -> str:
-        """Text with special tokens as they are written."""
+        """Text that includes special tokens."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def piece(self, token: int) -> str:
-        """One token's text by itself, special ones as they are written."""
+        """The text of one token alone; special tokens are included."""
         return str(self.tokenizer.decode([token], skip_special_tokens=False))
 
     def special_ids(self) -> frozenset[int]:
@@ -57,7 +58,7 @@ class Prompts:
     def tokens(self, prompt: Any, *, tokens_max: int) -> list[int]:
         """Token ids of a text, of ids (checked), or of {"messages": [...]}.
 
-        Raises CallerError: `prompt-empty`, `prompt-too-long`, `invalid-parameter`, those of
+        Raises CallerError: `prompt-empty`, `prompt-too-long`, `invalid-parameter`, and those of
         `render`.
         """
         if isinstance(prompt, list):
@@ -98,7 +99,7 @@ class Prompts:
         return begun
 
     def _rendered(self, chat: dict[str, Any]) -> str:
-        """As `render`, of a chat whose answer begins anew."""
+        """As `render`, for a chat whose answer is a new message."""
         if self._template is None:
             raise CallerError(
                 "chat-template-missing",
@@ -116,14 +117,15 @@ class Prompts:
                     **chat.get("chat_template_kwargs", {}),
                 )
             )
-        except Exception as error:  # whatever a template raises or trips over
+        except Exception as error:  # a template may raise anything
             raise CallerError(
                 "chat-template-refused",
                 f"the model's chat template does not take these messages: {str(error)[:300]}",
             ) from None
 
     def _encoded(self, text: str, tokens_max: int, *, special: bool) -> list[int]:
-        if len(text) > CHARACTERS_PER_TOKEN_MAX * tokens_max:  # it can't fit, whatever it says
+        # Too long for the context in any tokenization
+        if len(text) > CHARACTERS_PER_TOKEN_MAX * tokens_max:
             raise _too_long(f"{len(text)} characters", tokens_max)
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=special).ids
         return ids
@@ -148,7 +150,7 @@ class Prompts:
 
 
 def _with_arguments(message: dict[str, Any]) -> dict[str, Any]:
-    """Calls of an earlier answer with their arguments as objects, which templates write as JSON."""
+    """An earlier answer with its calls' arguments as objects, which templates write as JSON."""
     calls = message.get("tool_calls")
     if not isinstance(calls, list):
         return message
@@ -182,7 +184,7 @@ def _template_of(model_dir: Path, settings: dict[str, Any], chosen: str) -> str 
     if chosen:
         raise ModelError("chat-template-missing", f"the model has no file {chosen!r}")
     template = settings.get("chat_template")
-    if isinstance(template, list):  # several, by name
+    if isinstance(template, list):  # several templates, by name
         named = {each.get("name"): each.get("template") for each in template}
         template = named.get("default")
     return template if isinstance(template, str) else None
@@ -236,13 +238,13 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def model_prompts(model_dir: Path, settings: dict[str, Any]) -> tuple[dict[str, Any], Prompts]:
-    """`settings` with what the model's files say, and its prompts. Raises ModelError."""
+    """`settings` completed from the model's files, and its prompts. Raises ModelError."""
     found = {"eos_ids": eos_ids(model_dir), "positions_max": positions_max(model_dir)}
     return settings | found, Prompts(model_dir, chat_template=settings["chat_template"])
 
 
 def eos_ids(model_dir: Path) -> list[int]:
-    """Tokens that end an answer: generation_config.json's word counts, then config.json's."""
+    """Tokens that end an answer, from generation_config.json, else from config.json."""
     for name in ("generation_config.json", "config.json"):
         found = _read_json(model_dir / name).get("eos_token_id")
         ids = found if isinstance(found, list) else [found]
@@ -252,6 +254,6 @@ def eos_ids(model_dir: Path) -> list[int]:
 
 
 def positions_max(model_dir: Path) -> int:
-    """The model's context as its configuration says; 0 where it says nothing."""
+    """The model's context length by its configuration; 0 where it has none."""
     found = _read_json(model_dir / "config.json").get("max_position_embeddings")
     return found if type(found) is int and found > 0 else 0

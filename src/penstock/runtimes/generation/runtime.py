@@ -1,12 +1,12 @@
-"""The instance's end of an engine process: start, commands, events, and again when it died.
+"""The instance's end of an engine process: start, commands, events, and restart when it died.
 
-Reports to a listener; what becomes of requests is the copy's business. The process is started again
-by the rule of `supervision`; one that says nothing for a long time while it has work hangs, and is
-killed.
+Reports to a listener; the copy decides what becomes of requests. The process is started again by
+the rule of `workers.supervised`. One that sends nothing for a long time while it has work hangs,
+and is killed.
 
-Adapters are loaded into the process where its engine can do that at any time. Else another process
-is started with them and takes what comes from then on, and the old one ends when it has answered
-what it had: nothing is lost, and an adapter that can't be loaded harms nobody.
+Adapters are loaded into the process if its engine can do that at any time. Otherwise another
+process is started with them and takes all new requests, and the old one ends once it has answered
+the others: nothing is lost, and an adapter that can't be loaded harms no request.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ Events = Callable[[list[dict[str, Any]]], None]
 
 
 class EngineProcess(WorkerProcess):
-    """One process, and what it has been asked for."""
+    """One process, and its requests."""
 
     def __init__(self, context: LoadContext, hear: Any, gone: Any) -> None:
         super().__init__(context, partial(hear, self), partial(gone, self))
-        self.idents: set[int] = set()  #: requests that it has not answered
-        self.heard = 0.0  #: monotonic s of the last sign of life
-        self.adapting: dict[str, asyncio.Future[None]] = {}  #: by the adapter's key
+        self.idents: set[int] = set()  #: ids of requests without an answer
+        self.heard = 0.0  #: when its last message came, monotonic s
+        self.adapting: dict[str, asyncio.Future[None]] = {}  #: running loads, by the adapter's key
 
 
 class GenerationRuntime(Supervised[EngineProcess]):
-    """One copy's engine. Made by `start`; `attach` says who is told of events."""
+    """One copy's engine. Made by `start`; `attach` sets who gets the events."""
 
     lanes = 1
 
@@ -65,7 +65,7 @@ class GenerationRuntime(Supervised[EngineProcess]):
         self, context: LoadContext, listener: LaneListener, *, clock: Clock | None = None
     ) -> None:
         super().__init__(context, listener, clock=clock)
-        self.about: dict[str, Any] = {}  #: what the engine says of itself
+        self.about: dict[str, Any] = {}  #: what the engine reports about itself
         self.statistics = EngineStatistics(0, 0, 0.0, 0)
         self._init = init_message(context)
         self._scratch = make_scratch()
@@ -73,10 +73,10 @@ class GenerationRuntime(Supervised[EngineProcess]):
         self._silence_s_max = 2 * run_s_max(self._environment)
         self._on_events: Events = lambda events: None
         self._on_lost: Callable[[set[int]], None] = lambda idents: None
-        self._adapters: dict[str, str] = {}  #: folders by keys; what a new process starts with
-        self._wanted: dict[str, str] = {}  #: the same, with those that are on their way
+        self._adapters: dict[str, str] = {}  #: key -> folder; a new process starts with these
+        self._wanted: dict[str, str] = {}  #: the same, with those that are being loaded
         self._adapting = asyncio.Lock()
-        self._leaving: set[EngineProcess] = set()  #: that another has taken over from
+        self._leaving: set[EngineProcess] = set()  #: replaced processes that still have requests
         self._closing: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -101,7 +101,7 @@ class GenerationRuntime(Supervised[EngineProcess]):
         return process
 
     def attach(self, on_events: Events, on_lost: Callable[[set[int]], None]) -> None:
-        """`on_lost`: hears of requests that went with a process which another has replaced."""
+        """`on_lost` gets the ids of requests that were lost with a replaced process."""
         self._on_events = on_events
         self._on_lost = on_lost
 
@@ -112,7 +112,7 @@ class GenerationRuntime(Supervised[EngineProcess]):
         if process is None:
             return
         if not process.idents:
-            process.heard = self._clock.monotonic()  # it was silent because it had nothing to do
+            process.heard = self._clock.monotonic()  # it was silent because it was idle
         process.idents.add(ident)
         process.write(wire.add_message(ident, prompt, sampling, adapter=adapter))
 
@@ -131,7 +131,8 @@ class GenerationRuntime(Supervised[EngineProcess]):
 
     @property
     def adapter_bytes(self) -> int:
-        """What loading one takes for a moment, beside its own weights: a second engine, or none."""
+        """Memory that loading an adapter needs for a moment, beside its weights: a second engine's,
+        or none."""
         if self.about.get("adapters") == ANY_TIME:
             return 0
         return sum(own_bytes(each) for pid in self.pids for each in tree_pids(pid))
@@ -141,14 +142,14 @@ class GenerationRuntime(Supervised[EngineProcess]):
         return bool(self.about.get("adapters", NO_ADAPTERS) != NO_ADAPTERS)
 
     def without_adapters(self) -> tuple[str, str]:
-        """(engine, why it takes none)."""
+        """(engine, why it takes no adapters)."""
         record = registry.record(self._context.description.runtime)
         return record.name, record.engine.without_adapters
 
     async def add_adapter(self, key: str, files: AdapterFiles) -> None:
-        """Loads one that was not there; requests may name it once this returns.
+        """Loads a new adapter; requests may name it once this returns.
 
-        Raises CallerError (`adapter-mismatch`, ...) and ModelError; nothing has changed then.
+        Raises CallerError (`adapter-mismatch`, ...) and ModelError; then nothing has changed.
         """
         if not self.takes_adapters:
             raise adapters_unsupported(*self.without_adapters())
@@ -164,12 +165,12 @@ class GenerationRuntime(Supervised[EngineProcess]):
 
     async def _adapt(self, key: str, folder: str) -> None:
         if key in self._adapters:
-            return  # it came with another's process
+            return  # another call's process came with it
         if self.about["adapters"] == ANY_TIME:
             await self._told(key, folder)
             self._adapters[key] = folder
             return
-        # All that wait come with one process; where it does not start, each shows what it is worth.
+        # All waiting adapters come with one process; if it does not start, each is tried alone.
         several = dict(self._wanted)
         alone = self._adapters | {key: folder}
         for adapters in (several, alone):
@@ -187,7 +188,7 @@ class GenerationRuntime(Supervised[EngineProcess]):
             raise ModelError("stream-broken", "the model is being unloaded")
         self._adapters = dict(adapters)
         former, self.process = self.process, process
-        if former is None:  # it died meanwhile, and this one is what was to come
+        if former is None:  # the old one died meanwhile: this one is its replacement
             if self._restart is not None:
                 self._restart.cancel()
             self.ready()
@@ -196,7 +197,8 @@ class GenerationRuntime(Supervised[EngineProcess]):
         self._look_whether_done(former)
 
     async def remove_adapter(self, key: str) -> None:
-        """Its requests are over. What a graph has of it goes with the next process."""
+        """Call this once its requests are over. What a graph holds of it stays until the next
+        process."""
         async with self._adapting:  # a process that is being started reads its folder
             self._wanted.pop(key, None)
             folder = self._adapters.pop(key, None)
@@ -221,7 +223,7 @@ class GenerationRuntime(Supervised[EngineProcess]):
             process.adapting.pop(key, None)
 
     def _copied(self, key: str, files: AdapterFiles) -> Path:
-        """Where the engine's process sees it."""
+        """The copy of the adapter's files that the engine's process can read."""
         folder = self._scratch / "adapters" / key
         folder.mkdir(parents=True, exist_ok=True)
         for name in (CONFIG, WEIGHTS):
@@ -252,7 +254,7 @@ class GenerationRuntime(Supervised[EngineProcess]):
             self._look_whether_done(process)
 
     def _look_whether_done(self, process: EngineProcess) -> None:
-        """One that another has taken over from ends with its last answer."""
+        """A replaced process ends with its last answer."""
         if process in self._leaving and not process.idents:
             self._leaving.discard(process)
             self._closing.append(self._loop.create_task(process.close()))

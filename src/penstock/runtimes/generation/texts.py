@@ -1,9 +1,8 @@
-"""Tokens to text, piece by piece: what is shown is never taken back.
+"""Tokens to text, piece by piece: text that was returned never changes.
 
 `TextStream` holds back what may still change: the bytes of a character whose rest is in the next
 token, and characters that may begin a stop string. All pieces together are the text of the whole
-answer, so that a streamed answer and one in one piece are the same. Pure: a decode function is
-passed in.
+answer, so a streamed answer and a whole one are the same. Pure: a decode function is passed in.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 _UNFINISHED = "�"
-#: A character has at most four bytes, so a fifth token that does not end it is broken text.
+#: A character has at most four bytes; so if a fifth token does not complete it, the text is broken.
 _HELD_TOKENS_MAX = 8
 
 
 class TextStream:
     """One answer. `add` token by token; `finish` once, for what was held back.
 
-    After `add` returned, `stopped` says that a stop string is in the text: nothing follows.
+    Once `add` has found a stop string, `stopped` is set: no more text follows.
     """
 
     __slots__ = (
@@ -34,20 +33,20 @@ class TextStream:
         stop_included: bool = False,
         before: list[int] | None = None,
     ) -> None:
-        """`before`: the last tokens of the prompt: some tokenizers write a word's space only where
-        something stands before it."""
+        """`before`: the last tokens of the prompt. Some tokenizers write the space before a word
+        only where another token precedes it."""
         self.stopped = False
         self._decode = decode
         self._stops = stop
         self._included = stop_included
         self._holds_max = max(map(len, stop), default=1) - 1
         self._ids = list(before or ())[-4:]
-        self._from = 0  #: first token that the next ones are decoded together with
-        self._shown = len(self._ids)  #: tokens before this have been decoded
-        self._held = ""  #: decoded, and perhaps the beginning of a stop string
+        self._from = 0  #: index of the first token that the next ones are decoded together with
+        self._shown = len(self._ids)  #: how many tokens have been decoded
+        self._held = ""  #: decoded text that may begin a stop string
 
     def add(self, token_ids: list[int]) -> str:
-        """Text that is certain now; empty after a stop string."""
+        """The new text that can't change any more; empty after a stop string."""
         if self.stopped:
             return ""
         text = ""
@@ -57,7 +56,7 @@ class TextStream:
         return self._without_stops(text)
 
     def finish(self) -> str:
-        """The rest: nothing follows that could change it."""
+        """The rest, which nothing can change now."""
         if self.stopped:
             return ""
         text = self._without_stops(self._decoded(last=True))
@@ -65,10 +64,10 @@ class TextStream:
         return text if self.stopped else text + rest
 
     def _decoded(self, *, last: bool) -> str:
-        """What the tokens since `_shown` add, where they are whole characters.
+        """The text of the tokens since `_shown`, where they are whole characters.
 
-        Tokens are decoded together with those before them, and the text of those before is cut
-        off: decoders join words by what stands at their left.
+        They are decoded together with those before them, whose text is then cut off: decoders join
+        words depending on what is to the left.
         """
         ids = self._ids
         if self._shown == len(ids):
@@ -79,7 +78,7 @@ class TextStream:
         if (waits and not last) or len(both) <= len(before):
             return ""
         self._from, self._shown = self._shown, len(ids)
-        if self._from > 64:  # the past is not needed any more
+        if self._from > 64:  # earlier tokens are not needed any more
             del ids[: self._from]
             self._shown -= self._from
             self._from = 0
@@ -89,7 +88,7 @@ class TextStream:
         if not self._stops:
             return text
         held = self._held + text
-        # The first to end, so that it does not matter where tokens begin and end.
+        # The stop string that ends first, so that the result does not depend on how tokens are cut.
         found = [(held.find(stop), len(stop)) for stop in self._stops]
         hits = [(at + size, at) for at, size in found if at >= 0]
         if hits:
@@ -102,7 +101,7 @@ class TextStream:
         return held[: len(held) - keep]
 
     def _may_begin_a_stop(self, text: str) -> int:
-        """The longest end of `text` that a stop string begins with."""
+        """The length of the longest end of `text` that may begin a stop string."""
         for size in range(min(self._holds_max, len(text)), 0, -1):
             end = text[-size:]
             if any(stop.startswith(end) for stop in self._stops):

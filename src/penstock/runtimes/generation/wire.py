@@ -39,14 +39,14 @@ ADAPTED: Final = 20
 _compact = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain
 ).encode
-#: What stands for a log-probability of minus infinity, as OpenAI's API has it.
+#: The number that OpenAI's API uses for a log-probability of minus infinity.
 _VERY_UNLIKELY: Final = -9999.0
 
 
 def message(kind: int, value: Any) -> bytes:
-    """Bytes that every JSON parser reads: lone surrogates of a text are "?", no number is infinite.
+    """Bytes that every JSON parser reads: lone surrogates become "?", and no number is infinite.
 
-    Both come from models' words and numbers, and must not end the connection that carries them.
+    Both come from a model's output, and must not end the connection that carries them.
     """
     try:
         text = _compact(value)
@@ -80,7 +80,7 @@ def add_message(
 
 
 def sampling_of(given: dict[str, Any]) -> Sampling:
-    """The inverse of what `add_message` makes of it; it was checked before."""
+    """The inverse of `add_message` for sampling settings, which were checked before."""
     if "stop" in given:
         given["stop"] = tuple(given["stop"])
     return Sampling(**given)

@@ -1,4 +1,4 @@
-"""ONNX Runtime: what needs string tensors, or a GPU's providers, in lane threads of the instance.
+"""ONNX Runtime in lane threads of the instance, for string tensors and for GPUs.
 
 It knows nothing of texts, bodies and processes.
 """

@@ -1,7 +1,7 @@
 """ONNX on ONNX Runtime: string tensors, and GPUs through its CUDA and TensorRT providers.
 
-The library's strings are text. Bytes that are none go in and come out under stand-ins
-(`byte_strings`), so that a model which moves or compares strings gives them back exactly.
+The library's strings are Unicode. Bytes that are not UTF-8 are replaced by stand-ins on the way in
+and out (`byte_strings`), so that a model which moves or compares strings returns them exactly.
 
 One session serves all lanes: a session may run in several threads at once. Sessions do not spin
 while they wait, because the instance's other copies need the cores.
@@ -43,7 +43,7 @@ _ACCELERATED = ("TensorrtExecutionProvider", "CUDAExecutionProvider")
 
 
 def read_once(file: str) -> None:
-    """In a process that may die of it (`probe`). Raises what ONNX Runtime raises."""
+    """Reads the file in a process that may crash (`probe`). Raises what ONNX Runtime raises."""
     import onnxruntime
 
     onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
@@ -72,7 +72,7 @@ class OnnxRuntime:
                 sess_options=options,
                 providers=[*wanted, "CPUExecutionProvider"],
             )
-        except Exception as error:  # every ONNX Runtime failure is a class of its own
+        except Exception as error:  # ONNX Runtime has a class for every kind of failure
             raise ModelError(
                 "model-unreadable",
                 f"{description.file}: ONNX Runtime cannot load it: {_first_line(error)}",

@@ -1,12 +1,12 @@
-"""Where OpenVINO keeps what it compiled of a file, so that the next load maps it into memory.
+"""Where OpenVINO stores what it compiled from a file, so that the next load maps it into memory.
 
-OpenVINO knows a graph by the content of all its weights, and a file by its path and time. For a
-file it reads neither graph nor weights again, only the blob: to load 292 MB of a BERT shape took
+OpenVINO identifies a graph by the content of all its weights, but a file by its path and time. For
+a file it reads neither graph nor weights again, only the blob: loading 292 MB of a BERT shape took
 0.20 s of a core by file, 0.30 s by content, and 0.40 s without a blob. So each file has a folder of
-blobs, named after all that tells it from another one: artifacts lie under the digest of their
-content and are never changed.
+blobs, named after all that identifies it: artifacts are stored under the digest of their content
+and never change.
 
-A graph that is changed after it was read (its batch size freed) is known by its content, as before.
+A graph that is changed after reading (its batch size freed) is identified by its content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-#: Below the folder of all compiled blobs.
+#: Subfolder of the folder for all compiled blobs.
 _FOLDER: Final = "files"
 
 
@@ -29,7 +29,7 @@ class FileBlobs:
         beside = (path.with_suffix(".bin"), path.with_name(path.name + ".data"))
         facts = [str(path), str(batch_freed)]
         for file in (path, *beside):
-            with suppress(OSError):  # not every format has each
+            with suppress(OSError):  # not every format has each of these files
                 found = file.stat()
                 facts.append(f"{file.name} {found.st_size} {found.st_mtime_ns} {found.st_ino}")
         key = hashlib.sha256("\0".join(facts).encode()).hexdigest()
@@ -39,11 +39,11 @@ class FileBlobs:
         """Whether the file itself was compiled before. Notes that its blobs are used again."""
         blobs = list(self.folder.glob("*.blob"))
         for blob in blobs:
-            with suppress(OSError):  # trimmed this moment, or another user's
+            with suppress(OSError):  # just deleted, or another user's
                 os.utime(blob)
         return bool(blobs)
 
     def compiled(self, core: Any, config: dict[str, Any]) -> Any:
-        """From the blob, if there is one for these settings; else it is made. Raises what OpenVINO
-        raises."""
+        """The model, from the blob if there is one for these settings; else compiled now. Raises
+        what OpenVINO raises."""
         return core.compile_model(str(self._path), "CPU", {**config, "CACHE_DIR": str(self.folder)})

@@ -1,13 +1,13 @@
 """ONNX and OpenVINO IR on OpenVINO: one compiled model, one infer request per lane.
 
-Shapes that come often get a graph of their own beside the general one (`shapes.py`). A
-small model of a job is compiled once for each lane: a graph of one stream runs on the lane's own
-thread, where one of several streams hands each batch to a thread of OpenVINO's and waits for it.
-That takes 0.5 ms of a batch of 18 ms, and none of the lane's core while nothing runs.
+Frequent shapes get a graph of their own beside the general one (`shapes.py`). A small model of a
+job is compiled once for each lane: a graph of one stream runs on the lane's own thread. One of
+several streams passes each batch to a thread of OpenVINO's and waits for it: that takes 0.5 ms of a
+batch of 18 ms, and none of the lane's core while nothing runs.
 
-No string tensor goes in: OpenVINO's string support has been seen to corrupt the heap, so the loader
-gives such models to ONNX Runtime. Inputs are shared with OpenVINO without a copy while `run`
-blocks; outputs are copied, because the next run on the lane writes over them.
+String tensors are not passed in: OpenVINO's string support has been seen to corrupt the heap, so
+the loader gives such models to ONNX Runtime. Inputs are shared with OpenVINO without a copy while
+`run` blocks; outputs are copied, because the lane's next run overwrites them.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def shared_core() -> Any:
     with _core_lock:
         if _core is None:
             _core = openvino.Core()
-            # OpenVINO 2026.4.1 builds its table of dtypes on first use, and two threads that do so
-            # at once lock each other out for ever (13 of 25 tries), the interpreter with them.
+            # OpenVINO 2026.4.1 builds its table of dtypes on first use. Two threads that do so at
+            # once deadlock (13 of 25 tries) while one holds the interpreter's lock.
             openvino.Type.f32.to_dtype()
         return _core
 
 
 def read_once(file: str) -> None:
-    """In a process that may die of it (`probe`). Raises what OpenVINO raises."""
+    """Reads the file in a process that may crash (`probe`). Raises what OpenVINO raises."""
     core = shared_core()
     properties = {"INFERENCE_NUM_THREADS": 1, **arithmetic("")}
     core.compile_model(core.read_model(file), "CPU", properties)
@@ -111,9 +111,9 @@ class OpenVinoRuntime:
     def _shape_graphs(
         self, context: LoadContext, config: Mapping[str, Any], path: Path
     ) -> ShapeGraphs | None:
-        """None where the model takes one shape only, keeps state, or is too large for it; for one
-        of many models, which have no memory to spare; and for a job's, whose answers must not
-        depend on what was compiled when."""
+        """None for a model that takes one shape only, keeps state, or is too large; for one of many
+        models, which have no memory to spare; and for a job's, whose answers must not depend on
+        when a graph was compiled."""
         if context.target_model or context.offline:
             return None
         fixed = all(size >= 0 for spec in self.inputs for size in spec.shape)
@@ -146,9 +146,9 @@ class OpenVinoRuntime:
         return {spec.name: np.array(results[at], copy=True) for at, spec in enumerate(self.outputs)}
 
     def release_memory(self) -> None:
-        """Gives back what runs have left for the next one: the tensors between operations, as large
-        as the largest batch so far. The next run takes them anew, in a millisecond or so. Waits for
-        runs under way."""
+        """Frees the tensors between operations that runs keep for the next one; they are as large
+        as the largest batch so far. The next run allocates them again, in about a millisecond.
+        Waits for running calls."""
         for compiled in self._compiled:
             compiled.release_memory()
 
@@ -165,9 +165,9 @@ class OpenVinoRuntime:
 
 
 def _each_its_own(context: LoadContext, lanes: int, path: Path) -> bool:
-    """Whether each lane has a graph for itself: in a job, where all of them fit into what graphs
-    may take beside the first one. Of a large model a batch takes so long that the way to another
-    thread does not count."""
+    """Whether each lane has a graph of its own: in a job, where all of them fit into the memory
+    that graphs may take beside the first. For a large model a batch takes so long that passing it
+    to another thread costs nothing noticeable."""
     if not context.offline or lanes == 1:
         return False
     more_bytes = (lanes - 1) * graph_bytes(weights_bytes(path))
@@ -189,13 +189,14 @@ def _compiled(path: Path, rows_max: int, config: Mapping[str, Any], cache_dir: P
 
 
 def _read(path: Path, rows_max: int) -> tuple[Any, bool]:
-    """The graph, and whether it is another one than the file's."""
+    """The graph, and whether it differs from the file's."""
     model = shared_core().read_model(str(path))
     return model, _free_batch(model, rows_max)
 
 
 def _free_batch(model: Any, rows_max: int) -> bool:
-    """A model exported for one fixed batch size takes any, where its graph allows it."""
+    """Lets a model that was exported with a fixed batch size take any, where its graph allows
+    it."""
     if rows_max < 1:
         return False
     shapes = {}
@@ -205,14 +206,14 @@ def _free_batch(model: Any, rows_max: int) -> bool:
             shape[0] = -1
             shapes[port] = shape
     if shapes:
-        # A graph with the size baked in refuses: it then runs at that size only.
+        # A graph that depends on its batch size raises: it then runs at that size only.
         with suppress(RuntimeError):
             model.reshape(shapes)
     return bool(shapes)
 
 
 def _config(context: LoadContext, streams: int, lanes: int) -> Mapping[str, Any]:
-    """`streams`: of one graph; `lanes`: of all."""
+    """`streams`: of one graph; `lanes`: of all graphs."""
     config: dict[str, Any] = {
         "INFERENCE_NUM_THREADS": threads_of(context, lanes) * streams,
         "NUM_STREAMS": streams,
@@ -226,15 +227,15 @@ def _config(context: LoadContext, streams: int, lanes: int) -> Mapping[str, Any]
 def arithmetic(precision: str, *, rounded_group: int | None = None) -> dict[str, Any]:
     """OpenVINO's properties for number formats, by the instruction set that is in force.
 
-    OpenVINO asks the processor, oneDNN the variable ONEDNN_MAX_CPU_ISA as well. Where that takes
-    BF16 or VNNI away, OpenVINO 2026.4.1 still plans for them, and gets no kernel or a wrong answer:
-    so nothing is left to it. On a processor that lacks them these are its own choices.
+    OpenVINO looks at the processor, but oneDNN also at the variable ONEDNN_MAX_CPU_ISA. Where that
+    excludes BF16 or VNNI, OpenVINO 2026.4.1 still plans for them, and finds no kernel or computes a
+    wrong answer: so all is set here. On a processor that lacks them OpenVINO chooses the same.
 
     Args:
-        precision: of the description; "" = the fastest that the processor has. BF16 becomes FP32
-            where it would be emulated, many times slower.
+        precision: the description's; "" = the fastest that the processor has. BF16 becomes FP32
+            where it would be emulated, which is many times slower.
         rounded_group: INT8 weights are multiplied by activations that are rounded in groups of this
-            many, where the processor has instructions for it; None = OpenVINO's own number.
+            size, where the processor has instructions for it; None = OpenVINO's own size.
     """
     here = instruction_set_here()
     properties: dict[str, Any] = {}
@@ -270,7 +271,8 @@ def _unreadable(file: str, error: Exception) -> ModelError:
 
 
 def _first_line(error: Exception) -> str:
-    """OpenVINO's messages begin with the check that failed and source positions: keep the words."""
+    """The words of an error: OpenVINO's messages begin with the failed check and source
+    positions."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Exception from", "Check '", "src/"))]
     return (telling or lines or [type(error).__name__])[0][:400]

@@ -1,14 +1,14 @@
 """Graphs of one shape each beside an OpenVINO model that takes any (`core.hot_shapes` says which).
 
-Compiled while the model serves, one at a time, on a thread of low priority: until a graph is there
-the general one answers. Both hold the same operations on the same weights; their answers differ as
+They are compiled while the model serves, one at a time, on a thread of low priority; until then the
+general graph answers. Both have the same operations on the same weights; their answers differ as
 those of two batch sizes do. Measured on the query-intent classifier (3 MB, INT8, one thread, ms for
-rows x tokens): 8x8 0.95 general, 0.69 of its own shape, and 0.5 more for the general graph whenever
-the shape changes, which under mixed traffic is nearly always.
+rows x tokens): 8x8 0.95 general, 0.69 with its own shape, and 0.5 more for the general graph
+whenever the shape changes, which under mixed traffic is nearly always.
 
-Each graph holds its weights once more, and about 12 MiB. So the bound is memory: a quarter of the
-instance's, 256 MiB at most, for all models of the process together. A model of which four graphs
-would not fit gets none: it is large, its runs are long, and there is little to gain.
+Each graph holds its weights once more, and about 12 MiB. So memory is the bound: a quarter of the
+instance's, 256 MiB at most, for all models of the process together. A model gets no such graph if
+four of them would not fit: it is large, its runs are long, and there is little to gain.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from penstock.core.batching.hot_shapes import HotShapes, Shape
 
 _BYTES_MAX = 256 << 20
 _MEMORY_SHARE = 1 / 4
-_GRAPH_BYTES = 12 << 20  #: of one graph without its weights, measured
+_GRAPH_BYTES = 12 << 20  #: memory of one graph without its weights, measured
 _GRAPHS_MAX = 16
 _GRAPHS_MIN = 4
 
-#: compiles a model whose shapes are set: one infer request per lane
+#: Compiles a model whose shapes are set; returns one infer request per lane.
 Compile = Callable[[Any], list[Any]]
 
 
 class GraphMemory:
-    """What the graphs of all models in this process take; shared by threads."""
+    """Memory of the graphs of all models in this process; threads share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken = 0
 
     def take(self, size: int, limit: int) -> bool:
-        """False: it would be more than `limit` in all."""
+        """False: the total would be above `limit`."""
         with self._lock:
             if self._taken + size > limit:
                 return False
@@ -56,17 +56,17 @@ _MEMORY = GraphMemory()
 
 
 def graph_bytes(weights: int) -> int:
-    """What one more graph of a model with that many bytes of weights takes."""
+    """Memory of one more graph, for a model with that many bytes of weights."""
     return _GRAPH_BYTES + 2 * weights
 
 
 def bytes_max(memory_bytes_max: int) -> int:
-    """What all graphs of a process may take in an instance of that memory; 0 = not limited."""
+    """The bound for all graphs of a process, in an instance with that memory; 0 = not limited."""
     return min(_BYTES_MAX, int(memory_bytes_max * _MEMORY_SHARE) or _BYTES_MAX)
 
 
 def worth_it(size: int, limit: int) -> bool:
-    """Whether a model whose graphs take `size` each gets any of its own."""
+    """Whether a model whose graphs take `size` each gets any."""
     return _GRAPHS_MIN * size <= limit
 
 
@@ -77,9 +77,9 @@ def weights_bytes(path: Path) -> int:
 
 
 class ShapeGraphs:
-    """`request` is called by lane threads, once per batch; it never waits for a compilation.
+    """Lane threads call `request` once per batch; it never waits for a compilation.
 
-    `size` is what a graph takes of the `limit` that all graphs in `memory` have.
+    `size`: memory of a graph; `limit`: the bound for all graphs in `memory`.
     """
 
     def __init__(
@@ -126,7 +126,8 @@ class ShapeGraphs:
         self._requests = {}
 
     def _build(self, shape: Shape) -> None:
-        """On a thread made for it. Where all are taken, one more lives until the rarest goes."""
+        """Runs on its own thread. Where all places are used, one more graph exists until the rarest
+        goes."""
         scheduling.prepare_in_background()
         takes = len(self._requests) < self._count
         requests = None
@@ -149,12 +150,13 @@ class ShapeGraphs:
             model = self._model.clone()
             model.reshape(dict(zip(model.inputs, map(list, shape), strict=True)))
             return self._compile(model)
-        except RuntimeError:  # what OpenVINO raises: a graph that this shape does not fit
+        except RuntimeError:  # OpenVINO raises it for a graph that this shape does not fit
             return None
 
 
 def _return_memory() -> None:
-    """Compiling leaves half as much again of freed memory with the allocator (glibc has a call)."""
+    """Returns freed memory to the system: compiling leaves half as much again with the
+    allocator."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
