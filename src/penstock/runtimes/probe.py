@@ -1,9 +1,9 @@
 """Tries a native model file in a process of its own before the instance loads it.
 
-A damaged file can crash a native library; then only the probe dies, and the instance answers a
+A damaged file can crash a native library; then only the probe dies, and the instance returns a
 clear error. Each artifact is probed once per machine and library version: a marker beside the
-compiled blobs says that it went well. Models of one graph with different weights are one artifact
-to this end (`graph_key`). `python -m penstock.runtimes.probe TRIAL FILE` is the child; TRIAL is the
+compiled blobs says that it succeeded. Models of one graph with different weights need only one
+probe (`graph_key`). `python -m penstock.runtimes.probe TRIAL FILE` is the child; TRIAL is the
 "module:function" that a runtime's record names.
 """
 
@@ -30,8 +30,8 @@ def probe(
     """Blocks (call it on a thread). Raises ModelError if the file crashes its library.
 
     Args:
-        file: as errors name `path`.
-        library: reads it; its version is part of the marker.
+        file: the name of `path` in errors.
+        library: the library that reads it; its version is part of the marker.
         trial: "module:function" that is called with the path, and may raise or crash.
     """
     marker = _marker(path, library, cache_dir)
@@ -78,7 +78,7 @@ def probe(
 
 
 def _marker(path: Path, library: str, cache_dir: Path | None) -> Path | None:
-    """Artifacts are immutable in their cache, so path, size and time stand for the content."""
+    """Artifacts never change in their cache, so path, size and time identify the content."""
     if cache_dir is None:
         return None
     try:
@@ -89,7 +89,7 @@ def _marker(path: Path, library: str, cache_dir: Path | None) -> Path | None:
 
 
 def _marker_alike(path: Path, library: str, cache_dir: Path | None) -> Path | None:
-    """Of all files with the same graph."""
+    """The marker for all files with the same graph."""
     if cache_dir is None or path.suffix != ".xml":
         return None
     key = graph_key(path)
@@ -103,7 +103,7 @@ def _named(key: str, library: str, cache_dir: Path) -> Path:
 
 
 def main(trial: str, file: str) -> int:
-    """Exits 0 if the library takes the file, 1 if it refuses it in good order."""
+    """Exits 0 if the library accepts the file, 1 if it refuses it with an error."""
     try:
         imported(trial)(file)
     except Exception as error:
@@ -113,4 +113,4 @@ def main(trial: str, file: str) -> int:
 
 
 if __name__ == "__main__":
-    os._exit(main(sys.argv[1], sys.argv[2]))  # no teardown: the answer is already known
+    os._exit(main(sys.argv[1], sys.argv[2]))  # no cleanup: the result is known already

@@ -1,6 +1,6 @@
 """This machine's processor: its name, and the instruction set that is in force.
 
-`core.instruction_sets` says what follows from them.
+`core.instruction_sets` decides what follows from them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 
 def processor() -> str:
-    """The CPU's name as the kernel tells it."""
+    """The CPU's name from the kernel."""
     return _facts()[0] or platform.processor() or platform.machine()
 
 
 def instruction_set_here() -> InstructionSet:
-    """What the processor has, less what oneDNN was told not to use."""
+    """The processor's instruction set, without what oneDNN may not use."""
     return instruction_set(platform.machine(), _facts()[1], limit=instruction_set_limit())
 
 
 def instruction_set_limit() -> str:
-    """As the environment names it; "" = none."""
+    """The limit in the environment; "" = none."""
     return next((os.environ[name] for name in LIMITS if os.environ.get(name)), "")
 
 

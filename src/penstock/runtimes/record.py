@@ -1,11 +1,11 @@
 """What Penstock knows of a runtime: one record, in the runtime's own folder.
 
-Whoever asks something of "the runtime of this model" reads it off the record (`registry` finds it
-by name): detection and the rules of model.yaml, Triton's words, the estimate of memory, lanes, and
-what loads a model. A runtime's name is compared nowhere.
+Code that needs a fact about "the runtime of this model" reads it from the record (`registry` finds
+it by name): detection and the rules of model.yaml, Triton's names, the estimate of memory, lanes,
+and the function that loads a model. No code compares a runtime's name.
 
-A record is imported long before its runtime is, so it imports no library of models. What does the
-work is named as "module:function" and imported when the first model needs it.
+A record is imported long before its runtime, so it imports no library of models. Functions are
+named as "module:function" and imported when the first model needs them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from penstock.core.models.memory_need import MemoryRule
 
 
 class Interface(StrEnum):
-    """What a runtime's models are to an instance: who calls them, and with what.
+    """How an instance calls a runtime's models.
 
-    A runtime gives one loader for each interface that it has. Called with a `LoadContext`:
+    A runtime has one loader for each of its interfaces. A loader's arguments and its result:
     """
 
-    #: -> `base.TensorRuntime`, in lane threads. Blocks.
+    #: (context) -> `base.TensorRuntime`, in lane threads. Blocks.
     TENSORS = "tensors"
-    #: -> `seq2seq.model.Seq2SeqModel`, in a thread. Blocks.
+    #: (context) -> `seq2seq.model.Seq2SeqModel`, in a thread. Blocks.
     SEQ2SEQ = "seq2seq"
     #: (model's folder, settings) -> (`GenerationEngine`, `Prompts`), in a process of its own.
     ENGINE = "engine"
@@ -41,7 +41,7 @@ class Interface(StrEnum):
     PIPELINE = "pipeline"
 
 
-#: The task of a model of which nothing else is said, by its runtime's first interface.
+#: The task of a model that names none, by its runtime's first interface.
 _TASKS = {
     Interface.TENSORS: "tensor",
     Interface.SEQ2SEQ: "text2text-generation",
@@ -53,19 +53,22 @@ _TASKS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRules:
-    """What is asked of an engine that writes text. With neither graph nor weights it needs no
-    model."""
+    """Facts about an engine that generates text. An engine with neither `graph` nor `weights` needs
+    no model."""
 
-    graph: str = ""  #: the file of a compiled model that it loads; such a model is found by it
-    weights: str = ""  #: pattern of the weights that it reads, uncompiled; only where it is asked
-    asked_as: str = ""  #: by rolling_batch of serving.properties
-    passes_options: bool = False  #: settings that are not Penstock's are options of its own
-    cache_at_start: bool = False  #: takes all memory of keys and values when it starts
-    without_adapters: str = "it has none"  #: why it has no adapters, where it says so
+    #: The file of a compiled model that it loads; models with this file are detected as its own
+    graph: str = ""
+    #: Pattern of the uncompiled weights that it reads; used only if the engine is named
+    weights: str = ""
+    asked_as: str = ""  #: its name in rolling_batch of serving.properties
+    #: Settings that Penstock does not know are passed to the engine as its own options
+    passes_options: bool = False
+    cache_at_start: bool = False  #: takes all memory for keys and values when it starts
+    without_adapters: str = "it has none"  #: why it has no adapters, for errors
 
     @property
     def variables(self) -> str:
-        """How AWS's variables for it begin; "" = there are none."""
+        """Prefix of AWS's variables for it; "" = there are none."""
         return f"SM_{self.asked_as.upper()}_" if self.asked_as else ""
 
     @property
@@ -73,7 +76,7 @@ class EngineRules:
         return bool(self.graph or self.weights)
 
     def has_model(self, root: Path) -> bool:
-        """Whether the files of a language model's folder are what it loads."""
+        """Whether a language model's folder has the files that it loads."""
         if self.graph:
             return (root / self.graph).is_file()
         return bool(self.weights) and next(root.glob(self.weights), None) is not None
@@ -81,69 +84,76 @@ class EngineRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeRecord:
-    """One runtime. Only `name`, `title`, `loaders` and `memory` have to be given."""
+    """One runtime. Only `name`, `title`, `loaders` and `memory` are required."""
 
-    name: str  #: in model.yaml and behind local://
+    name: str  #: its name in model.yaml and after local://
     title: str  #: what it serves, for the reference: "ONNX and OpenVINO IR, by OpenVINO"
-    loaders: Mapping[Interface, str]  #: "module:function" of each interface; the usual one first
+    loaders: Mapping[Interface, str]  #: "module:function" for each interface; the usual one first
     memory: MemoryRule
     memory_of: Mapping[str, MemoryRule] = field(
         default_factory=dict
     )  #: of model files with this ending, where it is another
-    #: Patterns below the artifact's root of the files that are held in memory; None: the model file
-    #: and what lies beside it.
+    #: Patterns, below the artifact's root, of files that are held in memory; None: the model file
+    #: and its data files.
     weight_files: tuple[str, ...] | None = None
     process_per_lane: bool = False  #: each lane is a process that holds the model
-    on_accelerators: bool = False  #: with accelerators the weights are in their memory
+    on_accelerators: bool = False  #: with accelerators, the weights are in their memory
 
-    library: str = ""  #: the module that computes, where it is one of Python's; "" = none
-    extra: str = ""  #: of Penstock, that installs the library; "" = it is always there
-    first_import: str = ""  #: "module:function" that makes the library ready, where that takes long
-    #: "module:function" of a path: reads the file in a process that may die of it. "" = not needed.
+    library: str = ""  #: the Python module of its library; "" = none
+    extra: str = ""  #: Penstock's extra that installs the library; "" = it is always installed
+    first_import: str = ""  #: "module:function" that prepares the library, where that takes long
+    #: "module:function", called with a path: reads the file in a process that may crash. "" = not
+    #: needed.
     trial: str = ""
 
-    # How a model of it is recognised.
-    understood: str = ""  #: what it takes for a model, in the words of errors
-    suffixes: tuple[str, ...] = ()  #: of model files that it loads, the preferred first
-    #: Whether a file with such a suffix is a model at all. Looks, never loads.
+    # How its models are detected.
+    understood: str = ""  #: what it accepts as a model, for errors
+    #: Suffixes of model files that it loads, the preferred one first
+    suffixes: tuple[str, ...] = ()
+    #: Whether a file with such a suffix is really a model. Reads the file, but never loads it.
     recognises: Callable[[Path], bool] = lambda path: True
     #: (root, file, trusted): raises CallerError for a file that is damaged, or that could run code
-    #: and is not trusted. None: any file will do.
+    #: and is not trusted. None: any file is accepted.
     check: Callable[[Path, str, bool], FileFacts] | None = None
-    beside_tokenizers: bool = False  #: Hugging Face's exporters write its files: texts, perhaps
-    default_file: str = ""  #: where model.yaml names none; "" = found by its suffix
-    #: (root, environment): the model of an artifact with a layout of its own; None: it is none.
+    #: Hugging Face's exporters write its files, so with a tokenizer it may be a text model
+    beside_tokenizers: bool = False
+    default_file: str = ""  #: the model file if model.yaml names none; "" = found by its suffix
+    #: (root, environment): the model of an artifact with its own layout; None: it is none.
     layout: Callable[[Path, Mapping[str, str]], ModelDescription | None] | None = None
     triton: Mapping[str, str] = field(
         default_factory=dict
     )  #: backend or platform of config.pbtxt -> the file that Triton takes when none is named
-    platform: str = ""  #: as gateways tell it; "" = the name
+    platform: str = ""  #: the platform's name for gateways; "" = `name`
 
-    # What its models may be given.
-    #: Keys of model.yaml that not every runtime takes: command, engine.pace, precision,
+    # Settings that its models may have.
+    #: Keys of model.yaml that only some runtimes accept: command, engine.pace, precision,
     #: triton_python.
     options: frozenset[str] = frozenset()
-    takes_strings: bool = True  #: tensors of dtype BYTES
-    engine: EngineRules = field(default_factory=EngineRules)  #: with `Interface.ENGINE`
+    takes_strings: bool = True  #: accepts tensors of dtype BYTES
+    #: For runtimes with `Interface.ENGINE`
+    engine: EngineRules = field(default_factory=EngineRules)
 
     # How it runs.
-    lane_per_core: bool = False  #: a job's copy is fastest with a lane of one thread for each core
-    compiled_for_cpus: bool = False  #: by `penstock compile`: proved on one processor, asked here
-    #: What target models of one host have in common: worker processes, one server, or nothing.
+    #: In jobs, a copy is fastest with one lane of one thread for each core
+    lane_per_core: bool = False
+    #: `penstock compile` makes its models: tested on one processor, and again on this one
+    compiled_for_cpus: bool = False
+    #: What target models of one host share: worker processes, one server, or nothing.
     shared: Literal["", "workers", "server"] = ""
-    over_network: bool = False  #: spoken to over the network, which can't be taken from it
+    #: It is called over the network, so its models can't be cut off from it
+    over_network: bool = False
 
     @property
     def task(self) -> str:
-        """Where model.yaml says none."""
+        """The task, where model.yaml has none."""
         return _TASKS[next(iter(self.loaders))]
 
     def reads(self, path: Path) -> bool:
-        """Whether it is a model file that it loads, by name and content."""
+        """Whether it loads this model file, by name and content."""
         return path.name.endswith(self.suffixes) and self.recognises(path)
 
     def has(self, *interfaces: Interface) -> bool:
-        """Any of them."""
+        """Whether it has any of these interfaces."""
         return any(interface in self.loaders for interface in interfaces)
 
     @property
@@ -161,6 +171,6 @@ class RuntimeRecord:
 
 
 def imported(place: str) -> Any:
-    """What "module:function" names. Blocks for as long as the library takes to import."""
+    """Imports what "module:function" names. Blocks for as long as the import takes."""
     module, _, name = place.partition(":")
     return attrgetter(name)(importlib.import_module(module))

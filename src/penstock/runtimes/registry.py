@@ -1,4 +1,4 @@
-"""The runtimes that there are. This list and a runtime's own folder are all that knows its name."""
+"""The list of all runtimes. Only this list and a runtime's own folder know its name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from penstock.errors import ModelError
 from penstock.runtimes.record import Interface, RuntimeRecord
 
-#: In this order they are listed, and asked whether a file is theirs: the first that says so has it.
+#: The order in which they are listed and asked whether they load a file: the first one does.
 _FOLDERS: Final = (
     "openvino", "onnxruntime", "pytorch", "seq2seq", "openvino_genai", "vllm", "paced", "python",
     "foreign", "pipeline",
@@ -18,7 +18,7 @@ _RECORDS: dict[str, RuntimeRecord] = {}
 
 
 def add(package: str) -> None:
-    """Adds the runtime whose folder is `package`: the module `record` in it has the RECORD."""
+    """Adds the runtime in the folder `package`; its module `record` has the RECORD."""
     added: RuntimeRecord = importlib.import_module(f"{package}.record").RECORD
     assert added.name not in _RECORDS, f"there are two runtimes {added.name!r}"
     _RECORDS[added.name] = added
@@ -45,7 +45,7 @@ def unknown(name: str) -> ModelError:
 
 
 def records(*interfaces: Interface) -> tuple[RuntimeRecord, ...]:
-    """Those that have one of these interfaces; all, if none is given."""
+    """The runtimes that have one of these interfaces; all, if none is given."""
     return tuple(each for each in _RECORDS.values() if not interfaces or each.has(*interfaces))
 
 

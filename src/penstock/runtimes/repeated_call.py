@@ -1,7 +1,7 @@
-"""One call to a model of the same artifact, made once, or again where the model gave it back.
+"""One call to a model of the same artifact, repeated if the model gave it back.
 
-What is made again, and when a call has failed, is `core.nested_calls`'s decision. Whoever holds the
-call bounds its time: it goes on until it is answered or cancelled.
+`core.nested_calls` decides what is repeated, and when a call has failed. The caller limits its
+time: it goes on until it is answered or cancelled.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from penstock.errors import PenstockError
 from penstock.runtimes.base import Asking, Pending, Returned
 
 Answer = dict[str, np.ndarray] | PenstockError
-#: (for whom it is made, who hears of it) -> the call under way
+#: (context of the call, receiver of the result) -> the running call.
 Ask = Callable[[Asking, Callable[[Answer | Returned], None]], Pending]
 
 
 class RepeatedCall:
-    """`begin` may raise what `ask` raises; `done` is called once, unless it is cancelled: with
-    `Returned` where the model is gone for good."""
+    """`begin` may raise what `ask` raises. `done` is called once, unless the call is cancelled;
+    with `Returned` where the model is gone for good."""
 
     __slots__ = ("_again", "_ask", "_asked", "_done", "_loop", "_model", "_past", "_pending")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EngineStatistics:
-    running: int  #: sequences of the last step
+    running: int  #: sequences in the last step
     waiting: int  #: sequences that wait for room
-    cache_use: float  #: share of the cache's blocks in use, 0 to 1
+    cache_use: float  #: share of the cache's blocks that is used, 0 to 1
     cache_bytes: int

@@ -66,8 +66,8 @@ def objects(items: Sequence[Any]) -> np.ndarray:
 
 
 def element_bytes(item: Any) -> bytes:
-    """The bytes of one element of a BYTES tensor: text is UTF-8; whatever is neither text nor bytes
-    is sent as its text, as Triton does. Raises ValueError for text with lone surrogates."""
+    """The bytes of one element of a BYTES tensor. Text is UTF-8; anything else is sent as its text,
+    as Triton does. Raises ValueError for text with lone surrogates."""
     if isinstance(item, bytes | bytearray | memoryview):
         return bytes(item)
     return str(item).encode()

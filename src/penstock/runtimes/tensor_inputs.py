@@ -1,4 +1,4 @@
-"""What native runtimes share: arrays as a library wants them, and the threads of a lane."""
+"""For native runtimes: arrays in the form that a library needs, and the threads of a lane."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def prepared(specs: tuple[TensorSpec, ...], inputs: Tensors) -> Iterator[tuple[s
 
 
 def threads_of(context: LoadContext, lanes: int) -> int:
-    """Intra-op threads of one lane: as described, else an even share of the copy's cores."""
+    """Intra-op threads of one lane: the description's number, else an equal share of the copy's
+    cores."""
     described = context.description.threads_per_lane
     return described if described > 0 else max(1, int(context.cores / lanes))

@@ -1,4 +1,4 @@
-"""A model's tokenizer.json, opened as it is needed everywhere: without padding, whole texts.
+"""A model's tokenizer.json, opened without padding and truncation.
 
 Imports the standard library and the tokenizer alone: an engine may run in another interpreter.
 """
@@ -13,8 +13,8 @@ from penstock.errors import ModelError
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores belong to the lanes
 
-#: A text of more characters for each token that a model takes is not tokenized whole: the library
-#: needs about 400 bytes and 2 us a character.
+#: A text with more characters for each token that a model takes is not tokenized as a whole: the
+#: library needs about 400 bytes and 2 us per character.
 CHARACTERS_PER_TOKEN_MAX: Final = 256
 
 

@@ -127,8 +127,9 @@ class ForeignHost(Supervised[ForeignServer]):
             self.process.kill()
 
     async def load(self, context: LoadContext, listener: LaneListener) -> ForeignModelRuntime:
-        """Waits for a server first. Raises as `ForeignModels.load` (NotNowError `model-memory-full`,
-        for example), and ModelError (`worker-died`): the server ended meanwhile, or for good."""
+        """Waits for a server first. Raises as `ForeignModels.load`, for example NotNowError
+        `model-memory-full`; and ModelError (`worker-died`): the server ended meanwhile, or for
+        good."""
         try:
             return await self._load(context, listener)
         except NotNowError as error:

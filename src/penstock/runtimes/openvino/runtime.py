@@ -63,7 +63,7 @@ def shared_core() -> Any:
         if _core is None:
             _core = openvino.Core()
             # OpenVINO 2026.4.1 builds its table of dtypes on first use. Two threads that do so at
-            # once deadlock (13 of 25 tries) while one holds the interpreter's lock.
+            # once deadlock for ever, and the interpreter with them (13 of 25 tries).
             openvino.Type.f32.to_dtype()
         return _core
 

@@ -1,19 +1,20 @@
-"""LoRA adapters inside an OpenVINO graph: all of them at once, and each token has its own.
+"""LoRA adapters inside an OpenVINO graph: all of them at once, and each token uses its own.
 
-OpenVINO GenAI applies adapters to a whole pipeline: requests that are stepped together share them,
-and so would its prefix cache. Here they are part of the graph instead, before the library sees it:
+OpenVINO GenAI applies adapters to a whole pipeline: requests that are stepped together would share
+them, and so would its prefix cache. Here they are part of the graph instead, before the library
+sees it:
 
-* *Which adapter.* A sequence says it with its first token, whose id is raised by the adapter's
-  number times `stride`. The graph takes the number off again, and a layer of attention of its own
-  (one head that looks at position 0 alone) carries it to every later token, through the same cache
-  of keys and values as all else. The library's prefix cache knows blocks by their ids, so what one
-  adapter has computed is never found by another.
-* *What it does.* The matrices of all adapters of a layer are joined along the rank. Of what the
-  first yields, a token keeps the columns of its own adapter, and exact zeros elsewhere: an answer
-  does not depend on whose tokens it is computed with, and without an adapter +0.0 is added.
+* *Which adapter.* The first token of a sequence says it: its id is raised by the adapter's number
+  times `stride`. The graph subtracts the number again, and an attention layer of its own (one head
+  that looks at position 0 alone) carries it to every later token, through the same cache of keys
+  and values as all else. The library's prefix cache identifies blocks by their token ids, so one
+  adapter never finds what another has computed.
+* *What it does.* The matrices of all adapters of a layer are joined along the rank. Of the first
+  product, a token keeps the columns of its own adapter, and exact zeros elsewhere: an answer does
+  not depend on whose tokens it is computed with, and without an adapter +0.0 is added.
 
-The idea of joining adapters along the rank is that of Chen et al., 2023, "Punica". Knows OpenVINO's
-operations; imports them on first use.
+Joining adapters along the rank is the idea of Chen et al., 2023, "Punica". This module knows
+OpenVINO's operations and imports them on first use.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ from penstock.errors import ModelError
 from penstock.runtimes.generation.adapter_base import mismatch
 from penstock.runtimes.generation.adapter_files import WEIGHTS, AdapterFiles, Layer, Matrix
 
-#: At most so many in one graph: numbers stay exact in a cache of 8 bits.
+#: Most adapters in one graph: numbers up to this stay exact in a cache of 8 bits.
 ADAPTERS_MAX: Final = 64
-#: Of the head that carries the number: CPUs' paged attention wants multiples of 16.
+#: Size of the head that carries the number: the CPU's paged attention needs multiples of 16.
 HEAD_SIZE: Final = 16
-#: Score of position 0: e**-100 of anything else is nothing in any precision.
+#: Score of position 0: all others get e**-100, which is 0 in any precision.
 _SCORE: Final = 100.0
 
 
 def graph_with_adapters(
     model_dir: Path, adapters: Sequence[AdapterFiles], folder: Path, *, graph: str, stride: int
 ) -> None:
-    """Writes a model's graph with these adapters into `folder`, with the settings beside it."""
+    """Writes a model's graph with these adapters into `folder`, with the model's settings beside
+    it."""
     import openvino as ov
 
     model = ov.Core().read_model(model_dir / graph)
@@ -51,10 +53,10 @@ def graph_with_adapters(
 
 
 def add_adapters(model: Any, adapters: Sequence[AdapterFiles], *, stride: int) -> None:
-    """Changes `model`, an `openvino.Model` as `penstock compile` or Optimum make it.
+    """Adds adapters to `model`, an `openvino.Model` made by `penstock compile` or Optimum.
 
     `stride`: more than any token's id. Raises CallerError (`adapter-mismatch`) for an adapter that
-    is not this model's, ModelError (`adapters-unsupported`) for a graph that can't have any.
+    does not fit this model, ModelError (`adapters-unsupported`) for a graph that can't have any.
     """
     graph = _Graph(model)
     layers = graph.layers()
@@ -96,8 +98,8 @@ class _Graph:
         self._model = model
 
     def layers(self) -> dict[str, Any]:
-        """Multiplications by weights, by the module that they are of. What makes the logits is not
-        among them: the library looks for it at the very end."""
+        """Multiplications by weights, by the name of their module. The one that makes the logits is
+        left out: the library looks for it at the very end of the graph."""
         last = {result.input_value(0).get_node().get_name() for result in self._model.get_results()}
         found: dict[str, Any] = {}
         for node in self._model.get_ordered_ops():
@@ -109,7 +111,7 @@ class _Graph:
         return found
 
     def numbers(self, stride: int) -> Any:
-        """[rows, tokens, 1]: the adapter of each token, as a whole number in floating point."""
+        """[rows, tokens, 1]: the number of each token's adapter, as floating point."""
         ops = self._ops
         ids, positions = self._input("input_ids"), self._input("position_ids")
         readers = list(ids.output(0).get_target_inputs())
@@ -137,7 +139,7 @@ class _Graph:
     def join(
         self, product: Any, numbers: Any, parts: list[tuple[int, AdapterFiles, Layer]]
     ) -> None:
-        """Adds to what a layer computes what the token's own adapter does."""
+        """Adds the contribution of each token's own adapter to a layer's output."""
         ops = self._ops
         down = np.concatenate([_array(files, layer.down) for _, files, layer in parts])
         up = np.concatenate(
@@ -148,7 +150,7 @@ class _Graph:
         )
         _finite(parts, down, up)
         low = ops.matmul(product.input_value(0), self._floats(down), False, True)
-        # Selected, not multiplied by 0: what overflows in one adapter is nothing to the others.
+        # Selected, not multiplied by 0: an overflow in one adapter must not reach the others.
         own = ops.select(ops.equal(numbers, self._floats(owners)), low, self._floats(0.0))
         readers = list(product.output(0).get_target_inputs())
         total = ops.add(product, ops.matmul(own, self._floats(up), False, True))
@@ -156,7 +158,7 @@ class _Graph:
             reader.replace_source_output(total.output(0))
 
     def _head(self, value: Any) -> Any:
-        """[rows, tokens] as [rows, 1, tokens, HEAD_SIZE]: in the first place, with zeros behind."""
+        """[rows, tokens] as [rows, 1, tokens, HEAD_SIZE]: the value first, then zeros."""
         ops = self._ops
         place = np.zeros(HEAD_SIZE, np.float32)
         place[0] = 1.0
@@ -165,7 +167,8 @@ class _Graph:
         return ops.transpose(wide, self._shape([0, 2, 1, 3]))
 
     def _kept(self, name: str, new: Any, rows: Any) -> Any:
-        """As of any layer's keys or values: what was, in the order of `beam_idx`, and the new."""
+        """A cache variable like any layer's keys or values: the past in the order of `beam_idx`,
+        then the new."""
         import openvino as ov
         from openvino.op.util import Variable, VariableInfo
 
@@ -206,7 +209,7 @@ class _Graph:
 
 
 def _array(files: AdapterFiles, matrix: Matrix) -> np.ndarray:
-    """In FP32. The places of the file were checked when it was read."""
+    """The matrix in FP32. Its offsets in the file were checked when the file was read."""
     with open(files.root / WEIGHTS, "rb") as file:
         file.seek(matrix.begin)
         data = file.read(matrix.end - matrix.begin)

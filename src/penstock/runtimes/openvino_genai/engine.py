@@ -1,9 +1,9 @@
 """OpenVINO GenAI's continuous batching as a `GenerationEngine`: paged attention on CPUs.
 
-Token ids go in and come out; no text of a request passes the library, which was seen to corrupt the
-heap on string tensors. The cache is bounded by blocks from the start: a request that could not
-fit is refused before it reaches the library, which would drop it without a word. Adapters are
-written into the graph (`adapters`), so another set of them is another engine.
+Token ids go in and come out; no text of a request passes through the library, which has been seen
+to corrupt the heap on string tensors. The number of cache blocks is fixed at the start: a request
+that could never fit is refused here, because the library would drop it without an error. Adapters
+are part of the graph (`adapters`), so another set of them needs another engine.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from penstock.runtimes.openvino_genai.adapters import (
 from penstock.runtimes.openvino_genai.structured import SchemaCheck, genai_tokenizer, token_bytes
 from penstock.runtimes.statistics import EngineStatistics
 
-#: Tokens of a block of the CPU's paged attention.
+#: Tokens per block of the CPU's paged attention.
 BLOCK_TOKENS = 32
-#: Below this, dividing by the temperature overflows and nothing but the likeliest token is left.
+#: For lower temperatures the division overflows, and only the likeliest token is left anyway.
 _TEMPERATURE_MIN = 1e-5
-_CONTEXT_TOKENS = 4096  #: where neither settings nor the model's configuration say
+_CONTEXT_TOKENS = 4096  #: where neither the settings nor the model's configuration name one
 MODEL_FILE = "openvino_model.xml"
 
 
@@ -68,7 +68,8 @@ class OpenVinoGenAiEngine:
         sequences_max = int(settings["sequences_max"])
         context = settings["context_tokens_max"] or settings["positions_max"] or _CONTEXT_TOKENS
         blocks = _blocks(model_dir, settings, context, sequences_max)
-        # A block is kept back: the library ends a sequence one token before the last block is full.
+        # One block is reserved: the library ends a sequence one token before the last block is
+        # full.
         self.context_tokens_max = min(context, (blocks - 1) * BLOCK_TOKENS)
         scheduling = library.SchedulerConfig()
         scheduling.num_kv_blocks = blocks
@@ -79,7 +80,8 @@ class OpenVinoGenAiEngine:
         self.cache_tokens = blocks * BLOCK_TOKENS if settings["prefix_caching"] else 0
         batched = int(settings["tokens_batched_max"])
         if not settings["chunked_prefill"]:
-            batched = max(batched, self.context_tokens_max)  # a prompt is taken whole or not at all
+            # A prompt is processed whole or not at all
+            batched = max(batched, self.context_tokens_max)
         scheduling.max_num_batched_tokens = batched
         eos_id = self._eos_ids[0] if self._eos_ids else 0
         vocabulary = _vocabulary(model_dir, prompts)
@@ -119,7 +121,7 @@ class OpenVinoGenAiEngine:
             raise CallerError("invalid-parameter", _words(error)) from None
 
     def _marked(self, request: EngineRequest) -> list[int]:
-        """The prompt, whose first token says which adapter computes it."""
+        """The prompt; the id of its first token also encodes the adapter."""
         if not request.adapter:
             return request.prompt
         number = self._numbers.get(request.adapter)
@@ -138,7 +140,7 @@ class OpenVinoGenAiEngine:
         raise adapters_unsupported(self.name, "they are a part of its graph from the start")
 
     def unload_adapter(self, key: str) -> None:
-        """Goes with the engine."""
+        """Does nothing: adapters end with the engine."""
 
     def check_schema(self, schema: str) -> None:
         self._schemas.check(schema)
@@ -151,7 +153,7 @@ class OpenVinoGenAiEngine:
         if handle is not None:
             handle.cancel()
             if not self._handles:
-                # The library takes a cancelled sequence's blocks back in its next step.
+                # The library frees a cancelled sequence's blocks in its next step.
                 self._pipeline.step()
                 self._running = 0
 
@@ -222,7 +224,7 @@ class OpenVinoGenAiEngine:
         )
 
     def close(self) -> None:
-        """The process ends right after: the library's own end is not needed."""
+        """Does nothing: the process ends right after."""
 
 
 def _adapters(folders: dict[str, str]) -> list[AdapterFiles]:
@@ -253,7 +255,7 @@ def _pipeline(
         return library.ContinuousBatchingPipeline(
             str(model_dir), tokenizer, scheduling, "CPU", **properties
         )
-    except Exception as error:  # RuntimeError, and pybind's own
+    except Exception as error:  # RuntimeError, and pybind's own kinds
         raise ModelError(
             "model-failed",
             f"{MODEL_FILE}: the engine can't load it: {_words(error)}",
@@ -270,7 +272,7 @@ def _vocabulary(model_dir: Path, prompts: Prompts) -> int:
 def _properties(settings: dict[str, Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
-        # Several copies and processes share the cores; a pinned thread waits for the one it has.
+        # Copies and processes share the cores; a pinned thread waits for the one that it has.
         "ENABLE_CPU_PINNING": False,
     }
     properties.update(arithmetic(settings["precision"]))
@@ -281,7 +283,8 @@ def _properties(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _blocks(model_dir: Path, settings: dict[str, Any], context: int, sequences_max: int) -> int:
-    """As many as the cache's bytes hold, and no more than all sequences at full length need."""
+    """As many blocks as the cache's bytes hold, but no more than all sequences at full length
+    need."""
     needed = sequences_max * (math.ceil(context / BLOCK_TOKENS) + 1)
     size = _block_bytes(model_dir, settings)
     held = int(settings["cache_bytes"]) // size
@@ -296,17 +299,18 @@ def _blocks(model_dir: Path, settings: dict[str, Any], context: int, sequences_m
 
 
 def _block_bytes(model_dir: Path, settings: dict[str, Any]) -> int:
-    """Keys and values of a block's tokens in all layers, as the CPU keeps them."""
+    """Bytes of the keys and values of a block's tokens in all layers, in the CPU's format."""
     config = json.loads((model_dir / "config.json").read_bytes())
     heads = int(config["num_attention_heads"])
     kv_heads = int(config.get("num_key_value_heads") or heads)
     head_size = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
     width = {"f32": 4, "f16": 2, "bf16": 2}.get(_cache_precision(settings), 1)
-    # 8 bits need a scale and a zero point, 4 bytes each, for each head of a token.
+    # With 8 bits each head of a token has a scale and a zero point, 4 bytes each.
     head_bytes = head_size * width + (8 if width == 1 else 0)
     layers = int(config["num_hidden_layers"]) * kv_heads * head_bytes
     if settings.get("adapters"):
-        layers += HEAD_SIZE * width + (8 if width == 1 else 0)  # of the head that tells them apart
+        # For the head that carries adapters' numbers
+        layers += HEAD_SIZE * width + (8 if width == 1 else 0)
     return layers * 2 * BLOCK_TOKENS
 
 
@@ -322,6 +326,7 @@ def _tensor(ids: list[int]) -> Any:
 
 
 def _words(error: BaseException) -> str:
-    """The library's errors begin with where they were raised; the last line says what is wrong."""
+    """The library's errors begin with their place in the source; the last line says what is
+    wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:300]

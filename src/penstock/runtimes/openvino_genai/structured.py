@@ -1,12 +1,12 @@
-"""JSON-schema-constrained output of OpenVINO GenAI: its vocabulary, and schemas checked beforehand.
+"""JSON-schema-constrained output of OpenVINO GenAI: its vocabulary, and checks of schemas.
 
-GenAI holds output to a schema through xgrammar, which needs the bytes of every token. GenAI reads
-them from a detokenizer model; the one written here has the vocabulary, and texts nobody asks for,
-so that no string tensor of ours enters the library.
+GenAI enforces a schema through xgrammar, which needs the bytes of every token. GenAI reads them
+from a detokenizer model. The one written here has the vocabulary but can't detokenize, so no string
+tensor of ours enters the library.
 
-A schema that xgrammar refuses raises in the middle of a step, after which no sequence of that
-engine can go on. So each schema is first tried on a model of a few hundred bytes with an engine of
-its own, which may break.
+A schema that xgrammar refuses raises in the middle of a step, and then no sequence of that engine
+can go on. So each schema is first tried on a model of a few hundred bytes with an engine of its
+own, which may break.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any, Final
 from penstock.errors import CallerError
 from penstock.runtimes.openvino.runtime import arithmetic
 
-#: Schemas that were found sound; each is a text of at most 64 KiB.
+#: How many valid schemas are remembered; each is a text of at most 64 KiB.
 _KNOWN_MAX: Final = 256
 _BYTE_TOKENS = 256
 _WIDTH = 8
 
 
 def token_bytes(tokenizer: Any, vocabulary: int) -> list[bytes]:
-    """What each token id writes, b"" for special ones and ids without a token.
+    """The bytes that each token id stands for, b"" for special ones and ids without a token.
 
     Args:
         tokenizer: a `tokenizers.Tokenizer`.
@@ -53,7 +53,7 @@ def token_bytes(tokenizer: Any, vocabulary: int) -> list[bytes]:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-ins for bytes: those that are printable stand for themselves."""
+    """GPT-2's mapping of bytes to printable characters: printable ones stand for themselves."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [each for each in range(256) if each not in plain]
     return {chr(each): each for each in plain} | {
@@ -104,7 +104,7 @@ class SchemaCheck:
         try:
             self._try(schema)
         except Exception as error:  # RuntimeError of the library, or what pybind makes of others
-            self._pipeline = None  # it cannot go on
+            self._pipeline = None  # the engine can't go on
             words = str(error).strip().splitlines()
             reason = words[-1].rpartition(": ")[2] if words else type(error).__name__
             raise CallerError(
@@ -156,7 +156,8 @@ class SchemaCheck:
 
 
 def _smallest_model() -> Any:
-    """One layer of attention over an embedding, in the form that paged attention is made from."""
+    """One layer of attention over an embedding, in a form that can be converted to paged
+    attention."""
     import numpy as np
     import openvino as ov
     import openvino.opset13 as ops

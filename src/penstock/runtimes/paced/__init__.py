@@ -1,4 +1,4 @@
-"""An engine with a table of times instead of a model, for trying out everything around models.
+"""An engine with a table of times instead of a model, for testing everything around models.
 
-What engines share (prompts, answers, the process around them) is in `generation`.
+The parts that engines share (prompts, answers, the process around them) are in `generation`.
 """

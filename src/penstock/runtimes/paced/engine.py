@@ -1,12 +1,12 @@
-"""A `GenerationEngine` that computes nothing: its steps take the times of a table, asleep.
+"""A `GenerationEngine` that computes nothing: it sleeps as long as a table of times says.
 
-To the platform it is an accelerator: continuous batching, a prefix cache, tokens that come at an
-accelerator's pace, and next to no use of the processor. So routing, scaling and drains can be
-measured and rehearsed with many copies on a few cores. What it writes is words by chance.
+To the platform it looks like an accelerator: continuous batching, a prefix cache, tokens at an
+accelerator's pace, and hardly any processor time. So routing, scaling and drains can be measured
+and rehearsed with many copies on a few cores. Its answers are random words.
 
-How long a step takes is `core/batching/generation_steps.py`, which the twin runs too. A step begins
-when the one before it ended, however late this process woke: what happens between two steps is part
-of the next, and times do not drift.
+`core/batching/generation_steps.py` says how long a step takes; the twin runs it too. A step begins
+when the one before it ended, however late this process woke: work between two steps counts for the
+next one, and times do not drift.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from penstock.runtimes.generation.base import (
 from penstock.runtimes.paced.tokens import AnswerTokens, PacedPrompts, digest
 from penstock.runtimes.statistics import EngineStatistics
 
-_CONTEXT_TOKENS = 32_768  #: where the settings do not say
-#: A process that was held up for longer does not make up for it: its accelerator stood still too.
+_CONTEXT_TOKENS = 32_768  #: where the settings name none
+#: Delays above this are not made up for: a real accelerator would have stood still too.
 _LATE_S_MAX = 0.25
 
 
 class _Asked(NamedTuple):
-    """See `generation_steps.Asked`."""
+    """Implements `generation_steps.Asked`."""
 
     length: int
     answer_tokens: int
@@ -52,12 +52,13 @@ class _Sequence:
     def __init__(self, request: EngineRequest, tokens: AnswerTokens, finish: str) -> None:
         self.prompt_tokens = len(request.prompt)
         self.tokens = tokens
-        self.finish = finish  #: why it will end
-        self.cached = -1  #: tokens of the prompt that were in the cache; -1: it has not joined
+        self.finish = finish  #: the reason with which it will end
+        #: Tokens of the prompt that the cache had; -1: it has not joined a step yet
+        self.cached = -1
 
 
 def load(model_dir: Path, settings: dict[str, Any]) -> tuple[PacedEngine, PacedPrompts]:
-    """For `engine_process`: it reads no file of `model_dir`."""
+    """For `engine_process`. Reads no file of `model_dir`."""
     return PacedEngine(settings), PacedPrompts()
 
 
@@ -95,7 +96,8 @@ class PacedEngine:
         self.cache_tokens = self._prefix_tokens * self._spec.prefixes_cached_max
         self._model = EngineModel(self._spec, random.Random(pace["seed"] or None))
         self._sequences: dict[int, _Sequence] = {}
-        self._step_end: float | None = None  #: of the last step; None: it has stood idle since
+        #: End of the last step; None: the engine has been idle since
+        self._step_end: float | None = None
         self._running = 0
         sleep(pace["load_s"])
 
@@ -116,7 +118,7 @@ class PacedEngine:
         length = max(own, sampling.tokens_new_min) if ends else most
         shared = self._prefix_tokens if len(prompt) > self._prefix_tokens else 0
         asked = _Asked(len(prompt) - shared, length, digest(prompt[:shared]), shared)
-        # As with a real engine, chance takes part where a temperature says so.
+        # As in a real engine, the seed matters only if the temperature is above 0.
         tokens = AnswerTokens(prompt, request.seed if sampling.temperature > 0.0 else None)
         self._sequences[request.ident] = _Sequence(request, tokens, STOP if ends else LENGTH)
         self._model.add(request.ident, asked)
@@ -125,10 +127,10 @@ class PacedEngine:
         raise adapters_unsupported(self.name, "it has no model")
 
     def unload_adapter(self, key: str) -> None:
-        """It has none."""
+        """Does nothing: the engine has no adapters."""
 
     def check_schema(self, schema: str) -> None:
-        """Never asked: it has none."""
+        """Never called: the engine enforces no schemas."""
 
     def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:
         raise tools_unsupported("a paced engine writes words by chance")
@@ -158,7 +160,7 @@ class PacedEngine:
             self._sleep(left_s)
 
     def _made(self) -> list[StepOutput]:
-        """Ends the step: a token of everybody who was in it."""
+        """Ends the step: one token for each sequence in it."""
         model, sequences = self._model, self._sequences
         for ident, read in model.joining():
             sequences[ident].cached = sequences[ident].prompt_tokens - read
@@ -176,10 +178,10 @@ class PacedEngine:
         return outputs
 
     def statistics(self) -> EngineStatistics:
-        """No bytes: there is no cache but in name, and its use is that of its places."""
+        """No bytes: the cache exists only in name, so its use is that of its places."""
         waiting = sum(each.cached < 0 for each in self._sequences.values())
         use = self._running / self._spec.sequences_max
         return EngineStatistics(self._running if self._sequences else 0, waiting, use, 0)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resources are held."""

@@ -1,9 +1,9 @@
-"""Tokens of an engine that has no model: four bytes of text each, so that nothing need be stored.
+"""Tokens of an engine without a model: four bytes of text each, so that nothing has to be stored.
 
 Four ASCII characters in a row, counted from the text's beginning, are one token; every other byte
-is one of its own. Text -> tokens -> text is the same text. An answer is made of a few short words:
-each follows from all the text before it and the seed, so that who goes on with a prompt and a part
-of its answer says what would have come, as a model does that takes the likeliest token.
+is a token. Text -> tokens -> text gives the same text. An answer is made of a few short words: each
+follows from all the text before it and the seed. So a prompt together with a part of its answer is
+continued with the rest of that answer, as by a model that takes the likeliest token.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 from penstock.runtimes.generation.prompts import Prompts
 
-_BYTES: Final = 4  #: of a token; English text has about as many with the vocabularies of today
-_FOURS: Final = 256  #: the first token of four characters; those before it are bytes
+_BYTES: Final = 4  #: bytes per token; English text has about as many with today's vocabularies
+_FOURS: Final = 256  #: the first token of four characters; smaller ids are single bytes
 VOCABULARY: Final = _FOURS + int.from_bytes(b"\x7f" * _BYTES, "little") + 1
-#: A token each, with the space before it.
+#: Each is one token, with the space before it.
 _WORDS: Final = (
     " the and for you was one our out day get has him his how man new now old see two way who"
     " boy did its let put say she too use all any can had her not but are may big end far few off"
@@ -29,7 +29,7 @@ class _Encoded(NamedTuple):
 
 
 class PacedTokenizer:
-    """What `Prompts` needs of a `tokenizers.Tokenizer`."""
+    """The methods of a `tokenizers.Tokenizer` that `Prompts` needs."""
 
     def encode(self, text: str, add_special_tokens: bool = False) -> _Encoded:
         data = text.encode("utf-8", "replace")
@@ -60,13 +60,13 @@ def _bytes(ids: list[int]) -> bytes:
 
 
 class PacedPrompts(Prompts):
-    """A prompt is its text; a chat is its messages line by line, without a template."""
+    """Text is used as it is; a chat becomes its messages line by line, without a template."""
 
     def __init__(self) -> None:
         self.tokenizer = PacedTokenizer()
 
     def _rendered(self, chat: dict[str, Any]) -> str:
-        # An answer begins with a space of its own, and is to read the same as a message.
+        # An answer begins with a space, and must be read as the same message later.
         lines = [
             f"{each.get('role')}: {(each.get('content') or '').removeprefix(' ')}\n"
             for each in chat["messages"]
@@ -83,8 +83,8 @@ class AnswerTokens:
     __slots__ = ("_before",)
 
     def __init__(self, prompt: list[int], seed: int | None) -> None:
-        """`seed` None: the text alone decides, as where the likeliest token is always taken."""
-        #: of text, not of tokens: where these begin depends on where a text does
+        """`seed` None: the text alone decides, as when the likeliest token is always taken."""
+        #: Digest of text, not of tokens: where tokens begin depends on where a text does.
         self._before = hashlib.blake2b(f"{seed}/".encode() + _bytes(prompt), digest_size=8)
 
     def next(self) -> int:
@@ -94,6 +94,6 @@ class AnswerTokens:
 
 
 def digest(tokens: list[int]) -> bytes:
-    """Stands for these tokens, whichever process asks."""
+    """Identifies these tokens; the same in every process."""
     data = b"".join(each.to_bytes(_BYTES, "little") for each in tokens)
     return hashlib.blake2b(data, digest_size=16).digest()

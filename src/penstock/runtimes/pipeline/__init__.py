@@ -1,5 +1,5 @@
-"""Pipelines: pipeline.yaml read, and one way for each kind of step.
+"""Pipelines: reads pipeline.yaml, and carries out each kind of step.
 
-Here belong templates of inputs, calls to endpoints, services and functions, and typed events. It
-decides nothing (`core.pipeline` does), and must not know engines or libraries of tensors.
+This folder has templates of inputs, calls to endpoints, services and functions, and typed events.
+It decides nothing (`core.pipeline` does), and must not know engines or libraries of tensors.
 """

@@ -1,4 +1,4 @@
-"""What a pipeline's driver asks of a way to carry out a step, whichever it is."""
+"""The interface between a pipeline's driver and the ways to carry out a step."""
 
 from __future__ import annotations
 
@@ -6,50 +6,50 @@ from typing import Any, Final, Protocol
 
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
-#: A step's whole answer, or one event of a stream.
+#: Bound for a step's whole answer, or one event of a stream.
 ANSWER_BYTES_MAX: Final = 64 << 20
 
 
 class Hear(Protocol):
-    """Who began a call and is told of it: pieces, and then one of the other two. All on the loop;
-    after `stop` nothing is heard any more."""
+    """Gets the results of a call: pieces first, then one of the other two methods. All on the event
+    loop. After `stop` nothing is called any more."""
 
     def piece(self, value: Any) -> None: ...
     def done(self, result: Any) -> None:
-        """`result` stands for the whole answer."""
+        """`result` is the whole answer."""
 
     def failed(self, error: PenstockError) -> None: ...
 
     @property
     def trace_headers(self) -> tuple[tuple[str, str], ...]:
-        """What the far end is to be told of the trace that the call is in."""
+        """Headers for the called service, with the trace of the call."""
 
 
 class StepCall(Protocol):
-    """A call under way."""
+    """A running call."""
 
     def feed(self, piece: Any) -> None:
-        """A piece of the step that this one follows."""
+        """Passes on a piece from the step that this one follows."""
 
     def feed_end(self) -> None: ...
     def stop(self) -> None:
-        """Nobody wants the answer: the far end is to stop, too."""
+        """The answer is not wanted: the called service should stop, too."""
 
     def hold(self, held: bool) -> None:
-        """Whoever reads the answer is behind: the far end is to make no more of it meanwhile."""
+        """`held`: the reader of the answer is behind, and the called service should pause."""
 
 
 class Way(Protocol):
-    """One step's way, made once for each loaded pipeline."""
+    """A way to carry out one step, made once for each loaded pipeline."""
 
     def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> StepCall:
-        """`left_s`: seconds until the answer is late. May call `hear` before it returns."""
+        """`left_s`: seconds until the deadline. May call `hear` before it returns."""
 
     async def close(self) -> None: ...
 
 
 class Whole:
-    """A call that takes no pieces: those of a step that it follows are gathered and left."""
+    """A call that takes no pieces: pieces of a step that it follows are collected and ignored."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class Whole:
 
 
 def failed_answer(status: int, message: str, retry_after_s: float | None = None) -> PenstockError:
-    """A step's HTTP status and words, as whose fault it is."""
+    """The error for a step's HTTP status and message, by whose fault it is."""
     words = " ".join(message.split())[:500] or f"status {status}"
     if status in (429, 503):
         return NotNowError("step-unavailable", words, retry_after_s=retry_after_s)
@@ -77,7 +77,7 @@ def failed_answer(status: int, message: str, retry_after_s: float | None = None)
 
 
 def models_own(error: PenstockError) -> PenstockError:
-    """A refusal of what no caller has sent, but a step has made."""
+    """Turns a refusal of content that a step made, not the caller, into a failure of the model."""
     refuses = isinstance(error, ModelError) and error.original_status < 500
     if not refuses and not isinstance(error, CallerError):
         return error

@@ -1,7 +1,7 @@
-"""A Triton ensemble as a pipeline: its tensor maps become what steps need and are given.
+"""A Triton ensemble as a pipeline: its tensor maps become the inputs and results of steps.
 
 `$request` is the request's tensors. A step's result is its model's outputs under the ensemble's
-names, so that steps and answers look them up as they are called there.
+names, so steps and answers find them under those names.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from penstock.runtimes.pipeline.events import EmitRule
 from penstock.runtimes.pipeline.file import FileStep, PipelineFile
 from penstock.runtimes.pipeline.templates import REQUEST, Scope
 
-#: The kind of the events that carry an answer's tensors.
+#: The kind of events that carry an answer's tensors.
 TENSORS: Final = "tensors"
-#: Requests in an ensemble at once. It computes nothing: what bounds work is its models' queues.
+#: Most requests in an ensemble at once. It computes nothing itself: the queues of its models limit
+#: the work.
 REQUESTS_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a tensor comes from."""
+    """The origin of a tensor."""
 
     maker: str  #: a step's name, or `request`
-    tensor: str  #: as the maker calls it
+    tensor: str  #: its name there
 
 
 class TensorMap:
-    """Some tensors under other names. Stands where pipelines have templates."""
+    """Some tensors under other names; used in the place of a pipeline's template."""
 
     def __init__(self, sources: dict[str, _Source]) -> None:
         self._sources = sources
@@ -41,7 +42,7 @@ class TensorMap:
 
 
 def as_pipeline(description: ModelDescription) -> PipelineFile:
-    """`description.ensemble`, which has been checked, as the steps of a pipeline."""
+    """`description.ensemble`, which is checked already, as the steps of a pipeline."""
     steps = description.ensemble
     sources = {spec.name: _Source(REQUEST, spec.name) for spec in description.inputs}
     for at, step in enumerate(steps):
@@ -61,7 +62,7 @@ def as_pipeline(description: ModelDescription) -> PipelineFile:
 
 
 def name_of(at: int, step: EnsembleStep) -> str:
-    """How errors and `explain` name a step: several may be of one model."""
+    """A step's name in errors and `explain`: several steps may use one model."""
     return f"{at} ({step.model})"
 
 
@@ -84,6 +85,6 @@ def _step(
 
 
 def _answer(answered: dict[str, _Source]) -> EmitRule:
-    """The step's part of the answer, when its model has made it."""
+    """The step's part of the answer, sent once its model has made it."""
     tensors = {name: _Source("piece", source.tensor) for name, source in answered.items()}
     return EmitRule(kind=TENSORS, data=TensorMap(tensors))

@@ -1,8 +1,9 @@
-"""From a step's pieces to typed events: what is said, of which kind, and after what.
+"""From a step's pieces to typed events: their content, their kind, and their order.
 
 Text can be counted in sentences, for anchors such as "after the second sentence": a piece is then
-cut where a sentence ends, so that a card fits in between. A sentence ends behind `.`, `!`, `?`, an
-ellipsis or a full stop of Chinese and Japanese, and the space that follows; or at a line's end.
+cut where a sentence ends, so that a card fits in between. A sentence ends after `.`, `!`, `?`, an
+ellipsis or a full stop of Chinese and Japanese, and the space that follows; or at the end of a
+line.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _CLOSERS: Final = "\"')]”’»"  # noqa: RUF001
 
 
 class Sentences:
-    """Cuts a running text. `cut` gives (part, whether a sentence is complete behind it)."""
+    """Cuts a running text. `cut` gives (part, whether a sentence is complete after it)."""
 
     __slots__ = ("_begun", "_ended")
 
     def __init__(self) -> None:
-        self._begun = False  #: the sentence has more than space
-        self._ended = False  #: and its last mark may end it
+        self._begun = False  #: the sentence has more than white space
+        self._ended = False  #: and its last character may end it
 
     def cut(self, text: str) -> list[tuple[str, bool]]:
         parts: list[tuple[str, bool]] = []
@@ -56,14 +57,15 @@ class EmitRule:
 
     kind: str
     data: Filled
-    many: Template | None = None  #: a list: an event for each `$item` of it
-    after: str = ""  #: the step that it comes behind
-    position: Template | None = None  #: in the unit in which that step counts; None: its end
+    many: Template | None = None  #: a list: one event for each `$item` of it
+    after: str = ""  #: the step after which the event comes
+    #: A number in the unit in which that step counts; None: after its end
+    position: Template | None = None
     count: str = "events"  #: one of COUNTS
 
 
 class Emitter:
-    """One call's events. `pass_events`: the pieces are events as they are."""
+    """The events of one call. `pass_events`: the pieces are events already."""
 
     __slots__ = ("_pass_events", "_rules", "_sentences")
 
@@ -93,7 +95,7 @@ class Emitter:
         if rule.count == "events" or not isinstance(text, str):
             made.append(PipelineEvent(rule.kind, data, after, 1))
         elif not text:
-            return  # the first piece of many streams says nothing
+            return  # the first piece of many streams is empty
         elif rule.count == "characters":
             made.append(PipelineEvent(rule.kind, data, after, len(text)))
         else:
@@ -132,7 +134,7 @@ def event_of(piece: Any) -> PipelineEvent:
 
 
 def _at(step: str, position: Any) -> Anchor:
-    """No position: at the end."""
+    """The anchor; without a position it is the end of the step."""
     if position is None:
         return Anchor(step)
     if isinstance(position, bool) or not isinstance(position, int | float):

@@ -74,7 +74,7 @@ class Condition:
     """A step's `when`."""
 
     value: Template
-    allowed: tuple[Any, ...]  #: it holds where the value is one of these
+    allowed: tuple[Any, ...]  #: the condition holds if the value is one of these
 
     def holds(self, scope: Scope) -> bool:
         found = self.value.fill(scope)
@@ -83,27 +83,28 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStep:
-    """A step as the driver needs it; the order is `spec`'s business."""
+    """A step for the driver; the order of steps is in `spec`."""
 
     spec: PipelineStepSpec
     way: Way
     inputs: Filled
     when: Condition | None = None  #: where it does not hold, the step is skipped
     target: str = ""  #: endpoint's name, URL, gRPC target, Python function, or model
-    version: int = -1  #: model: the one that is wanted; -1 = whichever is served
-    outputs: tuple[str, ...] = ()  #: model: those that are wanted; () = all
+    version: int = -1  #: model: the version to use; -1 = the one that is served
+    outputs: tuple[str, ...] = ()  #: model: the outputs to use; () = all
     operation: str = ""  #: endpoint: one of OPERATIONS; grpc: package.Service/Method
     stream: bool = False  #: endpoint and http: the answer comes as server-sent events
     descriptors: str = ""  #: grpc: a FileDescriptorSet below the artifact's root
     headers: tuple[tuple[str, str], ...] = ()  #: http
     emit: tuple[EmitRule, ...] = ()
-    emit_events: bool = False  #: the pieces are events as they are
-    result: Any = None  #: in place of an answer, where it fell back
-    result_wanted: bool = False  #: another step refers to it
+    emit_events: bool = False  #: the pieces are events already
+    result: Any = None  #: replaces the answer where the step fell back
+    result_wanted: bool = False  #: True: another step refers to its result
 
     @property
     def is_given_the_request(self) -> bool:
-        """And nothing that steps before it made: whoever refuses it refuses the caller."""
+        """Whether its inputs come from the request alone: if they are refused, it is the caller's
+        fault."""
         return self.inputs.names <= {REQUEST}
 
 
@@ -112,9 +113,9 @@ class PipelineFile:
     spec: PipelineSpec
     steps: dict[str, FileStep]
     code: str
-    threads: int  #: of the worker process that runs Python steps
-    requests_max: int  #: in the pipeline at once; more wait
-    deadline_s: float | None  #: of a whole request
+    threads: int  #: threads of the worker process that runs Python steps
+    requests_max: int  #: requests in the pipeline at once; others wait
+    deadline_s: float | None  #: limit for a whole request, s; None: none
 
 
 def _template(value: Any, _where: str) -> Template:
@@ -135,9 +136,9 @@ _Kind = Annotated[
 
 
 class EndpointKeys(Keys):
-    """A step that asks an endpoint."""
+    """A step that calls an endpoint."""
 
-    name: str  #: the endpoint's; `${NAME}` is filled in from the model's Environment
+    name: str  #: the endpoint's name; `${NAME}` is filled in from the model's Environment
     operation: Annotated[str, one_of(OPERATIONS)] = "invoke"
     stream: bool = False  #: the answer comes as server-sent events
 
@@ -145,7 +146,7 @@ class EndpointKeys(Keys):
 class HttpKeys(Keys):
     """A step that sends a request to a server."""
 
-    url: str  #: begins with http://; `${NAME}` is filled in from the model's Environment
+    url: str  #: URL that begins with http://; `${NAME}` is filled in from the model's Environment
     method: Annotated[str, one_of(("POST", "GET", "PUT"))] = "POST"
     stream: bool = False  #: the answer comes as server-sent events
     headers: dict[str, str] = field(default_factory=dict)
@@ -156,7 +157,7 @@ class GrpcKeys(Keys):
 
     target: str  #: host:port; `${NAME}` is filled in from the model's Environment
     method: str  #: package.Service/Method
-    descriptors: ArtifactPath = ""  #: a file of protoc's --descriptor_set_out; needed
+    descriptors: ArtifactPath = ""  #: a file made by protoc's --descriptor_set_out; required
 
 
 class PythonKeys(Keys):
@@ -172,40 +173,41 @@ class ModelStepKeys(Keys):
 
 
 class WhenKeys(Keys):
-    """A condition: where it does not hold, the step is skipped."""
+    """A condition: if it does not hold, the step is skipped."""
 
     value: _Value  #: with a reference, such as $request.encoder
-    allowed: Any = field(name="is")  #: a value, or a list of values of which one must be met
+    allowed: Any = field(name="is")  #: a value, or a list of values of which one must match
 
 
 class PlaceKeys(Keys):
-    """A place in what another step says."""
+    """A place in the output of another step."""
 
     step: str
-    position: _Value | None = None  #: in the unit in which that step counts; left out: its end
+    #: a number in the unit in which that step counts; left out: its end
+    position: _Value | None = None
 
 
 class RuleKeys(Keys):
     """One line of a step's `emit`."""
 
     kind: _Kind
-    data: _Value | None = None  #: left out: $piece
-    many: _Value | None = field(name="for", default=None)  #: a list: an event for each `$item`
-    after: str | PlaceKeys = ""  #: the step that it comes behind, or a place in it
+    data: _Value | None = None  #: the event's content; left out: $piece
+    many: _Value | None = field(name="for", default=None)  #: a list: one event for each `$item`
+    after: str | PlaceKeys = ""  #: the step after which the event comes, or a place in its output
     count: Annotated[str, one_of(COUNTS)] = "events"
 
 
 class FallbackKeys(Keys):
-    """What stands for a step's answer that does not come."""
+    """Replaces the answer of a step that failed or was late."""
 
-    say: str = ""  #: what the stream says
-    kind: _Kind = ""  #: of a constant event
-    data: Any = None  #: of that event
-    result: Any = None  #: what other steps get
+    say: str = ""  #: a message for the stream
+    kind: _Kind = ""  #: the kind of a constant event
+    data: Any = None  #: the content of that event
+    result: Any = None  #: the result that other steps get
 
 
 class StepKeys(Keys):
-    """One step, which is carried out in exactly one of six ways."""
+    """One step; exactly one of six ways carries it out."""
 
     name: Annotated[
         str,
@@ -220,19 +222,20 @@ class StepKeys(Keys):
     grpc: GrpcKeys | None = None
     python: PythonKeys | None = None
     model: ModelStepKeys | None = None
-    value: _Value | None = None  #: the answer itself
-    inputs: _Value | None = None  #: what it is given; a reference is $step.key, or $request.key
+    value: _Value | None = None  #: the step's answer itself
+    inputs: _Value | None = None  #: the step's input; a reference is $step.key, or $request.key
     when: WhenKeys | None = None
-    needs: tuple[str, ...] = ()  #: steps that it only waits for
-    follows: str = ""  #: the step whose pieces it is handed as they come
-    each: bool = False  #: one call per piece, in place of one that gets them all
-    #: under way at once, where each piece has its call
+    needs: tuple[str, ...] = ()  #: steps that it waits for without using their results
+    follows: str = ""  #: the step whose pieces it gets as they come
+    each: bool = False  #: one call for each piece, instead of one call that gets all
+    #: calls at once, where each piece has its own call
     calls_max: Annotated[int, Meta(ge=1, le=1024)] = 8
-    deadline_s: _Seconds | None = None  #: of a call; a follower's begins when its source has ended
-    first_s: _Seconds | None = None  #: until a call's first piece
-    #: what the stream says of it; `events`: the pieces are events as they are
+    #: limit of a call, s; a follower's time begins when the step that it follows has ended
+    deadline_s: _Seconds | None = None
+    first_s: _Seconds | None = None  #: limit until a call's first piece, s
+    #: what goes into the stream; `events`: the pieces are events already
     emit: Literal["events"] | tuple[RuleKeys, ...] = ()
-    #: left out: the step must do; `skip`: others get null
+    #: left out: the step must succeed; `skip`: other steps get null
     fallback: Literal["skip"] | FallbackKeys | None = None
 
 
@@ -240,12 +243,12 @@ class PipelineKeys(Keys, kw_only=True):
     """A pipeline.yaml: the steps of a pipeline."""
 
     schema: Version
-    code: ArtifactPath = CODE  #: of Python steps
-    #: of the worker process that runs Python steps
+    code: ArtifactPath = CODE  #: the file with the Python steps
+    #: threads of the worker process that runs Python steps
     threads: Annotated[int, Meta(ge=1, le=256)] = 32
-    #: in the pipeline at once; more wait
+    #: requests in the pipeline at once; others wait
     requests_max: Annotated[int, Meta(ge=1, le=4096)] = 64
-    deadline_s: _Seconds | None = None  #: of a whole request
+    deadline_s: _Seconds | None = None  #: limit of a whole request, s
     steps: Annotated[tuple[StepKeys, ...], Meta(min_length=1, max_length=_STEPS_MAX)]
 
 
@@ -276,7 +279,7 @@ def read_pipeline(
 
 
 class _Draft:
-    """One step of the file, made into what the driver needs."""
+    """One step of the file while it is converted for the driver."""
 
     def __init__(
         self, reader: Reader, environment: Mapping[str, str], keys: StepKeys, path: str
@@ -319,7 +322,7 @@ class _Draft:
         )  # fmt: skip
 
     def _way(self) -> tuple[Way, dict[str, Any]]:
-        """How the step is carried out, and the fields that say more of it."""
+        """How the step is carried out, and the fields that describe it further."""
         keys = self._keys
         given = [way for way in _WAYS if getattr(keys, way) is not None]
         if len(given) != 1:
@@ -372,7 +375,7 @@ class _Draft:
         )
 
     def _fallback(self) -> tuple[tuple[PipelineEvent, ...] | None, Any]:
-        """The events and the result that stand for an answer; None: the step must do."""
+        """The events and the result that replace an answer; None: the step must succeed."""
         keys, name = self._keys.fallback, self._keys.name
         if keys is None:
             return None, None
@@ -381,14 +384,15 @@ class _Draft:
         if keys.data is not None and not keys.kind:
             allowed = "beside `kind`: what sort of event it is"
             raise self._wrong("fallback.data", keys.data, allowed)
-        # A constant event speaks for itself; without one the stream says what is missing.
+        # A constant event stands by itself; without one the stream gets a message that the part is
+        # missing.
         events = [PipelineEvent(keys.kind, keys.data, advance=1)] if keys.kind else []
         if keys.say or not events:
             events.append(_notice(name, keys.say))
         return tuple(events), keys.result
 
     def _filled(self, key: str, text: str) -> str:
-        """With `${NAME}` from the model's environment."""
+        """Fills in `${NAME}` from the model's environment."""
         try:
             return from_environment(text, self._environment)
         except KeyError as error:

@@ -1,8 +1,8 @@
 """Steps that call a gRPC service, unary or with a stream of answers.
 
-The artifact brings the service's FileDescriptorSet (`protoc --descriptor_set_out
---include_imports`); messages are JSON on our side, by protobuf's own rules, so that no code of the
-service is needed. A service that is down fails a call at once and is tried again within a second.
+The artifact has the service's FileDescriptorSet (`protoc --descriptor_set_out --include_imports`).
+Messages are JSON on our side, by protobuf's own rules, so no code of the service is needed. If a
+service is down, a call fails at once, and the connection is retried within a second.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _OPTIONS: Final = (
 
 
 class GrpcWay:
-    """Made by the running loop's thread. Raises ModelError for files that don't fit."""
+    """Create it on the running loop's thread. Raises ModelError for files that don't fit."""
 
     def __init__(
         self, name: str, target: str, method: str, descriptors: Path, *, keeps: bool = True
     ) -> None:
-        """`keeps`: what a stream says is its result; False: nobody asks for it."""
+        """`keeps`: keep a stream's messages as its result; False: nobody uses it."""
         import grpc
         from google.protobuf import json_format, message_factory
 
@@ -70,7 +70,7 @@ class GrpcWay:
             result = await self._asked(inputs, hear, left_s, going)
         except PenstockError as error:
             hear.failed(error)
-        except Exception as error:  # the library's own kinds, and bugs, are this call's failure
+        except Exception as error:  # exceptions of the library and bugs become this call's failure
             hear.failed(ModelError("step-failed", f"{self._name}: {error!r}"[:500]))
         else:
             hear.done(result)
@@ -116,7 +116,8 @@ class _GrpcCall(Whole):
         self._task.cancel()
 
     def hold(self, held: bool) -> None:
-        """What the service says meanwhile is bounded by the window of its stream."""
+        """Does nothing: the stream's flow-control window bounds what the service sends
+        meanwhile."""
         if held:
             self._going.clear()
         else:

@@ -1,7 +1,7 @@
 """Steps over HTTP/1.1: other endpoints of this platform, and any service that speaks JSON.
 
-The answer is one JSON value, or a stream of server-sent events whose pieces go on as they arrive.
-One connection for each call: to break a call off is to close it, which cancels it at the far end.
+The answer is one JSON value, or a stream of server-sent events whose pieces are passed on as they
+arrive. Each call has its own connection: closing it cancels the call on the server.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from penstock.wire.server_sent_events import EventSplitter
 
 _DONE: Final = b"[DONE]"
 
-#: What a JSON value of an answer says; None: nothing that counts.
+#: The content of an answer's JSON value; None: it has none.
 Reading = Callable[[Any], Any]
 
 
 class Readings:
-    """How one operation's answers are read: `piece` of a stream, `whole` of an answer, and `joined`
-    makes of a stream's pieces what `whole` would have made of the answer."""
+    """How to read one operation's answers: `piece` of a stream, `whole` of an answer; `joined`
+    makes from a stream's pieces what `whole` would return."""
 
     def __init__(self, piece: Reading, whole: Reading, joined: Callable[[list[Any]], Any]) -> None:
         self.piece = piece
@@ -110,7 +110,7 @@ class _HttpCall(Whole):
         self._over = False
         self._status = 0
         self._retry_after = b""
-        self._events: EventSplitter | None = None  #: where the body is server-sent events
+        self._events: EventSplitter | None = None  #: set where the body is server-sent events
         self._body = bytearray()
         self._pieces: list[Any] = []
 
@@ -153,7 +153,7 @@ class _HttpCall(Whole):
         else:
             self._fail(ModelError("step-failed", f"{self._name}: {detail}"))
 
-    # What it says
+    # Content of the answer
 
     def _guarded(self, read: Callable[[], None]) -> None:
         try:
@@ -166,7 +166,8 @@ class _HttpCall(Whole):
 
     def _complete(self) -> None:
         if self._events is not None:
-            self._read_events([self._events.rest()])  # a stream may end without the empty line
+            # A stream may end without the final empty line
+            self._read_events([self._events.rest()])
             if not self._over:
                 self._finish(self._readings.joined(self._pieces))
             return
@@ -215,7 +216,7 @@ class _HttpCall(Whole):
 
 
 def _message(value: Any) -> str:
-    """The words of an error, in the shape of any door of ours or of OpenAI's."""
+    """The message of an error, in the format of any of our front doors or of OpenAI's."""
     if isinstance(value, dict):
         inner = value.get("error", value)
         if isinstance(inner, dict):
@@ -225,7 +226,7 @@ def _message(value: Any) -> str:
     return str(value)
 
 
-# the operations of this platform's endpoints
+# The operations of this platform's endpoints
 
 
 def _same(value: Any) -> Any:
@@ -235,7 +236,7 @@ def _same(value: Any) -> Any:
 def _chat_piece(value: Any) -> Any:
     choices = value.get("choices")
     if not choices:
-        return None  # the chunk that tells the usage
+        return None  # the chunk with the usage
     return _told(choices[0], choices[0].get("delta", {}).get("content"))
 
 
@@ -288,7 +289,7 @@ def endpoint_way(
     *,
     stream: bool,
 ) -> HttpWay:
-    """An endpoint of this platform, asked as any client asks it. Raises InternalError."""
+    """An endpoint of this platform, called as by any client. Raises InternalError."""
     if operation not in _OPERATIONS:
         raise InternalError("unknown-operation", f"no operation {operation!r}")
     path, readings = _OPERATIONS[operation]

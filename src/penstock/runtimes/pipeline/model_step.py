@@ -1,7 +1,7 @@
 """A step that runs a model of the same artifact: arrays in, arrays out, in the instance's process.
 
-The model's own batcher joins what requests bring at the same time. A declared step may give lists
-instead of arrays: they get the model's types.
+The model's own batcher joins calls of several requests. A declared step may give lists instead of
+arrays: they are converted to the model's types.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from penstock.runtimes.tensor_bytes import objects
 
 
 class ModelWay:
-    """One step. `outputs`: those of the model that anybody wants; () all.
+    """One step. `outputs`: those of the model that are used; () = all.
 
-    `again`: what the model gave back is asked again here, as steps before it may have taken long,
-    or streamed. Else the request is given back, and another copy may be the quicker.
+    `again`: repeat a call that the model gave back, because earlier steps may have taken long or
+    have streamed. Otherwise the request is given back, as another copy may be quicker.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ModelWay:
     def begin_for(
         self, asked: CallContext, run: int, inputs: Any, hear: Hear, *, left_s: float | None
     ) -> StepCall:
-        """For a request, in the pipeline's run of this number."""
+        """Begins a call for a request; the number is that of its pipeline run."""
         tensors = arrays(self._models.inputs(self._model), inputs, self._step)
         deadline = None if left_s is None else self._clock.monotonic() + left_s
         asking = Asking(
@@ -80,7 +80,7 @@ class ModelWay:
         return call
 
     async def close(self) -> None:
-        """The model is the artifact's, and ended with it."""
+        """Does nothing: the model belongs to the artifact and ends with it."""
 
 
 class _ModelCall(Whole):
@@ -112,7 +112,8 @@ class _ModelCall(Whole):
 
 
 def arrays(specs: tuple[TensorSpec, ...], inputs: Any, step: str) -> dict[str, np.ndarray]:
-    """Raises CallerError (`input-invalid`) for what can't be tensors of these types."""
+    """Converts inputs to the model's types. Raises CallerError (`input-invalid`) where that is
+    impossible."""
     if not isinstance(inputs, Mapping):
         raise CallerError("input-invalid", f"{step}: a model's inputs are a mapping of tensors")
     known = {spec.name: spec for spec in specs}
@@ -152,7 +153,7 @@ def _strings(value: Any) -> np.ndarray:
 
 
 def without_arrays(value: Any) -> Any:
-    """As events carry it: JSON alone."""
+    """Replaces arrays by lists: events are JSON."""
     if isinstance(value, np.ndarray):
         if value.dtype.kind != "O":
             return value.tolist()

@@ -1,8 +1,8 @@
-"""Where a pipeline's `endpoint` steps find the platform: told once to each instance by its server.
+"""Where `endpoint` steps find the platform; its server sends this once to each instance.
 
-A model's own Environment comes first: who names another platform there gets that one, with the key
+A model's own Environment comes first: if it names another platform, that one is called with the key
 given beside it and never with ours. Models' processes do not see these variables, nor do the files
-of an artifact: `environment` has what they see.
+of an artifact: `environment` says what they see.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.environment import for_models
 
-URL: Final = "PENSTOCK_URL"  #: where endpoints are asked
-KEY: Final = "PENSTOCK_KEY"  #: a bearer key for them
-CERTIFICATE: Final = "PENSTOCK_CERTIFICATE"  #: PEM file: the server shows this, or what it signed
+URL: Final = "PENSTOCK_URL"  #: the address where endpoints are called
+KEY: Final = "PENSTOCK_KEY"  #: a bearer key for calls
+#: PEM file: the server's certificate, or the authority that signed it
+CERTIFICATE: Final = "PENSTOCK_CERTIFICATE"
 
 
 class PlatformAt(NamedTuple):
@@ -28,7 +29,7 @@ class PlatformAt(NamedTuple):
 
 
 def tell(platform: Mapping[str, str]) -> None:
-    """Sets this instance's variables; what was inherited from a shell is for other programs."""
+    """Sets this instance's variables; values inherited from a shell are for other programs."""
     for name, value in (
         (URL, platform.get("url", "")),
         (KEY, platform.get("key", "")),
@@ -40,7 +41,7 @@ def tell(platform: Mapping[str, str]) -> None:
 
 
 def seen_by_artifacts(context: LoadContext) -> dict[str, str]:
-    """What `${NAME}` in an artifact's files may stand for."""
+    """The variables that `${NAME}` in an artifact's files may name."""
     return {
         **for_models(),
         **context.description.environment,
@@ -49,7 +50,7 @@ def seen_by_artifacts(context: LoadContext) -> dict[str, str]:
 
 
 def platform_of(context: LoadContext, step: str, endpoint: str) -> PlatformAt:
-    """Raises ModelError where nobody said where it is."""
+    """Raises ModelError where the platform's address is unknown."""
     own = {**context.description.environment, **context.environment}
     told: Mapping[str, str] = own if URL in own else os.environ
     url = told.get(URL, "")
@@ -73,7 +74,8 @@ def _tls(certificate: str) -> ssl.SSLContext:
         raise ModelError(
             "invalid-environment", f"{CERTIFICATE}: {certificate} can't be read: {error}"
         ) from None
-    # Asked on loopback, by an address that no certificate names: the very certificate is the proof.
+    # We connect to loopback, an address that no certificate names: the certificate itself must
+    # match.
     context.check_hostname = False
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     return context

@@ -1,8 +1,8 @@
 """Python steps seen from the instance's event loop: one worker process, many calls at once.
 
-A worker that dies takes its calls with it, which fall back; it is started again by the rule of
-`supervision`. A function cannot be stopped from outside: one that is still running `HANG_S`
-after it was broken off hangs, and its process is ended, so that no thread is lost for good.
+If the worker dies, its calls fail and fall back; it is started again by the rule of
+`workers.supervised`. A function can't be stopped from outside. One that still runs `HANG_S` after
+its call was cancelled hangs, and its process is ended, so that no thread is lost for good.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class PythonSteps(Supervised[WorkerProcess]):
         return process
 
     def way(self, name: str, function: str, *, follows: bool, keeps: bool) -> PythonWay:
-        """`keeps`: what a generator says is its result; False: nobody asks for it."""
+        """`keeps`: keep a generator's pieces as its result; False: nobody uses it."""
         return PythonWay(self, name, function, follows, keeps)
 
-    # calls
+    # Calls
 
     def call(
         self, name: str, function: str, follows: bool, keeps: bool, inputs: Any, hear: Hear
@@ -112,7 +112,7 @@ class PythonSteps(Supervised[WorkerProcess]):
         else:
             call.failed(from_dict(told["e"]))
 
-    # life and death
+    # Start and end of the process
 
     def gone(self, error: PenstockError) -> None:
         calls, self._calls = self._calls, {}
@@ -161,7 +161,7 @@ class _PythonCall:
 
     def __init__(self, steps: PythonSteps, number: int, hear: Hear, keeps: bool) -> None:
         self.number = number
-        self.ended = False  #: or stopped: nothing more is said of it
+        self.ended = False  #: True once the call ended or was stopped: no more events follow
         self._steps = steps
         self._hear = hear
         self._keeps = keeps
@@ -192,7 +192,7 @@ class _PythonCall:
             return
         if generator:
             result = self._pieces
-        elif result is not None:  # None says nothing: no piece
+        elif result is not None:  # None means no piece
             self._hear.piece(result)
         self.ended = True
         self._hear.done(result)

@@ -1,14 +1,13 @@
-"""The pipeline runtime: many requests, each on its way through the steps of a pipeline.yaml or of a
-Triton ensemble.
+"""The pipeline runtime: runs requests through the steps of a pipeline.yaml or a Triton ensemble.
 
-Per request a `core.pipeline.Pipeline` decides; this carries out what it says, on the instance's
-event loop, and hands on typed events as they leave. Steps are calls to other endpoints and
-services, to models of the same artifact, or Python functions in a worker process: no code of the
-artifact runs in the instance.
+Per request a `core.pipeline.Pipeline` decides. This module carries out its decisions on the
+instance's event loop, and passes on typed events as they leave. Steps are calls to other endpoints
+and services, to models of the same artifact, or Python functions in a worker process: no code of
+the artifact runs in the instance.
 
-Told to whoever is attached, as an engine's process tells its events (`instance.engines.sequences`):
-{"i": id, "k": kind, "d": data} for one event of the stream, {"i": id, "f": "done"} behind the last,
-{"i": id, "e": error} in its place where the pipeline failed.
+The attached listener gets events in the form of an engine process (`instance.engines.sequences`):
+{"i": id, "k": kind, "d": data} for one event of the stream, {"i": id, "f": "done"} after the last,
+or {"i": id, "e": error} instead where the pipeline failed.
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ from penstock.wire.span_notes import SpanScope
 
 Events = Callable[[list[dict[str, Any]]], None]
 
-#: Ways of steps that the instance itself goes for the artifact.
+#: Ways in which the instance itself uses the network for the artifact.
 _OVER_THE_NETWORK: Final = ("endpoint", "http", "grpc")
-#: Reasons with which an event leaves that stands for no missing answer.
+#: Reasons of events that do not replace a missing answer.
 _OF_ITS_OWN: Final = ("ready", "anchor-passed", "anchor-over", "anchors-crossed")
 
 
 class PipelineRuntime:
-    """One copy's pipeline. Made by `start`; `attach` says who is told of events."""
+    """One copy's pipeline. Made by `start`; `attach` sets who gets the events."""
 
     lanes = 1
 
@@ -70,7 +69,8 @@ class PipelineRuntime:
         self.ways = ways
         self.about: dict[str, Any] = {"engine": "pipeline", "steps": list(file.steps)}
         self.times = StepTimes(file.steps)
-        #: Events are JSON, but for an ensemble's, whose arrays nobody has to read.
+        #: True: results with arrays become JSON. False for an ensemble: nobody has to read its
+        #: arrays.
         self.plain = False
         self._steps = steps
         self._runs: dict[int, _PipelineRun] = {}
@@ -80,7 +80,7 @@ class PipelineRuntime:
     async def start(
         cls, context: LoadContext, listener: LaneListener, *, clock: Clock | None = None
     ) -> PipelineRuntime:
-        """Reads what is declared and starts what its steps need. Raises PenstockError."""
+        """Reads the declaration and starts what its steps need. Raises PenstockError."""
         ensemble = bool(context.description.ensemble)
         file = as_pipeline(context.description) if ensemble else _read(context)
         clock = clock or SystemClock()
@@ -120,8 +120,8 @@ class PipelineRuntime:
     def add(
         self, ident: int, request: Any, deadline: float | None, asked: CallContext | None = None
     ) -> None:
-        """`deadline`: monotonic s; `asked`: for calls to models, whose path ends with this one.
-        Events follow, on the loop and not before this returns."""
+        """`deadline`: monotonic s; `asked`: the context for calls to models, with a path that ends
+        with this one. Events come on the loop, after this has returned."""
         if self.file.deadline_s is not None:
             own = self.clock.monotonic() + self.file.deadline_s
             deadline = own if deadline is None else min(own, deadline)
@@ -135,14 +135,14 @@ class PipelineRuntime:
                 run.cancel()
 
     def hold(self, ident: int, held: bool) -> None:
-        """Whoever reads this answer is behind, or no longer: its steps wait meanwhile. Those that
-        begin later wait once this is said again."""
+        """`held`: the reader of this answer is behind, so its steps pause; False: they go on. Steps
+        that begin later pause only after another call."""
         run = self._runs.get(ident)
         if run is not None:
             run.hold(held)
 
     def served(self) -> None:
-        """An answer was completed. What restarts here counts its own."""
+        """An answer was completed. Restarted parts count their own."""
 
     def tell(self, run: _PipelineRun, events: list[dict[str, Any]]) -> None:
         if self._runs.get(run.ident) is not run:
@@ -235,14 +235,14 @@ class _Hearing:
 
         def told() -> list[Action]:
             if not run.knows(self):
-                return []  # stopped meanwhile: its fallback stands
+                return []  # stopped meanwhile: its fallback counts
             run.keep(self, result)
             return run.pipeline.done(self.call, now=run.now())
 
         run.hear(told)
 
     def failed(self, error: PenstockError) -> None:
-        own_words = self.step.way == "python"  # a status that its code gives is meant so
+        own_words = self.step.way == "python"  # its code chose this status
         self.fell(error if self.step.is_given_the_request or own_words else models_own(error))
 
     def fell(self, error: PenstockError) -> None:
@@ -250,7 +250,7 @@ class _Hearing:
 
     @property
     def trace_headers(self) -> tuple[tuple[str, str], ...]:
-        """What the far end is to be told of the trace; nothing unless there is one."""
+        """Headers with the trace for the called service; empty where there is none."""
         span = self.span
         if span is None:
             return ()
@@ -263,7 +263,8 @@ class _Hearing:
 
 
 class _PipelineRun:
-    """One request on its way. What calls say is taken one by one, whenever they say it."""
+    """One request in the pipeline. Events of calls are processed one by one, in whatever order they
+    come."""
 
     def __init__(
         self,
@@ -281,15 +282,15 @@ class _PipelineRun:
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
         self._hearings: dict[int, _Hearing] = {}
-        self._of_each: dict[str, dict[int, Any]] = {}  #: results by call, of steps with many
-        self._errors: dict[str, PenstockError] = {}  #: the last one of each step
+        self._of_each: dict[str, dict[int, Any]] = {}  #: results by call, for steps with many calls
+        self._errors: dict[str, PenstockError] = {}  #: the last error of each step
         self._inbox: deque[Callable[[], list[Action]]] = deque()
         self._busy = False
         self._out: list[dict[str, Any]] = []
         self._events = 0
-        self._noticed: set[str] = set()  #: steps whose missing answer was told
+        self._noticed: set[str] = set()  #: steps whose missing answer was reported to the stream
         self._timer: asyncio.TimerHandle | None = None
-        self._due: float | None = None  #: what it was set for
+        self._due: float | None = None  #: the time for which the timer was set
 
     def now(self) -> float:
         return self._runtime.clock.monotonic()
@@ -307,7 +308,7 @@ class _PipelineRun:
                 hearing.far_end.hold(held)
 
     def hear(self, told: Callable[[], list[Action]]) -> None:
-        """What is told while actions are carried out waits for its turn."""
+        """Events that arrive while actions are carried out wait for their turn."""
         self._inbox.append(told)
         if self._busy:
             return
@@ -323,13 +324,13 @@ class _PipelineRun:
         if out:
             self._runtime.tell(self, out)
 
-    # what steps say
+    # Events from steps
 
     def knows(self, hearing: _Hearing) -> bool:
         return hearing.call in self._hearings
 
     def keep(self, hearing: _Hearing, result: Any) -> None:
-        """Results that others refer to. A step with many calls has a list of theirs."""
+        """Stores results that other steps use. A step with many calls has a list of results."""
         step = hearing.step
         self._hearings.pop(hearing.call, None)
         hearing.over(self.now())
@@ -350,14 +351,14 @@ class _PipelineRun:
         return self.pipeline.failed(hearing.call, error.code, now=self.now())
 
     def broke(self, hearing: _Hearing, error: PenstockError) -> list[Action]:
-        """A piece of it can't be said: the call is of no use any more."""
+        """A piece can't be turned into an event: the call is useless now."""
         if not self.knows(hearing):
             return []
         if hearing.far_end is not None:
             hearing.far_end.stop()
         return self.fell(hearing, models_own(error))
 
-    # what the pipeline says
+    # Actions of the pipeline
 
     def _carry_out(self, action: Action) -> None:
         if isinstance(action, Emit):
@@ -389,12 +390,12 @@ class _PipelineRun:
     def _start(self, action: Start) -> None:
         step = self._runtime.file.steps[action.step]
         for name in step.spec.needs:
-            if name not in self.results:  # of a step with many calls, or wanted by nobody
+            if name not in self.results:  # it has many calls, or nobody uses its result
                 found = self._of_each.get(name, {})
                 self.results[name] = [found[call] for call in sorted(found)]
         hearing = _Hearing(self, action.call, step, action.piece)
         self._hearings[action.call] = hearing
-        # Whose fault it is that a reference can't be filled in, the reference knows.
+        # A reference that can't be filled in raises an error that says whose fault it is.
         failed: Callable[[PenstockError], None] = hearing.fell
         try:
             if step.when is not None and not step.when.holds(hearing.scope):
@@ -412,11 +413,11 @@ class _PipelineRun:
                 hearing.far_end = way.begin(inputs, hearing, left_s=left)
         except PenstockError as error:
             failed(error)
-        except Exception as error:  # one step's inputs must not end the others
+        except Exception as error:  # an error in one step's inputs must not end the others
             failed(ModelError("step-failed", f"{action.step}: {error!r}"[:500]))
 
     def span_of(self, step: FileStep, now: float) -> SpanScope | None:
-        """Where the call is noted, if the request is traced."""
+        """Where the call is recorded, if the request is traced."""
         spans = self._asked.spans
         return spans.begin(step.spec.name, now=now) if spans is not None else None
 
@@ -427,7 +428,7 @@ class _PipelineRun:
         return Asking(alone=mine.alone, path=mine.path, calls=mine.calls, spans=hearing.span)
 
     def _skipped(self, hearing: _Hearing) -> list[Action]:
-        """To others it is null, or one null of a list where the step has many calls."""
+        """Other steps get null, or one null in a list where the step has many calls."""
         if not self.knows(hearing):
             return []
         self._hearings.pop(hearing.call, None)
@@ -457,7 +458,7 @@ class _PipelineRun:
         data = action.event.data
         if action.event.kind == NOTICE and action.reason not in _OF_ITS_OWN:
             if action.step in self._noticed:
-                return  # one call of many said so already
+                return  # one of many calls has reported it
             self._noticed.add(action.step)
             data = {**data, "reason": action.reason} if isinstance(data, dict) else data
         self._say(action.event.kind, data)
@@ -477,10 +478,10 @@ class _PipelineRun:
         message = f"step {action.step!r}: {known.message}"
         if isinstance(known, InternalError):
             return ModelError("step-failed", message, hint=known.hint)
-        # Whatever else the error says stays: a model's own status, the caller's parameter.
+        # All other fields of the error stay: a model's own status, the caller's parameter.
         return from_dict(known.to_dict() | {"message": message, "original_message": message})
 
-    # time
+    # Time
 
     def _set_timer(self) -> None:
         due = self.pipeline.next_deadline()

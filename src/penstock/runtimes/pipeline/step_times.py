@@ -1,11 +1,11 @@
-"""How long a pipeline's steps took: counted as calls end, for whoever asks which one is slow."""
+"""Durations of a pipeline's steps, counted as calls end, to find out which one is slow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Final
 
-#: Of how many last calls the typical time is told: a deployment's first ones must fade.
+#: Weight of the latest call in the moving average: a deployment's first calls must fade.
 _WEIGHT: Final = 1 / 64
 
 
@@ -16,7 +16,7 @@ class _StepTime:
         self.calls = 0
         self.failed = 0
         self.total_s = 0.0
-        self.recent_s = 0.0  #: an average in which older calls fade
+        self.recent_s = 0.0  #: moving average, s
         self.longest_s = 0.0
 
     def add(self, took_s: float) -> None:

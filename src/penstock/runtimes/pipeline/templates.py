@@ -1,9 +1,9 @@
 """Values of a pipeline's declaration that are filled in per request: `$find.products[0].name`.
 
 A text that begins with `$` is a reference: a name (`request`, `piece`, `item` or a step) and a path
-into its value. `${...}` inside a longer text puts the value there; `$$` stands for a dollar sign.
-Below null everything is null, so that a step that was skipped says null and not an error; a key
-that is missing is an error, unless the reference ends in `?`. Knows no step and does no I/O.
+into its value. `${...}` inside a longer text inserts the value there; `$$` is a dollar sign. Every
+path into null gives null, so a skipped step gives null and no error. A missing key is an error,
+unless the reference ends in `?`. Knows no step and does no I/O.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.errors import CallerError, ModelError
 
 Scope = Mapping[str, Any]
 
-#: What references call the body of the caller.
+#: The name of the caller's body in references.
 REQUEST: Final = "request"
 _PATH: Final = r"([a-z][a-z0-9_]*)((?:\.[A-Za-z_][A-Za-z0-9_-]*|\[\d{1,6}\])*)(\?)?"
 _WHOLE: Final = re.compile(rf"\${_PATH}")
@@ -27,18 +27,18 @@ _PARTS: Final = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+)\]")
 
 
 class Filled(Protocol):
-    """A value that is made for each request from what there is of it, as a `Template` makes one."""
+    """A value that is made for each request, as by a `Template`."""
 
     @property
     def names(self) -> frozenset[str]:
-        """What it refers to."""
+        """The names that it refers to."""
 
     def fill(self, scope: Scope) -> Any:
-        """Raises CallerError, or ModelError where a step gave too little (`input-missing`)."""
+        """Raises CallerError, or ModelError where a step's result lacks a key (`input-missing`)."""
 
 
 class Template:
-    """A value with references. `names`: what they refer to."""
+    """A value with references. `names`: the names that they refer to."""
 
     __slots__ = ("_make", "names")
 
@@ -48,7 +48,7 @@ class Template:
         self.names = frozenset(names)
 
     def fill(self, scope: Scope) -> Any:
-        """Raises CallerError, or ModelError where a step gave too little (`input-missing`)."""
+        """Raises CallerError, or ModelError where a step's result lacks a key (`input-missing`)."""
         return self._make(scope)
 
 
@@ -110,7 +110,7 @@ def _reference(found: re.Match[str], names: set[str]) -> Callable[[Scope], Any]:
                 words = f"{name}{path} is needed, and {name} has no {_shown(key)} there"
                 if name == REQUEST:
                     raise CallerError("input-missing", words) from None
-                # What a step made is its own fault, and not that of who sent the request.
+                # A result of a step is the model's fault, and not that of the caller.
                 raise ModelError("input-missing", words) from None
         return here
 

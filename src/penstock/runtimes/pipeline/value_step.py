@@ -1,6 +1,6 @@
-"""A step that is its inputs: it puts together what others made, to say it or to hand it on.
+"""A step whose answer is its input: it combines other steps' results, to output or pass on.
 
-A list is handed on item by item, so that another step can make a call for each.
+A list is passed on item by item, so that another step can make a call for each.
 """
 
 from __future__ import annotations

@@ -63,7 +63,8 @@ class Running:
             yield piece
 
     def stop(self) -> None:
-        """A generator ends at its next piece; a plain function finishes unheard."""
+        """A generator ends at its next piece; a plain function finishes, and its result is
+        dropped."""
         self.stopped = True
         self.fed.put(_END)
         self._going.set()
@@ -75,7 +76,8 @@ class Running:
             self._going.set()
 
     def may_go_on(self) -> bool:
-        """Before a piece leaves: whether it is wanted, once it may."""
+        """Blocks before a piece is sent while the call is on hold; whether the piece is still
+        wanted."""
         self._going.wait()
         return not self.stopped
 
@@ -96,7 +98,7 @@ class Worker:
             return
         known = self._running.get(ident)
         if known is None:
-            return  # it has ended
+            return  # the call has ended
         if kind == FEED:
             known.fed.put(told["v"])
         elif kind == FEED_END:
@@ -105,7 +107,7 @@ class Worker:
             known.hold(told["h"])
         elif kind == STOP:
             known.stop()
-            if known.future is not None and known.future.cancel():  # it waited for a thread
+            if known.future is not None and known.future.cancel():  # it was waiting for a thread
                 self._running.pop(ident, None)
                 self._send(DONE, {"i": ident, "v": None, "g": False})
 
@@ -113,7 +115,7 @@ class Worker:
         try:
             result, generator = self._called(ident, running, told)
             self._send(DONE, {"i": ident, "v": result, "g": generator})
-        except BaseException as error:  # whatever the code raises is this call's failure
+        except BaseException as error:  # any exception of the code becomes this call's failure
             self._say_broken(ident, error)
         finally:
             self._running.pop(ident, None)
@@ -155,7 +157,7 @@ class Worker:
             self._channel.sendall(message(kind, payload))
 
 
-Function = tuple[Callable[..., Any], bool]  #: and whether it has a parameter `model`
+Function = tuple[Callable[..., Any], bool]  #: the function, and whether it has a parameter `model`
 
 
 def loaded(init: dict[str, Any]) -> tuple[dict[str, Function], Any]:

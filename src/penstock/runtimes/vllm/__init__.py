@@ -1,4 +1,4 @@
 """vLLM: language models on accelerators, as an engine of `generation`.
 
-Its process may be another interpreter, so nothing here imports more than `generation` does.
+Its process may be another interpreter, so this folder imports no more than `generation` does.
 """

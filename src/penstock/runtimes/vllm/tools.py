@@ -1,9 +1,8 @@
 """Function calls of a vLLM model, read by vLLM's own parsers.
 
-Which parser a model's answers need is told as vLLM is told: the options `tool_call_parser` and
-`enable_auto_tool_choice` (which may be left out where the first is there). The parser constrains
-sampling where it can, finds calls in the text as it comes, and names them; nothing of that is done
-here.
+Two options name the parser, as for vLLM's server: `tool_call_parser` and `enable_auto_tool_choice`
+(which may be left out where the first is given). The parser constrains sampling where it can, finds
+calls in the text as it comes, and names them; this module does none of that itself.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.generation.base import ToolText
 
-#: Options of vLLM's server that say how tools are read; its engine does not know them.
+#: Options of vLLM's server about tools; its engine does not know them.
 PARSER, AUTO = "tool_call_parser", "enable_auto_tool_choice"
 
 
@@ -37,7 +36,7 @@ class VllmTools:
     """Makes a reader for each sequence. Use from one thread."""
 
     def __init__(self, name: str, model: str, tokenizer: Any, model_config: Any) -> None:
-        """`name`: of the parser. Raises ModelError (`engine-options`)."""
+        """`name`: the parser's. Raises ModelError (`engine-options`)."""
         try:
             parsers = importlib.import_module("vllm.parser")
             protocol = importlib.import_module("vllm.entrypoints.openai.chat_completion.protocol")
@@ -47,7 +46,7 @@ class VllmTools:
             )  # fmt: skip
         except ImportError as error:
             raise _refused(name, f"this vLLM has not what reads tools: {error}") from None
-        except Exception as error:  # vLLM has kinds of its own
+        except Exception as error:  # vLLM has its own exceptions
             raise _refused(name, " ".join(str(error).split())[:300]) from None
         self._request: Any = protocol.ChatCompletionRequest
         self._tokenizer = tokenizer
@@ -69,7 +68,7 @@ class VllmTools:
             parser = self._parser(self._tokenizer, request.tools, model_config=self._model_config)
             if request.tool_choice != "none":
                 request = parser.adjust_request(request=request)
-        except Exception as error:  # pydantic's, and the parsers' own
+        except Exception as error:  # pydantic's exceptions, and the parsers' own
             raise CallerError(
                 "invalid-parameter",
                 f"the engine does not take these tools: {' '.join(str(error).split())[:500]}",

@@ -1,5 +1,5 @@
-"""Processes of ours that run what an artifact brings: their start, messages, deaths and next start.
+"""Our worker processes, which run code from artifacts: start, messages, deaths and restarts.
 
-Here belongs what all of them share, on the instance's side (`process`, `supervised`) and inside
-(`inside`, `failures`, `wire`). It must not know what a worker computes, nor who asks.
+This folder has what all of them share, on the instance's side (`process`, `supervised`) and inside
+(`inside`, `failures`, `wire`). It must not know what a worker computes, nor who calls it.
 """

@@ -1,4 +1,4 @@
-"""What a process with a model's code is told in its environment, and what that says to us."""
+"""The environment of a process with a model's code, and the settings that we read from it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.environment import at_home_in, for_models
 
-RUN_S_MAX = 60.0  #: as in AWS
+RUN_S_MAX = 60.0  #: s, as in AWS
 
 
 def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
-    """What models may see of the server's, SageMaker's variables, then what the model was given."""
+    """The server's variables that models may see, SageMaker's variables, then the model's own."""
     threads = str(
         context.description.threads_per_lane
         or max(1, int(context.cores / max(1, context.description.lanes)))
@@ -28,14 +28,14 @@ def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
         "SAGEMAKER_MODEL_SERVER_WORKERS": str(context.description.lanes),
         **context.description.environment,
         **context.environment,
-        # Where it is here: the model was given a container's folder, or an address on S3.
+        # The local path: the model's variable has a container's folder, or an address in S3.
         "SAGEMAKER_PROGRAM": file.name,
         "SAGEMAKER_SUBMIT_DIRECTORY": str((context.model_dir / file).parent),
     }
 
 
 def run_s_max(environment: dict[str, str]) -> float:
-    """SAGEMAKER_MODEL_SERVER_TIMEOUT: a run that takes longer hangs. Raises ModelError."""
+    """SAGEMAKER_MODEL_SERVER_TIMEOUT in s: a longer run counts as a hang. Raises ModelError."""
     given = environment.get("SAGEMAKER_MODEL_SERVER_TIMEOUT", "")
     if not given:
         return RUN_S_MAX

@@ -1,9 +1,9 @@
-"""Whatever the code of a model does wrong, as one error that any reader can read.
+"""Turns any failure of a model's code into one error that every reader can decode.
 
-The one place where exceptions and answers of strangers' code become bytes; every process that runs
-such code goes through it: Python models, Triton's, steps of pipelines, engines. All of it is total:
-for any exception (texts that UTF-8 can't hold, texts of 64 MiB, `__str__` that raises or exits,
-errors of ours with fields of another kind) there are bytes, bounded, and nothing is raised.
+This is the only place where exceptions and answers of foreign code become bytes; every process that
+runs such code uses it: Python models, Triton's, steps of pipelines, engines. All functions are
+total: for any exception (text that UTF-8 can't encode, text of 64 MiB, `__str__` that raises or
+exits, errors of ours with fields of wrong types) they return bytes, bounded, and raise nothing.
 
 Imports the standard library and `errors` alone: an engine may run in another interpreter.
 """
@@ -20,7 +20,7 @@ from typing import Any, Final
 from penstock.errors import ModelError, PenstockError, from_dict, kind_of, plain
 
 LOG_HINT: Final = "The traceback is in the instance's log."
-#: Of an exception's own words in a message.
+#: Longest text of an exception in a message.
 WORDS_CHARS_MAX: Final = 2000
 _TRACEBACK_CHARS_MAX: Final = 64 << 10
 
@@ -28,11 +28,12 @@ _TRACEBACK_CHARS_MAX: Final = 64 << 10
 def model_error(
     error: BaseException, code: str = "model-code-failed", *, where: str = "", hint: str = LOG_HINT
 ) -> PenstockError:
-    """What the caller is told of an exception. Errors of ours stay what they are, made plain."""
+    """The error that the caller gets for an exception. Our own errors stay as they are, made
+    plain."""
     try:
         if isinstance(error, PenstockError):
             return from_dict(type(error).to_dict(error))
-    except BaseException:  # a subclass of the model's own
+    except BaseException:  # it may be a subclass from the model's code
         return _said(error, code, where, hint)
     return _said(error, code, where, hint)
 
@@ -45,7 +46,7 @@ def _said(error: BaseException, code: str, where: str, hint: str) -> ModelError:
 
 
 def _words(error: BaseException) -> str:
-    """An exception's `message` where it has one, as the toolkits' errors do; else its text."""
+    """The exception's `message` where it has one, as in the toolkits' errors; else its text."""
     try:
         message = getattr(error, "message", "") or error
     except BaseException:
@@ -70,7 +71,7 @@ def error_bytes(error: BaseException) -> bytes:
 
 
 def error_of(data: bytes) -> PenstockError:
-    """The inverse of `error_bytes`; bytes that are none stand for an error as well."""
+    """The inverse of `error_bytes`; other bytes become an error as well."""
     try:
         fields = json.loads(data)
         if isinstance(fields, dict):
@@ -81,31 +82,31 @@ def error_of(data: bytes) -> PenstockError:
 
 
 def log_traceback(error: BaseException) -> None:
-    """To the process's standard error, where it is a line of the instance's log."""
+    """Writes to the process's standard error, which goes to the instance's log."""
     try:
         text = "".join(traceback.format_exception(error))
-    except BaseException:  # formatting calls code of the exception
+    except BaseException:  # formatting may call code of the exception
         text = f"{kind_of(error)}: its traceback can't be formatted\n"
     log_text(text)
 
 
 def log_text(text: str) -> None:
-    """Past `sys.stderr`, which a model may have replaced or closed."""
+    """Bypasses `sys.stderr`, which a model may have replaced or closed."""
     data = plain(text, _TRACEBACK_CHARS_MAX).encode()
-    with suppress(BaseException):  # they may be the model's own
-        sys.stdout.flush()  # in the order in which it was said
+    with suppress(BaseException):  # it may be the model's own object
+        sys.stdout.flush()  # keeps the order of output
         sys.stderr.flush()
     with suppress(OSError):  # the instance is gone
         while data:
             data = data[os.write(2, data) :]
 
 
-#: An answer's body; the frame to the gateway holds no more.
+#: Bound for an answer's body: the frame to the gateway can't hold more.
 ANSWER_BYTES_MAX: Final = (1 << 30) - 65_536
 
 
 def checked_answer(body: Any, content_type: Any, attributes: Any) -> tuple[bytes, bytes, bytes]:
-    """An answer's three parts as bytes. Raises ModelError for what is none."""
+    """An answer's three parts as bytes. Raises ModelError for anything that is no answer."""
     if type(body) is not bytes:
         body = bytes(memoryview(body))
     if len(body) > ANSWER_BYTES_MAX:

@@ -1,6 +1,6 @@
-"""What every worker process does inside: reads INIT, loads, serves, and ends with its instance.
+"""The frame of every worker process: reads INIT, loads, serves, and ends with its instance.
 
-Imports the standard library, `errors` and what does so as well: an engine may run in another
+Imports the standard library, `errors` and modules that do the same: an engine may run in another
 interpreter than the instance's.
 """
 
@@ -24,9 +24,10 @@ Model = TypeVar("Model")
 
 
 def main(serve: Callable[[socket.socket], None]) -> NoReturn:
-    """Serves on the descriptor that the first argument names, until it ends; then the process does.
+    """Serves on the descriptor that the first argument names. The process ends when the socket
+    does.
 
-    It dies with its instance as well where it hangs (PR_SET_PDEATHSIG).
+    The process also dies with its instance if it hangs (PR_SET_PDEATHSIG).
     """
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
@@ -43,11 +44,12 @@ def main(serve: Callable[[socket.socket], None]) -> NoReturn:
     with contextlib.suppress(BaseException):  # a model may have closed or replaced them
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(status)  # a model's threads must not keep it alive, and libraries' ends may crash
+    # A model's threads must not keep the process alive, and libraries may crash at exit
+    os._exit(status)
 
 
 def explain(error: BaseException, init: dict[str, Any]) -> PenstockError:
-    """Whatever a model's code raises as it loads, exits included, as an error with a hint."""
+    """The error, with a hint, for any exception or exit of a model's code while it loads."""
     hint = LOG_HINT
     if isinstance(error, ImportError) and init.get("requirements"):
         hint = (
@@ -64,9 +66,9 @@ def loaded(
     explain: Callable[[BaseException, dict[str, Any]], PenstockError] = explain,
     about: Callable[[Model], dict[str, Any]] = lambda model: {},
 ) -> tuple[Model, dict[str, Any], Iterator[tuple[int, int, bytes]]] | None:
-    """Answers INIT with READY and what `about` says, or with FAILED; then it is None.
+    """Answers INIT with READY and the result of `about`, or with FAILED and returns None.
 
-    Returns the model, what INIT said, and the messages that follow.
+    Returns the model, the content of INIT, and the messages that follow.
     """
     messages = wire.read_messages(channel.makefile("rb", buffering=1 << 16))
     kind, _, payload = next(messages, (0, 0, b""))

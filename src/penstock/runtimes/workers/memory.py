@@ -1,6 +1,6 @@
-"""What processes take of memory, from /proc. Processes that are gone take nothing.
+"""Memory of processes, from /proc; 0 for processes that have ended.
 
-Imports the standard library alone: worker processes look at themselves.
+Imports the standard library alone: worker processes measure themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def own_bytes(pid: int) -> int:
-    """What it has for itself: without pages of files, which others share."""
+    """Its private memory: without file pages, which others share."""
     try:
         resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
     except (OSError, ValueError):
@@ -23,7 +23,7 @@ def own_bytes(pid: int) -> int:
 
 
 def tree_pids(pid: int) -> list[int]:
-    """A process and all that it and its children started, as far as the kernel tells."""
+    """A process with all its descendants, as far as the kernel reports them."""
     found = [pid]
     for each in found:  # grows while it is walked
         found += child_pids(each)
@@ -31,7 +31,8 @@ def tree_pids(pid: int) -> list[int]:
 
 
 def child_pids(pid: int) -> list[int]:
-    """What a process started and did not leave to others, as far as the kernel tells."""
+    """The children of a process that it did not leave to others, as far as the kernel reports
+    them."""
     found: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -41,6 +42,7 @@ def child_pids(pid: int) -> list[int]:
 
 
 def give_back_freed() -> None:
-    """What this process has freed, to the operating system: glibc keeps it otherwise."""
-    with suppress(AttributeError, OSError):  # another library of C
+    """Returns memory that this process has freed to the operating system; glibc keeps it
+    otherwise."""
+    with suppress(AttributeError, OSError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)

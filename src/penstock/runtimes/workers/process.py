@@ -1,8 +1,8 @@
 """One worker process seen from the instance's event loop: start, messages, end.
 
-The worker is a fresh interpreter with its own memory; the instance talks to it over a socket pair
-(`wire`) and reads its standard output as log lines. What its messages say is the business of who
-started it; when another is started after its end, that of `supervised`.
+The worker is a fresh interpreter with its own memory. The instance talks to it over a socket pair
+(`wire`) and reads its standard output as log lines. The code that starts it interprets its
+messages; `supervised` decides when another one is started after its end.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from penstock.runtimes.workers.supervised import StoppedWatch
 
 Hear = Callable[[int, int, bytes], None]  #: kind, count and payload of a message
 
-_EOF_GRACE_S = 0.2  #: from a worker's death to the end of its socket, should a child hold it open
+_EOF_GRACE_S = 0.2  #: from a worker's death to the end of its socket, if a child keeps it open
 
 
 class WorkerProcess(asyncio.Protocol):
     """Use: `start`, then `write` messages, `kill` at any time.
 
-    `hear` gets each message behind the first. `gone(error)` is called once, when a worker that had
-    started has ended, asked to or not.
+    `hear` gets each message after the first. `gone(error)` is called once, when a started worker
+    has ended, with or without a request to end.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class WorkerProcess(asyncio.Protocol):
         self._watch: StoppedWatch | None = None
         self._ready: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._serving = False
-        self._error: ModelError | None = None  #: of its end
+        self._error: ModelError | None = None  #: why it ended
         self._gone = asyncio.Event()
         self._closed = False
 
@@ -74,9 +74,9 @@ class WorkerProcess(asyncio.Protocol):
         python: str = "",
         descriptors: Sequence[int] = (),
     ) -> dict[str, Any]:
-        """Runs `module` and sends it `init`; returns what the worker says of its model.
+        """Runs `module` and sends it `init`; returns the worker's report about its model.
 
-        `python`: another interpreter than ours. `descriptors` are handed over, their numbers as
+        `python`: another interpreter than ours. `descriptors` are inherited, with their numbers as
         arguments. Raises ModelError: the model's own failure, its death, or `load-timeout`.
         """
         ours, theirs = socket.socketpair()
@@ -100,7 +100,7 @@ class WorkerProcess(asyncio.Protocol):
         try:
             told = await asyncio.wait_for(asyncio.shield(self._ready), timeout_s)
             if self._error is not None:
-                raise self._error  # it said that it was ready, and ended
+                raise self._error  # it ended after it had reported READY
             self._serving = True
             return told
         except TimeoutError:
@@ -123,7 +123,7 @@ class WorkerProcess(asyncio.Protocol):
         environment: Mapping[str, str],
         walls: Walls | None,
     ) -> None:
-        """Behind the walls first, then `module`, with the descriptors' numbers as arguments."""
+        """Starts the walls first, then `module`, with the descriptors' numbers as arguments."""
         argv = [module, *map(str, descriptors)]
         told = -1
         if walls is not None:
@@ -143,23 +143,23 @@ class WorkerProcess(asyncio.Protocol):
                     "PYTHONPATH": _python_path(environment),
                     "PYTHONUNBUFFERED": "1",
                 },
-                process_group=0,  # ended alone; in the instance's session, ended with it
+                process_group=0,  # it can be ended alone, and ends with the instance's session
             )
         finally:
             if told >= 0:
                 os.close(told)
 
     def write(self, message: bytes) -> bool:
-        """False: there is nobody to read it."""
+        """False: the process is gone."""
         if self._transport is None or self._closed or not self._serving:
             return False
         self._transport.write(message)
         return True
 
     def kill(self) -> None:
-        """Ends the process and everything it started. The outcome arrives as for any death."""
+        """Ends the process and everything that it started. `gone` is called as for any death."""
         if self._process is not None and not self._gone.is_set():
-            # Not yet waited for, so that the number still stands for this group.
+            # It was not waited for yet, so its number still stands for this group.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -171,7 +171,7 @@ class WorkerProcess(asyncio.Protocol):
         """Asks the worker to end, then kills it. Idempotent."""
         self._closed = True
         if self._transport is not None:
-            self._transport.close()  # the worker reads the end of its socket and leaves
+            self._transport.close()  # the worker sees the end of its socket and exits
         if self._process is not None and not self._gone.is_set():
             try:
                 await asyncio.wait_for(self._gone.wait(), grace_s)
@@ -182,7 +182,7 @@ class WorkerProcess(asyncio.Protocol):
     # asyncio.Protocol
 
     def data_received(self, data: bytes) -> None:
-        """What can't be read is a model's code writing where only ours should: its process ends."""
+        """Unreadable data means that the model's code wrote to our socket: the process is ended."""
         try:
             for kind, count, payload in self._decoder.feed(data):
                 if kind in (wire.READY, wire.FAILED):
@@ -195,7 +195,7 @@ class WorkerProcess(asyncio.Protocol):
             self.kill()
 
     def _begun(self, kind: int, payload: bytes) -> None:
-        """The one answer to INIT."""
+        """Handles the one answer to INIT."""
         if self._ready.done():
             return
         if kind == wire.READY:
@@ -204,7 +204,8 @@ class WorkerProcess(asyncio.Protocol):
             self._ready.set_exception(error_of(payload))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """How it ended is known once it is reaped; a worker that lives on without us is killed."""
+        """The process is reaped first, to know how it ended. A worker that outlives its socket is
+        killed."""
         self._transport = None
         if self._gone.is_set():
             self._lost()
@@ -212,12 +213,12 @@ class WorkerProcess(asyncio.Protocol):
             self._loop.call_later(_EOF_GRACE_S, self.kill)
 
     def _exited(self) -> None:
-        """The process ended: reap it. Its last replies may still be in the socket."""
+        """The process ended: reaps it. Its last replies may still be in the socket."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         if self._watch is not None:
             self._watch.close()
-        self.kill()  # what it started may have outlived it
+        self.kill()  # its children may have outlived it
         if self._process is not None:
             self._process.poll()
         self._gone.set()
@@ -227,12 +228,12 @@ class WorkerProcess(asyncio.Protocol):
             self._loop.call_later(_EOF_GRACE_S, self._abort)
 
     def _abort(self) -> None:
-        """A child of the worker holds the socket open."""
+        """A child of the worker keeps the socket open: closes it."""
         if self._transport is not None:
             self._transport.abort()
 
     def _lost(self) -> None:
-        """Answers whoever still waits, once."""
+        """Answers all waiting calls, once."""
         words = f"{self._context.copy_name}: {self._end()}"
         self._error = ModelError("worker-died", words, hint=_LOG_HINT)
         if not self._closed:
@@ -258,7 +259,7 @@ _LOG_HINT = "The model's own output is in the instance's log."
 
 
 def _python_path(environment: Mapping[str, str]) -> str:
-    """Our package first, wherever it is imported from, then what the model asks for."""
+    """The path of our own package first, then the model's own setting."""
     ours = str(Path(__file__).resolve().parents[3])
     theirs = environment.get("PYTHONPATH", "")
     return f"{ours}{os.pathsep}{theirs}" if theirs else ours

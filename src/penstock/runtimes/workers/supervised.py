@@ -1,13 +1,12 @@
-"""A process that serves, and is started again when it dies, by the rule of `core.blame.crash_loop`.
+"""A process that serves and is started again when it dies, by the rule of `core.blame.crash_loop`.
 
-Whoever has such a process inherits this and says how one is started. It knows neither what the
-process is nor who waits for its answers; its listener hears that it was lost, is back or is given
-up.
+Classes with such a process inherit `Supervised` and define how it is started. It knows neither what
+the process is nor who waits for its answers; its listener gets the events that it was lost, is
+back, or was given up.
 
-Looks at processes of ours again and again, and tells when one is to be ended for standing still.
-
-`core.stopped` decides; what is looked at is the state in /proc. Where that can't be read nothing is
-ever told.
+`StoppedWatch` looks at processes repeatedly, and reports one that should be ended because it stands
+still. `core.stopped` decides, by the state in /proc. Where that can't be read, it never reports
+one.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ class _Process(Protocol):
     @property
     def pid(self) -> int | None: ...
     def kill(self) -> None:
-        """At once, with all that it started."""
+        """Kills it at once, with all that it started."""
 
     async def close(self) -> None:
-        """Asks it to end, and sees that it does. Idempotent."""
+        """Asks it to end, and makes sure that it does. Idempotent."""
 
 
 Process = TypeVar("Process", bound=_Process)
 
 
 class Supervised(Generic[Process]):
-    """`serves`: the lanes that its listener knows this process by."""
+    """`serves`: the lanes that the listener associates with this process."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class Supervised(Generic[Process]):
         serves: Sequence[int] = (0,),
         clock: Clock | None = None,
     ) -> None:
-        self.process: Process | None = None  #: that serves; None while there is none
+        self.process: Process | None = None  #: the process that serves; None while there is none
         self.closed = False
         self._context = context
         self._listener = listener
@@ -61,11 +60,12 @@ class Supervised(Generic[Process]):
         self._restart: asyncio.Task[None] | None = None
 
     async def spawn(self) -> Process:
-        """One that is up, and calls `gone` should it end. Raises PenstockError."""
+        """Starts a process, and returns it once it is ready; it calls `gone` if it ends. Raises
+        PenstockError."""
         raise NotImplementedError
 
     async def begin(self) -> None:
-        """The first one. Raises what `spawn` raises: it is not tried again."""
+        """Starts the first process. Raises what `spawn` raises: there is no second try."""
         try:
             self.process = await self.spawn()
         except BaseException:
@@ -77,11 +77,11 @@ class Supervised(Generic[Process]):
         return [self.process.pid] if self.process and self.process.pid else []
 
     def served(self) -> None:
-        """It answered: deaths before no longer count."""
+        """Call this when the process has answered: earlier deaths no longer count."""
         self._crash_loop.served()
 
     def gone(self, error: PenstockError) -> None:
-        """It ended. Who has calls under way answers them as well."""
+        """Call this when the process has ended. Subclasses also answer running calls."""
         self.process = None
         if not self.closed:
             self.lost(error)
@@ -96,7 +96,7 @@ class Supervised(Generic[Process]):
             self._listener.lane_ready(lane)
 
     def _died(self, error: PenstockError) -> None:
-        """Plans the next start, or gives up."""
+        """Schedules the next start, or gives up."""
         wait_s = self._crash_loop.died(now=self._clock.monotonic())
         if wait_s is not None:
             self._restart = self._loop.create_task(self._again(wait_s))
@@ -119,7 +119,7 @@ class Supervised(Generic[Process]):
         self.ready()
 
     async def close(self) -> None:
-        """Ends it; a start that was planned or under way is broken off."""
+        """Ends the process; a scheduled or running start is cancelled."""
         self.closed = True
         if self._restart is not None:
             self._restart.cancel()
@@ -129,18 +129,18 @@ class Supervised(Generic[Process]):
             self.process = None
 
     def kill(self) -> None:
-        """At once, without waiting: the instance itself is ending."""
+        """Kills it without waiting: the instance itself is ending."""
         self.closed = True
         if self.process is not None:
             self.process.kill()
 
 
-#: Known at once, or found at each look.
+#: Process ids: fixed, or found at each look.
 Pids = Sequence[int] | Callable[[], Sequence[int]]
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal (SIGSTOP, SIGTSTP) has stopped a process; False for one that is gone."""
+    """Whether a signal (SIGSTOP, SIGTSTP) has stopped a process; False if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -149,7 +149,7 @@ def is_stopped(pid: int) -> bool:
 
 
 class StoppedWatch:
-    """Of one process, or of some that serve together. `close` it once it has ended."""
+    """Watches one process, or several that serve together. `close` it once they have ended."""
 
     def __init__(self, pids: Pids, end: Callable[[], None], *, looks_max: int = LOOKS_MAX) -> None:
         """`end` is called once, when one of `pids` has stood still for `looks_max` looks."""

@@ -1,13 +1,13 @@
 """Messages between an instance and a worker process, over a socket pair.
 
 A message is an 8-byte head (payload bytes u32, kind u8, pad, count u16, little endian) and its
-payload. Every worker knows three kinds; the rest are the rooms' own:
+payload. Every worker knows three kinds; each kind of worker has others of its own:
 
     INIT     JSON settings; the first message, answered by READY or FAILED
-    READY    JSON the worker tells of its model
+    READY    JSON with the worker's report about its model
     FAILED   `failures.error_bytes`
 
-What comes from a process with a model's code is bounded. Imports the standard library alone: an
+Messages from a process with a model's code are bounded. Imports the standard library alone: an
 engine may run in another interpreter.
 """
 
@@ -23,7 +23,7 @@ INIT: Final = 1
 READY: Final = 2
 FAILED: Final = 3
 
-#: Bodies of at most 1 GiB together, and what stands around 65,535 of them.
+#: Bodies of at most 1 GiB together, and the overhead of 65,535 of them.
 PAYLOAD_BYTES_MAX: Final = 5 << 28
 
 
@@ -42,7 +42,7 @@ def read_messages(stream: Any) -> Iterator[tuple[int, int, bytes]]:
 
 
 class TornMessageError(ValueError):
-    """What a worker sent is no message of these."""
+    """The worker sent bytes that are no valid message."""
 
 
 class MessageDecoder:
@@ -51,7 +51,8 @@ class MessageDecoder:
     __slots__ = ("_chunks", "_missing")
 
     def __init__(self) -> None:
-        self._chunks: list[bytes] = []  #: of an incomplete message, joined once it is whole
+        #: Parts of an incomplete message, joined once it is complete
+        self._chunks: list[bytes] = []
         self._missing = 0
 
     def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
