@@ -1,5 +1,5 @@
-"""Python models: the instance's end of their workers, the worker, and the contracts it honours.
+"""Python models: their workers seen from the instance, the worker process, and its contracts.
 
-Here belong SageMaker's functions, Triton's class, and whose fault a worker's end is. It must not
-know pipelines, engines or libraries of tensors.
+The contracts are SageMaker's functions and Triton's class. This folder also decides whose fault a
+worker's end is. It must not know pipelines, engines or libraries of tensors.
 """

@@ -1,8 +1,8 @@
-"""The instance's end of a Python model's calls: each goes to a model of the artifact, and back.
+"""The instance's end of a Python model's nested calls to other models of its artifact.
 
 Calls belong to the batch that the lane computes: they share its latest deadline, end with it, and
-are ended when nobody wants it. What the asked model gave back is asked again (`repeated_call`).
-Errors come back as Triton's, with its codes: never as a broken worker.
+are cancelled with it. If the called model gives a call back, it is repeated (`repeated_call`).
+Errors are returned as Triton's, with its codes: they never break the worker.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from penstock.runtimes.base import Asking, CallContext, ModelCalls, Payload, Pen
 from penstock.runtimes.python.caller import WorkerCall, pack_called, pack_refused, unpack_call
 from penstock.runtimes.repeated_call import Answer, RepeatedCall
 
-#: Under way at once, of one lane: beyond it is code that has lost count of its own.
+#: Running calls of one lane; more means that the code has lost track of its own.
 CALLS_MAX: Final = 1024
 
-#: `pb_utils.TritonError`'s codes.
+#: The codes of `pb_utils.TritonError`.
 INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, CANCELLED = 1, 2, 3, 4, 7
 
 
 class BackChannel:
-    """One lane's. `name`: the model that calls; `write`: to its worker, False if it is gone."""
+    """The back channel of one lane. `name`: the calling model; `write`: sends to its worker, False
+    if that is gone."""
 
     def __init__(
         self,
@@ -43,18 +44,18 @@ class BackChannel:
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[int, _Nested] = {}
         self._batch: list[CallContext] = []
-        self._ends_at = 0.0  #: of the batch, monotonic s: it is a hang then
+        self._ends_at = 0.0  #: when the batch counts as a hang, monotonic s
         self._running = False
         self._wanted = True
 
     def begin(self, batch: Sequence[Payload], *, ends_at: float) -> None:
-        """The lane has a batch; calls are its calls until `end`."""
+        """The lane has a batch; calls belong to it until `end`."""
         self._batch = [each.asked for each in batch if each.asked is not None]
         self._ends_at = ends_at
         self._running = self._wanted = True
 
     def end(self) -> None:
-        """The batch is over, or its worker gone: what is still called is wanted by nobody."""
+        """The batch is over, or its worker gone: its running calls are cancelled."""
         under_way, self._under_way = self._under_way, {}
         self._batch = []
         self._running = False
@@ -62,15 +63,15 @@ class BackChannel:
             nested.cancel()
 
     def unwanted(self) -> None:
-        """The batch's requests are all cancelled: what it calls ends, and what it may call yet."""
+        """All requests of the batch were cancelled: its calls are cancelled, and later ones too."""
         self._wanted = False
         for number in list(self._under_way):
             self._under_way.pop(number).cancel()
             self._refuse(number, _cancelled())
 
     def hear(self, payload: bytes, item: int) -> None:
-        """A CALL of the worker, busy with the batch's `item`; one beyond its end: all of them.
-        Raises an Exception for what can't be read."""
+        """Handles a CALL of the worker, which is busy with the batch's `item`; an index beyond the
+        batch stands for all items. Raises an Exception for a message that can't be read."""
         call = unpack_call(payload)
         if not self._running:
             words = "a model can call others while it executes a batch, and not in between"
@@ -85,7 +86,8 @@ class BackChannel:
             nested.begin()
 
     def _asked(self, call: WorkerCall, item: int) -> Asking:
-        """What the call inherits: of the request that it is made for, or of all it may be for."""
+        """The context that the call inherits: from its request, or from all requests that it may be
+        for."""
         batch = self._batch[item : item + 1] if item < len(self._batch) else self._batch
         latest = max((_end(each) for each in batch), default=self._ends_at)
         deadline = min(latest, self._ends_at)
@@ -96,9 +98,9 @@ class BackChannel:
             deadline=deadline,
             alone=any(each.alone for each in batch),
             path=(*came_through, self._name),
-            # The lane's answers leave together: every request of the batch waits for this call.
+            # The lane's answers leave together, so every request of the batch waits for this call.
             calls=tuple(number for each in self._batch for number in each.calls),
-            # A call for several requests is told of by the first of them that is traced.
+            # A call for several requests is recorded with the first of them that is traced.
             spans=next((each.spans for each in batch if each.spans is not None), None),
         )
 
@@ -146,7 +148,7 @@ class _Nested:
         self._tries.cancel()
 
     def _too_late(self) -> None:
-        """Whoever computes it may go on; who waits for it has something else to say by now."""
+        """The called model may go on; the caller gets an error now."""
         self.cancel()
         words = f"the deadline passed before the model {self._call.model!r} answered"
         self._channel._answer(self._call.number, NotNowError("deadline-passed", words))
@@ -167,7 +169,7 @@ def _cancelled() -> PenstockError:
 
 
 def _code(error: PenstockError) -> int:
-    """Of Triton's, by whose fault it is."""
+    """Triton's code for an error, by whose fault it is."""
     if error.code == "cancelled":
         return CANCELLED
     if isinstance(error, NotNowError):

@@ -4,8 +4,8 @@
     REPLIES  count x (body bytes u32, content type bytes u32, attribute bytes u32, outcome u32),
              then the three blobs of each; outcome ERROR: the body is `failures.error_bytes`
 
-Both ends are our own code on one machine, but the worker's shares its process with the model's:
-decoding what comes from there is total.
+Both ends are our own code on one machine, but the worker shares its process with the model's code.
+So decoding what comes from there is total: it accepts or refuses any bytes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ PLAIN: Final = 0  #: no custom attributes
 WITH_ATTRIBUTES: Final = 1
 ERROR: Final = 2
 
-#: Written in place of an item's index while all items of a batch are computed at once.
+#: Replaces an item's index while all items of a batch are computed at once.
 ALL_ITEMS: Final = 0xFFFFFFFF
-BATCH_MAX: Final = 0xFFFF  #: items of one message
+BATCH_MAX: Final = 0xFFFF  #: items in one message
 
 Answer = tuple[bytes, bytes, bytes, int]  #: body, content type, custom attributes, outcome
 
@@ -41,14 +41,14 @@ _content_types: dict[bytes, str] = {}
 
 
 def failed(error: BaseException) -> Answer:
-    """The answer for whatever the model's code raised; its story goes to the log."""
+    """The answer for anything that the model's code raised; the traceback goes to the log."""
     if not isinstance(error, PenstockError):
         log_traceback(error)
     return error_bytes(error), b"", b"", ERROR
 
 
 def answered(body: Any, content_type: Any, attributes: Any = None) -> Answer:
-    """The answer with what the model's code returned. Raises ModelError for what can't be one."""
+    """The answer with what the model's code returned. Raises ModelError if it is none."""
     outcome = PLAIN if attributes is None else WITH_ATTRIBUTES
     given = "" if attributes is None else attributes
     return *checked_answer(body, content_type, given), outcome

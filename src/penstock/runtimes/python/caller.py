@@ -1,17 +1,15 @@
-"""The worker's end of calls to other models: any thread of the model's code may make one.
+"""The worker's end of nested calls to other models, and their messages.
 
-While a model calls others, its worker's socket has two readers' worth of messages: batches for the
-main thread, and answers for whoever waits. One thread reads them all. A worker whose model can't
-call anybody has no such thread.
-
-Calls of a Python model to other models of its artifact, as messages on its worker's socket.
+Any thread of the model's code may make a call. The worker's socket then has messages for several
+readers: batches for the main thread, and answers for waiting threads. One thread reads them all. A
+worker whose model can't call others has no such thread.
 
     CALL     u32 length, JSON {"i": number, "m": model, "v": version, "o": outputs, "t": timeout in
              us}, a pack of tensors (`tensor_bytes`); worker to instance
-    CALLED   u32 length, JSON {"i": number} and a pack of tensors, or {"i", "e": words, "c": code}
+    CALLED   u32 length, JSON {"i": number} and a pack of tensors, or {"i", "e": message, "c": code}
              without one; instance to worker
 
-A worker may have many calls under way; they are answered in any order.
+A worker may have many running calls; they are answered in any order.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _LENGTH: Final = struct.Struct("<I")
 class WorkerCall(NamedTuple):
     number: int
     model: str
-    version: int  #: -1: whichever is served
+    version: int  #: -1: the one that is served
     outputs: tuple[str, ...]
     timeout_s: float | None
     tensors: dict[str, np.ndarray]
@@ -49,8 +47,8 @@ class WorkerCall(NamedTuple):
 class Called(NamedTuple):
     number: int
     tensors: dict[str, np.ndarray]
-    error: str | None  #: words; then there are no tensors
-    code: int  #: of `pb_utils.TritonError`
+    error: str | None  #: the error's message; then there are no tensors
+    code: int  #: the code of `pb_utils.TritonError`
 
 
 def pack_call(
@@ -67,7 +65,8 @@ def pack_call(
 
 
 def unpack_call(payload: bytes) -> WorkerCall:
-    """What a worker says; its process is also the model's. Raises an Exception for what is none."""
+    """Reads a CALL. The worker's process also runs the model's code: raises an Exception for
+    invalid bytes."""
     head, rest = _split(payload)
     outputs = tuple(str(name) for name in head["o"])
     timeout_us = int(head["t"])
@@ -118,7 +117,7 @@ Message = tuple[int, int, bytes]
 
 
 class Caller:
-    """`send` is the channel's, for whoever writes to it."""
+    """Makes nested calls. `send`: the channel's method, which several threads may call."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -143,7 +142,7 @@ class Caller:
         number = next(self._numbers)
         packed = pack_call(number, model, version, outputs, timeout_us, tensors)
         future: Future[Called] = Future()
-        future.set_running_or_notify_cancel()  # an answer comes, wanted or not
+        future.set_running_or_notify_cancel()  # an answer comes even if nobody waits for it
         self._waiting[number] = future
         if self._gone:
             self._answer(Called(number, {}, "the instance is gone", 0))
@@ -152,7 +151,7 @@ class Caller:
         return future
 
     def batches(self, messages: Iterator[Message]) -> Iterator[Message]:
-        """`messages` without the answers to calls, which go to those who wait for them."""
+        """`messages` without the answers to calls, which go to the threads that wait for them."""
         others: SimpleQueue[Message | None] = SimpleQueue()
         reader = threading.Thread(
             target=self._read, args=(messages, others), name="answers", daemon=True

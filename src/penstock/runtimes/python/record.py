@@ -1,4 +1,4 @@
-"""The record of the runtime "python", with the layout that SageMaker's toolkits take."""
+"""The record of the runtime "python", and its detection of the layout of SageMaker's toolkits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _layout(root: Path, environment: Mapping[str, str]) -> ModelDescription | No
 
 
 def _code_file(root: Path, environment: Mapping[str, str]) -> str:
-    """Another file of code/ may be named by SAGEMAKER_PROGRAM."""
+    """The code file in code/; SAGEMAKER_PROGRAM may name another one."""
     program = environment.get("SAGEMAKER_PROGRAM", "")
     if not program:
         return _CODE if (root / _CODE).is_file() else ""

@@ -1,14 +1,13 @@
 """The python runtime: the model's own code in worker processes, one per lane.
 
-A PayloadRuntime. Workers that die are started again by the rule of `supervision`; the instance
-hears of it through `listener` and keeps requests away from a lane without a worker.
+A PayloadRuntime. Workers that die are started again by the rule of `workers.supervised`; the
+instance is informed through `listener` and sends no requests to a lane without a worker.
 
-One lane of a Python model: its worker, the batch that it computes, and whose fault an end is.
-
-A batch that takes longer than SAGEMAKER_MODEL_SERVER_TIMEOUT (60 s, as in AWS) is a hang: the
-worker is killed, the request it was busy with is answered `model-timeout`, and its mates are given
-back. Of a worker that died the request it was busy with is the suspect; where it computed a whole
-batch at once, all. Shared memory (`progress`) holds the number of the item that it is busy with.
+A `Lane` has its worker, the batch that it computes, and decides whose fault an end is. A batch that
+takes longer than SAGEMAKER_MODEL_SERVER_TIMEOUT (60 s, as in AWS) is a hang: the worker is killed,
+the request that it was busy with is answered `model-timeout`, and its mates are given back. If a
+worker dies, the request that it was busy with is the suspect; all are, if it computed the whole
+batch at once. Shared memory (`progress`) holds the index of the item that it is busy with.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ from penstock.runtimes.workers.supervised import Supervised
 Answers = list[PayloadReply | Returned]
 Done = Callable[[Answers], None]
 
-MODULE = "penstock.runtimes.python.worker"  #: what the interpreter runs
+MODULE = "penstock.runtimes.python.worker"  #: the module that the interpreter runs
 
 
 class Lane(Supervised[WorkerProcess]):
-    """Use: `begin`, then `invoke` batch after batch, one under way."""
+    """Use: `begin`, then `invoke` batch after batch, one at a time."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class Lane(Supervised[WorkerProcess]):
         self._run_s_max = run_s_max(environment)
         self._progress: mmap.mmap | None = None
         self._answered: Callable[[list[PayloadReply] | None], None] | None = None
-        self._calls: BackChannel | None = None  #: where the model may call others
+        self._calls: BackChannel | None = None  #: set where the model may call others
         if context.models is not None:
             name = context.description.name
             self._calls = BackChannel(context.models, name, number, self._tell, self._clock)
@@ -92,7 +91,7 @@ class Lane(Supervised[WorkerProcess]):
         not_begun: Answers = [NOT_BEGUN] * count
         late: list[int] = []
         if self._progress is not None:
-            self._progress[:4] = b"\0\0\0\0"  # what it says is of this batch
+            self._progress[:4] = b"\0\0\0\0"  # from now on it refers to this batch
         if worker is None or not worker.write(pack_batch(batch)):
             self._loop.call_soon(done, not_begun)
             return
@@ -108,7 +107,7 @@ class Lane(Supervised[WorkerProcess]):
                 if len(replies) == count:
                     done(list(replies))
                     return
-                worker.kill()  # its answers are not those of this batch
+                worker.kill()  # answers that do not match this batch
                 done(after_death(ALL_ITEMS, count))
             elif late:
                 done(after_hang(late[0], count, hung(self._run_s_max)))
@@ -125,7 +124,7 @@ class Lane(Supervised[WorkerProcess]):
         timer = self._loop.call_later(self._run_s_max, hangs)
 
     def _item(self) -> int:
-        """Index in the batch of the item that the worker computes; `ALL_ITEMS`: all."""
+        """Index in the batch of the item that the worker computes; `ALL_ITEMS`: all at once."""
         return int.from_bytes(self._progress[:4], "little") if self._progress else 0
 
     def _hear(self, kind: int, count: int, payload: bytes) -> None:
@@ -140,19 +139,19 @@ class Lane(Supervised[WorkerProcess]):
         return self.process is not None and self.process.write(said)
 
     def unwanted(self) -> None:
-        """Nobody waits for the batch: the function can't be stopped, but what it calls can."""
+        """The batch was cancelled: the function can't be stopped, but its nested calls can."""
         if self._calls is not None and self._answered is not None:
             self._calls.unwanted()
 
     def gone(self, error: PenstockError) -> None:
-        super().gone(error)  # first: nothing more is to be sent to this lane
+        super().gone(error)  # called first: nothing more may be sent to this lane
         answered, self._answered = self._answered, None
         if answered is not None:
             answered(None)
 
 
 def hung(run_s: float) -> ModelError:
-    """What the request is told that its worker hung on."""
+    """The error for the request on which its worker hung."""
     return ModelError(
         "model-timeout",
         f"the model did not answer within {run_s:g} s; its process was ended",
@@ -161,7 +160,7 @@ def hung(run_s: float) -> ModelError:
 
 
 def after_hang(guilty: int, count: int, error: ModelError) -> Answers:
-    """What becomes of a batch whose worker was ended because it hung on the item `guilty`."""
+    """The answers of a batch whose worker was killed because it hung on the item `guilty`."""
     if count == 1:
         guilty = 0
     answers = after_death(guilty, count)
@@ -171,10 +170,9 @@ def after_hang(guilty: int, count: int, error: ModelError) -> Answers:
 
 
 def after_death(suspect: int, count: int) -> Answers:
-    """What becomes of a batch whose worker died while it computed the item `suspect`.
+    """The answers of a batch whose worker died while it computed the item `suspect`.
 
-    Those before it had been computed, so they may have left what killed it; those behind it had not
-    begun.
+    Earlier items had been computed, so they may have left what killed it; later ones had not begun.
     """
     if count == 1:
         return [Returned(WORKER_DIED)]
@@ -186,7 +184,8 @@ def after_death(suspect: int, count: int) -> Answers:
 
 
 async def load(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
-    """In workers that it shares with others, where there are some and it may. Raises ModelError."""
+    """Uses workers shared with other models, where the host has some and the model may share.
+    Raises ModelError."""
     shared = context.shared_workers
     if shared is not None and shared.may_share(context):
         return await shared.load(context, listener)
@@ -230,8 +229,8 @@ class PythonRuntime:
         self._lanes[lane].invoke(batch, done)
 
     def cancel(self, lane: int) -> None:
-        """A Python function cannot be stopped without losing the model: it finishes. What it calls
-        ends."""
+        """A Python function cannot be stopped without losing the model: it finishes. Its nested
+        calls are cancelled."""
         self._lanes[lane].unwanted()
 
     async def close(self) -> None:
@@ -239,13 +238,13 @@ class PythonRuntime:
         remove_scratch(self._scratch)
 
     def kill(self) -> None:
-        """At once, without waiting: the instance itself is ending."""
+        """Kills the workers without waiting: the instance itself is ending."""
         for lane in self._lanes:
             lane.kill()
 
 
 def init_message(context: LoadContext) -> dict[str, Any]:
-    """What the worker needs to know of the model."""
+    """What the worker must know of the model."""
     description = context.description
     requirements = Path(description.file).parent / "requirements.txt"
     has_requirements = (context.model_dir / requirements).is_file()

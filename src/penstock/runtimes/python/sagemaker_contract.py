@@ -1,14 +1,12 @@
-"""SageMaker's inference contract in a worker process: model_fn, then transform_fn, or input_fn /
-predict_fn / output_fn with defaults.
+"""SageMaker's inference contract in a worker process, and the defaults of its functions.
 
-The defaults read and write JSON, CSV and NPY and never pickle. Each function may take a last
-`context` argument, told by its number of parameters. Source of the contract: the SageMaker
-inference toolkit's documentation; the code here is our own.
+The model's code has model_fn, then transform_fn, or input_fn / predict_fn / output_fn with
+defaults. Each function may take a last `context` argument, detected by its number of parameters.
+Source of the contract: the SageMaker inference toolkit's documentation; the code here is our own.
 
-What the python runtime does where the model's code defines no input_fn or output_fn.
-
-JSON lists become arrays (objects and ragged lists stay as they are), CSV becomes a 2-D float array,
-NPY an array; pickle is never loaded. Arrays and plain values are written as JSON, CSV or NPY.
+The defaults of input_fn and output_fn read and write JSON, CSV and NPY. JSON lists become arrays
+(objects and ragged lists stay as they are), CSV becomes a 2-D float array, NPY an array; pickle is
+never loaded. Arrays and plain values are written as JSON, CSV or NPY.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ def _unreadable(what: str, error: Exception) -> ModelError:
 
 
 def encode_default(prediction: Any, accept: str) -> tuple[bytes, str]:
-    """The first type of Accept that can be written. Raises ModelError 406 if there is none."""
+    """Writes the first type of Accept that is possible. Raises ModelError 406 if there is none."""
     if (kind := _writable(accept)) is not None:
         return _WRITERS[kind](prediction), kind
     raise ModelError(
@@ -145,7 +143,7 @@ _UTF8_TYPES = ("application/json", "text/csv")
 
 
 class Context:
-    """What the toolkits hand to functions that ask for it: names, headers, the reply's headers."""
+    """The toolkits' `context` argument: names, headers, the reply's headers."""
 
     def __init__(self, model_name: str, model_dir: str) -> None:
         self.model_name = model_name
@@ -189,7 +187,7 @@ class Context:
         self.response_content_type = value
 
     def set_response_header(self, idx: int, key: str, value: str) -> None:
-        """Of the reply's headers a model decides two; the rest are the server's."""
+        """A model may set two of the reply's headers; the server sets the others."""
         name = key.lower()
         if name == "x-amzn-sagemaker-custom-attributes":
             self.custom_attributes = value
@@ -198,7 +196,7 @@ class Context:
 
 
 def _with_context(function: Callable[..., Any], arguments: int, context: Context) -> Any:
-    """`function`, called with `context` as its last argument if it has room for one more."""
+    """`function`, which gets `context` as its last argument if it has a parameter for it."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -310,10 +308,10 @@ def _check(file: str, transform: bool, read: Any, predict: Any, write: Any) -> N
 
 
 def _as_body(result: Any, accept: str) -> tuple[bytes, str]:
-    """What output_fn and transform_fn may return: a body, or a body and its content type.
+    """The result of output_fn or transform_fn: a body, or a body and its content type.
 
-    Raises ModelError: 406 where the value can't be written as what Accept asks for,
-    `model-code-failed` where it can't as the type that the model itself names.
+    Raises ModelError: 406 where the value can't be written in a type that Accept allows,
+    `model-code-failed` where it can't be written in the type that the model itself names.
     """
     content_type, named = accept.partition(",")[0].strip(), False
     if isinstance(result, tuple) and len(result) == 2:

@@ -1,8 +1,8 @@
 """The module `triton_python_backend_utils` that Triton's Python models import, for use on CPU.
 
-Names and behaviour follow Triton's Python backend as its documentation describes them; decoupled
-models and GPU tensors are not offered and say so when used.
-`install(...)` puts it into `sys.modules` under Triton's name.
+Names and behaviour follow the documentation of Triton's Python backend. Decoupled models and GPU
+tensors are not supported, and using them raises an error. `install(...)` puts it into `sys.modules`
+under Triton's name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.runtimes.python.caller import Called, Caller
 
 
 class TritonModelException(Exception):
-    """What models raise and what this module raises for wrong use."""
+    """Raised by models, and by this module for wrong use."""
 
 
 class TritonError:
@@ -80,13 +80,13 @@ class Tensor:
 
 
 class InferenceRequest:
-    """One request of the batch handed to `execute`; or one that the model makes of another model.
+    """One request of the batch for `execute`; or one that the model sends to another model.
 
-    A call's errors are the response's: `exec` raises only for what is no request at all.
+    Errors of a call are in its response: `exec` raises only for an invalid request.
     """
 
-    _caller: ClassVar[Caller | None] = None  #: where this worker's calls to other models go
-    _models: ClassVar[frozenset[str]] = frozenset()  #: those that there are
+    _caller: ClassVar[Caller | None] = None  #: the object that makes this worker's nested calls
+    _models: ClassVar[frozenset[str]] = frozenset()  #: names of the models that can be called
 
     def __init__(
         self,
@@ -102,7 +102,8 @@ class InferenceRequest:
         trace: Any = None,
         parameters: Any = None,
     ) -> None:
-        """`timeout`: microseconds, 0 = those of the request that the call is made for."""
+        """`timeout`: microseconds; 0 = the rest of the time of the request for which the call is
+        made."""
         self._request_id = request_id
         self._correlation_id = correlation_id
         self._inputs = list(inputs)
@@ -151,7 +152,7 @@ class InferenceRequest:
         return _response(self._begun(decoupled).result())
 
     async def async_exec(self, decoupled: bool = False) -> InferenceResponse:
-        """Likewise, while others of the same `async def execute` go on."""
+        """As `exec`, while other coroutines of the same `async def execute` go on."""
         return _response(await asyncio.wrap_future(self._begun(decoupled)))
 
     def _begun(self, decoupled: bool) -> Future[Called]:
@@ -179,7 +180,7 @@ def _response(called: Called) -> InferenceResponse:
 
 
 def plain_array(array: np.ndarray) -> np.ndarray:
-    """Strings may come as any of numpy's string dtypes; the protocol knows BYTES."""
+    """Strings may have any of numpy's string dtypes; the protocol has only BYTES."""
     return array.astype(np.object_) if array.dtype.kind in "SU" else array
 
 
@@ -194,7 +195,7 @@ def connect(caller: Caller, models: Sequence[str]) -> None:
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Whether the artifact has the model, beside this one."""
+    """Whether the artifact has this model besides the calling one."""
     return model_name in InferenceRequest._models
 
 
@@ -202,7 +203,7 @@ TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED, TRITONSERVER_MEMORY_GPU
 
 
 class PreferredMemory:
-    """Where an answer's tensors are wished for. They are in host memory, whatever is preferred."""
+    """The preferred place of an answer's tensors. They are always in host memory."""
 
     def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None:
         self.preferred_memory_type = preferred_memory_type
@@ -229,7 +230,7 @@ class InferenceResponse:
 
 
 class Logger:
-    """Goes to the instance's log by way of standard error."""
+    """Writes to the instance's log through standard error."""
 
     @staticmethod
     def log(message: str, *_: Any) -> None:
@@ -265,7 +266,7 @@ def triton_string_to_numpy(name: str) -> Any:
 
 
 def model_config(init: dict[str, Any]) -> dict[str, Any]:
-    """`args["model_config"]` as Triton's JSON of config.pbtxt, out of our description."""
+    """`args["model_config"]`: our description as Triton's JSON of config.pbtxt."""
     batched = init["rows_max"] > 0
 
     def tensor(name: str, dtype: str, shape: list[int]) -> dict[str, Any]:
@@ -282,7 +283,7 @@ def model_config(init: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-#: What is not part of Triton's module.
+#: Names that are not part of Triton's module.
 _OURS = (
     "install", "connect", "plain_array", "arguments", "model_config", "Caller", "Called", "Future",
     "ClassVar", "asyncio",
@@ -300,7 +301,7 @@ def install(model_dir: str, init: dict[str, Any]) -> None:
 
 
 def arguments(init: dict[str, Any], version_dir: str) -> dict[str, str]:
-    """What `initialize(args)` gets: strings only, as in Triton."""
+    """The arguments of `initialize(args)`: strings only, as in Triton."""
     return {
         "model_config": json.dumps(model_config(init)),
         "model_instance_kind": "CPU",

@@ -1,8 +1,8 @@
 """Triton's Python backend in a worker process: initialize, execute, finalize.
 
-Bodies are packed tensors (`tensor_bytes`), decoded from the wire by the instance. `execute` gets
-the whole batch; should it raise for several requests, each is run alone, so that only the guilty
-fails.
+Bodies are packed tensors (`tensor_bytes`), which the instance has decoded from the wire. `execute`
+gets the whole batch. If it raises for several requests, each is run alone, so that only the guilty
+one fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.runtimes.workers.failures import WORDS_CHARS_MAX
 
 PACKED = "application/x-penstock-tensors"
 
-#: Triton's error codes that are the caller's fault
+#: Triton's error codes that are the caller's fault -> HTTP status.
 _CALLER_CODES = {utils.TritonError.INVALID_ARG: 400, utils.TritonError.NOT_FOUND: 404}
 
 
@@ -38,7 +38,7 @@ class TritonContract:
             )
         self._outputs = [name for name, _, _ in init["outputs"]]
         self._model = kind()
-        self._runner = asyncio.Runner()  # its loop is made when it is first needed
+        self._runner = asyncio.Runner()  # makes its loop at the first use
         if hasattr(self._model, "initialize"):
             self._model.initialize(utils.arguments(init, str(path.parent.parent)))
 
@@ -86,7 +86,7 @@ class TritonContract:
 
 
 def _answer_or_failure(response: Any) -> Answer:
-    """A response that can't be written fails its own request, not those of its batch."""
+    """A response that can't be written fails only its own request."""
     try:
         return _answer(response)
     except BaseException as error:

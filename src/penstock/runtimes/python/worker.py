@@ -1,7 +1,7 @@
 """The worker process of the python runtime: `python -m penstock.runtimes.python.worker FD FD`.
 
-Loads the model's code, then answers batches until the socket ends. Runs nothing but the model: one
-thread, blocking reads; one more where the model may call others (`caller`).
+Loads the model's code, then answers batches until the socket ends. It runs only the model: one
+thread with blocking reads, and a second one if the model may call others (`caller`).
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ def load(init: dict[str, Any]) -> Contract:
 def answers_of(
     contract: Contract, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
 ) -> list[Answer]:
-    """One answer per item, whatever the contract does, and no more than one message holds."""
+    """One answer per item, whatever the contract does; together they fit into one message."""
     try:
         answers = contract.answer(items, progress)
-    except BaseException as error:  # the contracts see to each item; this is for what they miss
+    # Contracts handle errors of each item; this is for errors that they miss
+    except BaseException as error:
         answers = [failed(error)] * len(items)
     room = ANSWER_BYTES_MAX
     for index, (body, *_) in enumerate(answers):

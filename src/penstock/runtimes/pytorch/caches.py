@@ -1,7 +1,7 @@
-"""Keys and values of all rows of a decode batch, where the programs run, in memory taken once.
+"""Keys and values of all rows of a decode batch, on the programs' device, in memory allocated once.
 
-The methods are those of `runtimes.seq2seq.rows.RowCaches`, whose place it takes in the decode loop.
-Lengths only say how much of the memory a step looks at: growing and shrinking copies nothing.
+It has the methods of `runtimes.seq2seq.rows.RowCaches`, and replaces it in the decode loop. Lengths
+only say how much of the memory a step reads: growing and shrinking copies nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from penstock.runtimes.seq2seq.rows import MASKED, padded
 
 
 class StaticCaches:
-    """Rows 0 .. n-1 are in use; the caller keeps them dense. `here` enters the stream on which all
-    work on the caches has its order."""
+    """Rows 0 .. n-1 are in use; the caller keeps them dense. `here` enters the stream that orders
+    all work on the caches."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class StaticCaches:
         self.past_length = padded(1)
         self.source_length = padded(1)
         apart = is_gpu(device)
-        #: tokens to feed and positions, as one: a single transfer per step
+        #: Tokens to feed and their positions in one tensor: a single transfer per step.
         self._fed_here = torch.zeros((2, rows_max, 1), dtype=torch.int32, pin_memory=apart)
         self.ids: np.ndarray = self._fed_here[0].numpy()
         self.positions: np.ndarray = self._fed_here[1].numpy()
@@ -56,18 +56,18 @@ class StaticCaches:
         self.source_bias = torch.full((rows_max, 1, 1, source_max), float(MASKED), device=device)
 
     def fit(self, rows: int, *, past: int, source: int) -> None:
-        """Steps look at these lengths, padded; what lies beyond stays as it is."""
+        """Sets the (padded) lengths that steps read; memory beyond them stays as it is."""
         self.past_length = min(padded(max(past, 1)), self.past_max)
         self.source_length = min(padded(max(source, 1)), self.source_max)
 
     def send(self) -> None:
-        """Tokens and positions to the device, ahead of the step that is started next."""
+        """Sends tokens and positions to the device, ahead of the next step."""
         if self.fed is not self._fed_here:
             self.fed.copy_(self._fed_here, non_blocking=True)
 
     def put(self, rows: Sequence[int], cross_kv: Any, tokens: int) -> None:
-        """A request enters: [2 * layers, heads, source, size]; all but `tokens` are padding. To be
-        called on the caches' stream."""
+        """Writes a new request: [2 * layers, heads, source, size]; all but `tokens` are padding.
+        Call it on the caches' stream."""
         length = cross_kv.shape[2]
         for row in rows:
             self.cross[:, row, :, :length] = cross_kv
@@ -84,7 +84,7 @@ class StaticCaches:
         self.positions[target] = self.positions[source]
 
     def reorder(self, rows: Sequence[int], order: np.ndarray) -> None:
-        """Row `rows[i]` continues what row `rows[order[i]]` holds; their source is the same."""
+        """Row `rows[i]` continues the content of row `rows[order[i]]`; their source is the same."""
         used = int(self.positions[rows[0], 0])
         with self._here():
             device = self.past.device
@@ -93,7 +93,7 @@ class StaticCaches:
             self.past[:, places, :, :used] = self.past[:, taken, :, :used]
 
     def clear(self, rows: Sequence[int]) -> None:
-        """Takes away numbers that are not finite: masked, they would still spoil their mates'."""
+        """Clears numbers that are not finite: even masked, they would affect the mates' results."""
         with self._here():
             for row in rows:
                 self.past[:, row] = 0.0

@@ -1,12 +1,12 @@
 """CUDA graphs of one stream: work whose kernels are recorded once and started with one call.
 
-A small model's time on a GPU is that of starting its kernels, some hundreds of them; a graph starts
-all of them at once. It always reads and writes the same memory, so its inputs are buffers that are
-filled before, and its outputs are copied out before anything else runs on the stream.
+On a GPU, a small model's time is that of starting its kernels, some hundreds of them; a graph
+starts all of them at once. It always reads and writes the same memory, so its inputs are buffers
+that are filled before, and its outputs are copied before anything else runs on the stream.
 
-Graphs of one stream share one pool of memory. That is sound because they are replayed one at a
-time and nothing of one is needed after the next has begun (PyTorch, "CUDA semantics", graph memory
-management). A capture that fails is no error: the reason is kept, and the work runs without.
+Graphs of one stream share one pool of memory. That is sound because they are replayed one at a time
+and no result is needed after the next replay has begun (PyTorch, "CUDA semantics", graph memory
+management). A failed capture is no error: the reason is kept, and the work runs without a graph.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 from penstock.runtimes.pytorch.library import first_line
 
-#: Libraries choose and load their kernels in the first runs, which a capture does not allow.
+#: Runs before a capture: libraries choose and load their kernels then, which a capture forbids.
 _RUNS_BEFORE = 3
-#: One capture at a time in a process is all that PyTorch allows.
+#: PyTorch allows only one capture at a time in a process.
 _capturing = threading.Lock()
 
 
@@ -41,13 +41,13 @@ class Graphs:
         self._torch = torch
         self._stream = stream
         self._pool = torch.cuda.graph_pool_handle()
-        self.reason = reason  #: why nothing is captured (any more)
+        self.reason = reason  #: why nothing is captured (any more); "" = captures work
         self.count = 0
 
     def captured(self, work: Callable[[], Any]) -> CapturedGraph | None:
-        """Runs `work` some times and records it. It must read and write fixed tensors alone, and
-        may be run again and again on the same inputs. None where it can't be recorded.
+        """Runs `work` some times and records it. None where it can't be recorded.
 
+        `work` must read and write fixed tensors alone, and is run repeatedly on the same inputs.
         Raises what `work` itself raises when it is run without recording.
         """
         if self.reason:
@@ -59,7 +59,7 @@ class Graphs:
             self._stream.synchronize()
             graph = torch.cuda.CUDAGraph()
             try:
-                # Thread-local: other lanes go on meanwhile, and what they call is their business.
+                # Thread-local mode: other lanes go on meanwhile and may make any call.
                 with (
                     _capturing,
                     torch.cuda.graph(
@@ -70,7 +70,7 @@ class Graphs:
                     ),
                 ):
                     outputs = work()
-            except RuntimeError as error:  # of CUDA, of the allocator and of PyTorch alike
+            except RuntimeError as error:  # raised by CUDA, by the allocator and by PyTorch
                 self.reason = _told(error)
                 return None
         self.count += 1
@@ -78,6 +78,6 @@ class Graphs:
 
 
 def _told(error: BaseException) -> str:
-    """What ended the capture is more telling than that ending it failed, which comes on top."""
+    """The original error of a failed capture; PyTorch raises another one when the capture ends."""
     cause = error.__context__
     return first_line(cause) if isinstance(cause, RuntimeError) else first_line(error)

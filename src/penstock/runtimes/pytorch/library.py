@@ -1,8 +1,8 @@
 """PyTorch and the device that a model asks for; imported when the first such model is loaded.
 
-A process that serves no model of this runtime never imports PyTorch: it costs seconds and hundreds
-of megabytes. Everything in `runtimes/pytorch` asks for it here, so that one place says what to
-install, and which devices there are.
+A process without a model of this runtime never imports PyTorch, which takes seconds and hundreds of
+megabytes. All modules of `runtimes/pytorch` get it from here, so one place says what to install,
+and which devices exist.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from penstock.artifacts.description.description import ModelDescription
 from penstock.errors import ModelError
 
 INSTALL = "pip install 'penstock[torch]'"
-#: Key of `parameters` in model.yaml: cpu, cuda or cuda:1; left out, a GPU if the instance has one.
+#: Key of `parameters` in model.yaml: cpu, cuda or cuda:1; left out: a GPU if the instance has one.
 DEVICE_PARAMETER = "torch_device"
-#: Likewise: "true" compiles the program with TorchInductor when it is loaded.
+#: Key of `parameters`: "true" compiles the program with TorchInductor when it is loaded.
 COMPILE_PARAMETER = "torch_compile"
 _FLAGS = {"": False, "false": False, "true": True}
 
@@ -41,7 +41,7 @@ def torch_library() -> Any:
 
 
 def device_of(torch: Any, description: ModelDescription, *, accelerators: int) -> Any:
-    """The `torch.device` to run on; `accelerators` are the instance's.
+    """The `torch.device` to run on; `accelerators`: the number that the instance has.
 
     Raises ModelError (`device-unknown`, `device-absent`).
     """
@@ -71,12 +71,12 @@ def device_of(torch: Any, description: ModelDescription, *, accelerators: int) -
 
 
 def is_gpu(device: Any) -> bool:
-    """Whether its memory is not the host's, and work on it has streams."""
+    """Whether it has memory of its own, and streams."""
     return bool(device.type == "cuda")
 
 
 def compiles(description: ModelDescription) -> bool:
-    """Raises ModelError (`parameter-invalid`)."""
+    """Whether the program is to be compiled. Raises ModelError (`parameter-invalid`)."""
     given = description.parameters.get(COMPILE_PARAMETER, "")
     if given not in _FLAGS:
         raise ModelError(
@@ -88,7 +88,7 @@ def compiles(description: ModelDescription) -> bool:
 
 
 def shown(torch: Any, device: Any) -> str:
-    """For the log: the library and the chip."""
+    """A text for the log: the library and the chip."""
     name = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
     return f"PyTorch {torch.__version__} on {device}{name}"
 
@@ -99,7 +99,7 @@ def first_line(error: BaseException) -> str:
 
 
 def failed(torch: Any, error: Exception) -> ModelError:
-    """What a run ended with, in a user's words."""
+    """The error of a failed run, in a user's words."""
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return ModelError(
             "out-of-memory",

@@ -1,8 +1,8 @@
-"""A .pt2 file as something to call: programs of torch.export, packages of AOTInductor.
+"""A .pt2 file as a callable: programs of torch.export, packages of AOTInductor.
 
-A program is checked against `artifacts.detect_pt2_rules` once more here, in the bytes that
-PyTorch's own reader returns: two readers of one archive may disagree. Guards that come with it are
-Python to be executed, and are left out; sizes are checked by the bounds in the graph itself.
+A program is checked against `artifacts.detect_pt2_rules` a second time here, on the bytes that
+PyTorch's own reader returns: two readers of one archive may disagree. Guards in the file are Python
+code to be executed, and are left out; bounds in the graph itself check sizes.
 
 Knows files and devices; it must not know lanes or batches.
 """
@@ -33,15 +33,15 @@ DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 @dataclass(slots=True, kw_only=True)
 class Program:
-    """`call` takes tensors in the order of `inputs` and answers those of `outputs`."""
+    """`call` takes tensors in the order of `inputs` and returns those of `outputs`."""
 
     call: Callable[..., list[Any]]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    #: input -> rows of the table that it is an index into. A GPU does not refuse an index that is
-    #: too large: it loses its context, and with it every model of the process.
+    #: Input -> rows of the table that it indexes. A GPU does not refuse an index that is too large:
+    #: it loses its context, and with it every model of the process.
     rows_of_table: dict[str, int] = field(default_factory=dict)
-    not_captured: str = ""  #: why it must not become a CUDA graph; "" = it may
+    not_captured: str = ""  #: why it can't be captured in a CUDA graph; "" = it can
 
 
 def load_program(
@@ -59,10 +59,10 @@ def load_program(
     """Blocks for as long as reading the weights takes.
 
     Args:
-        inputs: as described; empty takes the program's own names. `outputs` likewise.
-        lanes: calls that may be under way at once.
+        inputs: as described; empty means the program's own names. `outputs` likewise.
+        lanes: calls that may run at once.
         inductor: compile the program by torch.compile, in the first runs, for all sizes at once.
-        trusted: the operator's word that the file may hold code.
+        trusted: the operator allows files that may hold code.
 
     Raises CallerError (as `check_pt2`), ModelError (`model-unreadable`, `tensor-mismatch`,
     `tensors-missing`).
@@ -101,10 +101,10 @@ def load_program(
 
 
 def _keep_instruction_sets_apart(torch: Any) -> None:
-    """TorchInductor finds in its cache what it made for another width of vectors, and then computes
-    part of each (PyTorch 2.13): every instruction set gets a cache of its own."""
+    """Gives every instruction set a TorchInductor cache of its own. Otherwise it finds code that
+    was made for another vector width, and then computes only part of each vector (PyTorch 2.13)."""
     own = Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
-    place = os.environ.get(_INDUCTOR_CACHE) or str(own)  # importing it sets the variable
+    place = os.environ.get(_INDUCTOR_CACHE) or str(own)  # importing TorchInductor sets the variable
     suffix = f"_{torch.backends.cpu.get_cpu_capability().lower()}"
     if not place.endswith(suffix):
         os.environ[_INDUCTOR_CACHE] = place + suffix
@@ -124,7 +124,7 @@ def _exported(torch: Any, root: Path, file: str, device: Any, *, trusted: bool) 
         return exported, exported.module(check_guards=False)
     except PenstockError:
         raise
-    except Exception as error:  # damaged archives and foreign versions fail in many places
+    except Exception as error:  # damaged archives and other versions fail in many places
         raise _unreadable(file, error) from None
 
 
@@ -145,7 +145,8 @@ def _package(
     package = importlib.import_module("torch._inductor.package")
     index = -1 if device.type == "cpu" else int(device.index)
     try:
-        # Without its own locks it can be captured, but then one call at a time is all it takes.
+        # Without the package's own locks it can be captured, but then it allows only one call at a
+        # time.
         compiled = package.load_package(
             str(path), run_single_threaded=lanes == 1, num_runners=lanes, device_index=index
         )
@@ -167,7 +168,7 @@ def _package(
 
 
 def flattened(answer: Any) -> list[Any]:
-    """The tensors of an answer, whatever it wraps them in, in their order."""
+    """The tensors of an answer in order, however they are nested."""
     if isinstance(answer, dict):
         answer = list(answer.values())
     if isinstance(answer, list | tuple):
@@ -176,7 +177,7 @@ def flattened(answer: Any) -> list[Any]:
 
 
 def _caller(torch: Any, module: Any, in_spec: Any, count: int) -> Callable[..., list[Any]]:
-    """Programs that were exported with keywords or nested inputs get them back in that form."""
+    """Programs that were exported with keywords or nested inputs get them in that form."""
     pytree = torch.utils._pytree
     if in_spec == pytree.tree_structure((tuple(range(count)), {})):
         return lambda *tensors: flattened(module(*tensors))
@@ -189,7 +190,7 @@ def _caller(torch: Any, module: Any, in_spec: Any, count: int) -> Callable[..., 
 
 
 def _devices(torch: Any, exported: Any) -> set[Any]:
-    """Where the program's tensors are, and where its graph makes new ones."""
+    """The devices of the program's tensors, and those on which its graph makes new ones."""
     tensors = [*exported.state_dict.values(), *exported.constants.values()]
     found = {each.device for each in tensors if isinstance(each, torch.Tensor)}
     for node in exported.graph.nodes:
@@ -200,7 +201,8 @@ def _devices(torch: Any, exported: Any) -> set[Any]:
 
 
 def _makes_on_host(torch: Any, exported: Any) -> bool:
-    """A graph would replay a copy from memory of the host that is long used for something else."""
+    """Whether the graph makes tensors on the host. A CUDA graph would copy from host memory that
+    has other content by then."""
     return any(
         isinstance(value, torch.Tensor) and value.device.type == "cpu"
         for node in exported.graph.nodes
@@ -242,7 +244,7 @@ def _named(
 
 
 def _tables(torch: Any, exported: Any) -> dict[str, int]:
-    """Inputs that are looked up in an embedding as they come, and the rows it has."""
+    """Inputs that are used directly as indexes into an embedding -> the rows of its table."""
     user = set(exported.graph_signature.user_inputs)
     casts = (torch.ops.aten.to.dtype, torch.ops.aten.view.default, torch.ops.aten.to.dtype_layout)
     found: dict[str, int] = {}

@@ -12,13 +12,14 @@ from penstock.runtimes.record import Interface, RuntimeRecord
 
 
 def _check(root: Path, file: str, trusted: bool) -> FileFacts:
-    """A free first dimension may be a batch or the length of a sequence: nothing is joined."""
+    """Checks the file. A free first dimension may be a batch or the length of a sequence, so rows
+    are not joined."""
     check_pt2(root, file, trusted=trusted)
     return FileFacts()
 
 
 # Its files are not tried in a process of their own: they are checked part by part before PyTorch
-# reads them, and have no format of their own for a native library to trip over.
+# reads them, and have no format of their own that could crash a native library.
 RECORD: Final = RuntimeRecord(
     name="torch",
     title="Programs of torch.export, on CPU or GPU by PyTorch",

@@ -1,9 +1,9 @@
-"""Programs of PyTorch as a tensor runtime, on a GPU or on the CPU.
+"""PyTorch programs as a tensor runtime, on a GPU or on the CPU.
 
-On a GPU every lane is a stream of its own. Shapes that the description declares (rows up to
+On a GPU every lane has a stream of its own. Shapes that the description declares (rows up to
 `batching.rows_max` in powers of two, lengths of `batching.buckets`) are captured as CUDA graphs
-when the model is loaded; a batch is padded with copies of its first row to the next such shape.
-Any other shape runs kernel by kernel. On the CPU programs run as they are.
+when the model is loaded; a batch is padded with copies of its first row to the next such shape. Any
+other shape runs kernel by kernel. On the CPU programs run as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.runtimes.pytorch.library import (
 from penstock.runtimes.pytorch.program import DTYPES, Program, load_program
 from penstock.runtimes.tensor_inputs import prepared, threads_of
 
-#: Graphs of one lane: each takes some 0.1 s to capture and a few MB of the driver's memory.
+#: Graphs per lane: each takes some 0.1 s to capture and a few MB of the driver's memory.
 GRAPHS_MAX = 96
 
 Shape = tuple[int, ...]
@@ -46,7 +46,7 @@ class TorchRuntime:
         description = context.description
         self.lanes = max(1, description.lanes)
         device = device_of(torch, description, accelerators=context.accelerators)
-        # A setting of the process: with several models, the last one loaded decides.
+        # This is a setting of the whole process: with several models, the last one loaded decides.
         torch.set_num_threads(threads_of(context, self.lanes))
         program = load_program(
             torch,
@@ -104,11 +104,11 @@ class TorchRuntime:
             self._torch.cuda.empty_cache()
 
     def _warm_up(self, shapes: Sequence[Key], context: LoadContext) -> None:
-        """Captures on a GPU; where the program is compiled, compiles it before the first call."""
+        """On a GPU, captures graphs. A program to be compiled is compiled before the first call."""
         until = time.monotonic() + context.startup_timeout_s / 2
         done = 0
         for at, lane in enumerate(self._lanes):
-            for shape in shapes[-GRAPHS_MAX:]:  # the smallest, which are the likeliest
+            for shape in shapes[-GRAPHS_MAX:]:  # the smallest shapes, which are the likeliest
                 if time.monotonic() > until:
                     context.log(f"lane {at}: {done} of {len(shapes)} shapes were prepared in time")
                     return
@@ -122,7 +122,7 @@ class TorchRuntime:
 
 
 class CpuLane:
-    """Runs a program as it is, and is what a lane is in general."""
+    """Runs a program as it is; base class of all lanes."""
 
     def __init__(self, torch: Any, program: Program) -> None:
         self._torch = torch
@@ -142,19 +142,19 @@ class CpuLane:
     def _given(self, arrays: list[np.ndarray]) -> list[Any]:
         tensors = []
         for array, dtype in zip(arrays, self._dtypes, strict=True):
-            # PyTorch has no read-only tensors, and warns of memory that it must not write to
+            # PyTorch has no read-only tensors, and warns about memory that it must not write to.
             tensor = self._torch.from_numpy(array if array.flags.writeable else array.copy())
             tensors.append(tensor if dtype is None else tensor.to(dtype))
         return tensors
 
 
 class _Slot:
-    """A captured shape, its buffers on both sides, and views of them for numpy."""
+    """A captured shape, its buffers on host and device, and numpy views of them."""
 
     __slots__ = ("answers", "arrays", "given", "graph", "inputs", "read")
 
     def __init__(self, given: list[Any], inputs: list[Any], graph: CapturedGraph) -> None:
-        self.given = given  #: on the host, where the GPU can fetch it by itself
+        self.given = given  #: pinned memory of the host, which the GPU reads itself
         self.arrays: list[np.ndarray] = [each.numpy() for each in given]
         self.inputs = inputs
         self.graph = graph
@@ -174,7 +174,7 @@ class CudaLane(CpuLane):
         self._slots: dict[Key, _Slot] = {}
 
     def told(self, shapes: int) -> str:
-        """For the log: what was captured, and why not more."""
+        """A text for the log: what was captured, and why not more."""
         reason = f": {self._graphs.reason}" if self._graphs.reason else ""
         return f"{self._graphs.count} CUDA graphs for {shapes} shapes{reason}"
 
@@ -214,7 +214,7 @@ class CudaLane(CpuLane):
             for array, buffer in zip(arrays, slot.arrays, strict=True):
                 if self._steps:
                     buffer[:rows] = array
-                    buffer[rows:] = array[:1]  # any valid row: what comes of it is thrown away
+                    buffer[rows:] = array[:1]  # any valid row: its results are dropped
                 else:
                     buffer[...] = array
             for tensor, host in zip(slot.inputs, slot.given, strict=True):
@@ -230,7 +230,8 @@ class CudaLane(CpuLane):
 
 
 def row_steps(rows_max: int) -> tuple[int, ...]:
-    """Rows that batches are padded to: 1, 2, 4 ... and `rows_max`; () without a batch dimension."""
+    """The numbers of rows that batches are padded to: 1, 2, 4 ... and `rows_max`; () without a
+    batch dimension."""
     if rows_max < 1:
         return ()
     steps = [1]
@@ -246,7 +247,7 @@ def declared(
     memory of large ones; none where a length is free and no bucket bounds it."""
     rows_steps = row_steps(batching.rows_max)
     free = any(-1 in spec.shape[1 if rows_steps else 0 :] for spec in inputs)
-    longest = tokens_max or max(batching.buckets, default=0)  # as the text tasks cut buckets
+    longest = tokens_max or max(batching.buckets, default=0)  # as the text tasks limit buckets
     lengths = sorted({min(each, longest) for each in batching.buckets}) if free else [0]
     for length, rows in product(reversed(lengths), reversed(rows_steps or (0,))):
         yield tuple(
@@ -270,7 +271,7 @@ def _host_dtype(spec: TensorSpec) -> str:
 
 
 def _array(torch: Any, tensor: Any) -> np.ndarray:
-    """A copy: an answer may be an input that goes through, whose memory is the caller's."""
+    """A copy of the tensor: an answer may be an unchanged input, whose memory is the caller's."""
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
     return np.array(tensor.cpu().numpy())

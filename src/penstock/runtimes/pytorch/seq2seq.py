@@ -1,11 +1,11 @@
-"""The model of the decode loop as PyTorch programs over caches of fixed memory (a static cache).
+"""The decode loop's model as PyTorch programs over caches of fixed memory (a static cache).
 
-The same contract as `runtimes.seq2seq.model`, so that continuous batching is the same: rows join,
-leave, move and fork between steps. Here the caches stay where the programs run, in memory for the
-longest source and answer; a step sees the first rows and lengths of it, in a few padded sizes. On a
-GPU each size is a CUDA graph, captured when the model is loaded: one call per token, whatever the
-number of layers. What a step writes is a function of what it is given, so a capture, which runs it
-several times, changes nothing.
+It has the interface of `runtimes.seq2seq.model`, so continuous batching is the same: rows join,
+leave, move and fork between steps. Here the caches stay on the programs' device, in memory for the
+longest source and answer. A step reads the first rows and lengths of it, in a few padded sizes. On
+a GPU each size is a CUDA graph, captured when the model is loaded: one call per token, whatever the
+number of layers. A step's writes depend only on its inputs, so a capture, which runs it several
+times, changes nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from penstock.runtimes.tensor_inputs import threads_of
 _ENCODER = ("ids", "mask")
 _DECODER = ("ids", "positions", "source_bias", "past", "cross")
 _CROSS, _LOGITS = ("cross_kv",), ("logits", "new_kv")
-#: Sizes of steps and prefills that are captured at most: some 0.05 s each.
+#: Most captured sizes of steps and prefills: some 0.05 s each.
 _GRAPHS_MAX = 192
 
 
@@ -108,7 +108,7 @@ class TorchSeq2SeqModel:
         batch = self.row_steps[bisect_left(self.row_steps, count)]
         with self._here():
             if self._stream is not None:
-                self._stream.synchronize()  # the buffers may still be on their way to the GPU
+                self._stream.synchronize()  # the buffers may still be in transfer to the GPU
             ids = self._ids[: batch * length].view(batch, length).numpy()
             mask = self._mask[: batch * length].view(batch, length).numpy()
             ids[:] = 0
@@ -139,7 +139,7 @@ class TorchSeq2SeqModel:
                 f"the cache has {caches.past_max} places for tokens of an answer",
                 hint="Ask for at most generation.tokens_new_max tokens.",
             )
-        caches.positions[count:width] = 0  # no row of a request: any place inside the cache
+        caches.positions[count:width] = 0  # unused rows: any place inside the cache is allowed
         caches.ids[count:width] = 0
         sizes = (width, caches.past_length, caches.source_length)
         with self._here():
@@ -160,7 +160,7 @@ class TorchSeq2SeqModel:
         if self._stream is not None:
             self._torch.cuda.empty_cache()
 
-    # what a graph records
+    # Work that a graph records
 
     def _encode(self, batch: int, length: int) -> Any:
         places = batch * length
@@ -224,7 +224,7 @@ class TorchSeq2SeqModel:
             )
 
     def _warm_up(self, context: LoadContext, graphs: Graphs) -> None:
-        """Captures small sizes first: they are the likeliest, and time is bounded."""
+        """Captures small sizes first: they are the likeliest, and the time is limited."""
         until = time.monotonic() + context.startup_timeout_s / 2
         caches = self.rows
         sources = list(_lengths(caches.source_max))
@@ -267,7 +267,7 @@ def _foreign(file: str, what: str) -> ModelError:
 
 
 def _check_ids(generation: Generation, vocabulary: int) -> None:
-    """A GPU does not refuse an id that its table has not: it loses its context."""
+    """Checks ids: a GPU does not refuse an id outside its table, it loses its context."""
     ids = (generation.decoder_start_id, *generation.eos_ids)
     if max(ids) >= vocabulary:
         raise ModelError(

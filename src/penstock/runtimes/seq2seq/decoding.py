@@ -1,7 +1,7 @@
 """The decode loop: carries out the plans of `core.stepping` on a model, one step a turn.
 
-Lives on one thread. Holds no policy: who joins, who leaves and why is the `Stepper`'s, which token
-comes next is the search's. A failing step fails the requests of that step and no others.
+It lives on one thread and decides nothing: the `Stepper` says who joins, who leaves and why, the
+search which token comes next. A failing step fails only the requests of that step.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from penstock.runtimes.seq2seq.search import search
 
 
 class DecodingJob:
-    """One answer to be written. `done(tokens | error | None)` is called once, on the loop's thread;
-    None means that nobody wants it any more."""
+    """One answer to generate. `done(tokens | error | None)` is called once, on the loop's thread;
+    None means that the request was cancelled."""
 
     __slots__ = ("deadline", "done", "is_cancelled", "request", "rows", "search", "source")
 
@@ -97,20 +97,21 @@ class DecodeLoop:
                 self.stepper.stepped(self._clock.monotonic() - started)
             elif type(action) is Prefill:
                 if not self._prefill(action):
-                    return  # the plan no longer holds: the next turn makes another
+                    return  # the plan is out of date: the next turn makes another
             elif type(action) is Move:
                 self._move(action)
             elif type(action) is Drop:
                 self._drop(action)
 
     def fail_all(self, error: PenstockError) -> None:
-        """Ends everything and begins anew: after a bug no state is to be trusted."""
+        """Fails all requests and starts again with empty state: after a bug no state can be
+        trusted."""
         jobs, self._jobs, self._running = self._jobs, {}, {}
         self.stepper = Stepper(self._spec)
         for job in jobs.values():
             job.done(error)
 
-    # actions
+    # Actions
 
     def _drop(self, action: Drop) -> None:
         job = self._jobs.pop(action.id)
@@ -128,7 +129,8 @@ class DecodeLoop:
         kept = max((row + 1 for job in self._running.values() for row in job.rows), default=0)
         try:
             self._model.prefill([job.source for job in jobs], action.rows, kept)
-        except Exception as error:  # the library's; the requests that caused it end, others go on
+        # The library's error: the requests that caused it end, the others go on
+        except Exception as error:
             for ident, job in zip(action.ids, jobs, strict=True):
                 self._running[ident] = job
                 self._fail(ident, error)
@@ -171,7 +173,7 @@ class DecodeLoop:
         mine = logits[rows[0] : rows[0] + 1] if len(rows) == 1 else logits[rows]
         try:
             finished = job.search.advance(mine)
-        except Exception as error:  # this request's alone
+        except Exception as error:  # only this request fails
             self._model.rows.clear(rows)
             self._fail(ident, error)
             return
@@ -181,7 +183,7 @@ class DecodeLoop:
         elif job.search.order is not None:
             self._model.rows.reorder(rows, job.search.order)
 
-    # ends
+    # Ends
 
     def _end(self, ident: int) -> None:
         del self._jobs[ident]

@@ -1,10 +1,10 @@
-"""Second graphs with fixed sizes, for the one case that nothing hides: a lone short text.
+"""Second graphs with fixed sizes, for one case whose costs are visible: a lone short text.
 
 A graph of free sizes spends an eighth of a short encoder run, and of a step of one row, on its
-sizes: it works them out at every node, and what could be fused or laid out beforehand is not.
-With fixed sizes that is done at loading. Every such graph holds a copy of the weights, so encoders
-of several lengths are made only as far as `COPIES_BYTES_MAX` goes; the other lengths, and whatever
-has company, run on the graphs of free sizes. Must not know rows, requests or caches.
+sizes: it computes them at every node, and fusions and layouts that need sizes are missing. With
+fixed sizes that is done at loading. Every such graph has its own copy of the weights, so encoders
+of several lengths are made only up to `COPIES_BYTES_MAX`. Other lengths, and texts with mates, use
+the graphs of free sizes. Must not know rows, requests or caches.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 
 from penstock.runtimes.openvino.runtime import shared_core
 
-#: The most that copies of an encoder's weights may take beside the first, in bytes. Of T5-small's
-#: four in INT8 fit (the process grows by 120 MiB with what else a graph needs), one in BF16.
+#: Bound for copies of an encoder's weights beside the first, in bytes. Four copies of T5-small's in
+#: INT8 fit (the process grows by 120 MiB with all else that a graph needs), one in BF16.
 COPIES_BYTES_MAX = 128 << 20
 
-#: With fixed sizes, OpenVINO 2026.4.1 fuses attention into code that computes something else in
-#: BF16 (errors as large as the logits); unfused it is right, and no slower.
+#: With fixed sizes, OpenVINO 2026.4.1 fuses attention into code that computes wrong results in BF16
+#: (errors as large as the logits); unfused it is right, and no slower.
 _UNFUSED = {"SNIPPETS_MODE": "DISABLE"}
 
 
@@ -48,7 +48,7 @@ class LoneEncoder:
         self._mask = np.zeros(sizes, dtype=np.float32)
         self._cross_kv = np.empty(list(graph.output("cross_kv").get_shape()), dtype=np.float32)
         bound = {"ids": self._ids, "mask": self._mask, "cross_kv": self._cross_kv}
-        #: the request reads and writes these: they must outlive it
+        #: The request reads and writes these: they must outlive it.
         self._held = {
             name: openvino.Tensor(array, shared_memory=True) for name, array in bound.items()
         }
@@ -56,7 +56,7 @@ class LoneEncoder:
             self._request.set_tensor(name, tensor)
 
     def run(self, source: Sequence[int]) -> np.ndarray:
-        """[2 * layers, 1, heads, length, size]; written over by the next run."""
+        """[2 * layers, 1, heads, length, size]; the next run overwrites it."""
         count = len(source)
         self._ids[0, :count] = source
         self._ids[0, count:] = 0
@@ -67,11 +67,13 @@ class LoneEncoder:
 
 
 class LoneEncoders:
-    """Encoders for sources of up to `bucket` tokens, one per part of it; none if too large."""
+    """Encoders for sources of up to `bucket` tokens, one per part of the bucket; none if too
+    large."""
 
     def __init__(self, path: Path, bucket: int, config: dict[str, Any]) -> None:
         self._encoders: list[LoneEncoder] = []
-        graph = shared_core().read_model(str(path))  # once: its weights' file is mapped once
+        # Read once, so its weights' file is mapped once
+        graph = shared_core().read_model(str(path))
         for length in lengths(bucket, _copied_bytes(graph)):
             self._encoders.append(LoneEncoder(graph, length, config))
         self._lengths = [encoder.length for encoder in self._encoders]
@@ -88,7 +90,7 @@ class LoneEncoders:
 
 
 def lengths(bucket: int, copy_bytes: int) -> tuple[int, ...]:
-    """The finest division of the bucket, of eight parts at most, whose copies fit."""
+    """The finest division of the bucket, into at most eight parts, whose copies fit."""
     for parts in (8, 4, 2, 1):
         if parts * copy_bytes <= COPIES_BYTES_MAX:
             return tuple(range(bucket // parts, bucket + 1, bucket // parts))
@@ -96,8 +98,8 @@ def lengths(bucket: int, copy_bytes: int) -> tuple[int, ...]:
 
 
 def _copied_bytes(graph: Any) -> int:
-    """Of a further compiled graph. The largest constant is the embedding table, which is looked up
-    where it lies; in BF16 OpenVINO 2026.4.1 makes an FP32 table of it, anew for each graph."""
+    """Memory of one more compiled graph. The largest constant is the embedding table, which is read
+    in place; in BF16 OpenVINO 2026.4.1 makes an FP32 table of it for each graph."""
     constants = [node for node in graph.get_ops() if node.get_type_name() == "Constant"]
     *others, table = sorted(constants, key=lambda node: node.get_byte_size())
     folded = 2 * table.get_byte_size() if table.get_element_type().get_type_name() == "bf16" else 0

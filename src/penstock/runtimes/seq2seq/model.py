@@ -1,19 +1,16 @@
-"""The compiled encoder and decoder step over the caches of `rows`.
+"""The compiled encoder and decoder step over the caches of `rows`, with weights in huge pages.
 
 The decoder's tensors are bound to memory when the shape of a step changes (rows in use, padded
-lengths), not at every step. A step costs one reading of the weights, so its time is that of the
-memory; everything else here exists to add little to it.
+lengths), not at every step. A step reads all weights once, so memory bandwidth decides its time;
+all other code here tries to add little to it.
 
-Moves memory that is there already into huge pages.
-
-A decode step reads all weights once, front to back. In pages of 4 KiB the hardware's prefetch stops
-at every page's end and the address of each is looked up anew; in pages of 2 MiB that is over. The
-library that holds the weights asks for no such pages, so this does it for the process: any large
-anonymous mapping that is mostly filled, for the weights cannot be told apart from other data. The
-memory in use grows by the unfilled rest of those mappings.
-
-Linux 6.1 does it at once (MADV_COLLAPSE); older kernels do it in their own time, and where there
-are no huge pages nothing happens. Must not know what is stored there.
+`use_huge_pages` moves existing memory into huge pages. A decode step reads all weights front to
+back. With pages of 4 KiB the hardware's prefetch stops at the end of every page, and each address
+is looked up anew; pages of 2 MiB avoid that. The library that holds the weights does not ask for
+such pages, so this does it for the process: for any large anonymous mapping that is mostly filled,
+because weights can't be told apart from other data. Memory use grows by the unfilled rest of those
+mappings. Linux 6.1 does it at once (MADV_COLLAPSE); older kernels do it later, and without huge
+pages nothing happens.
 """
 
 from __future__ import annotations
@@ -36,12 +33,13 @@ from penstock.runtimes.tensor_inputs import threads_of
 
 _PAGE_BYTES = 2 << 20
 _MAPPING_BYTES_MIN = 2 * _PAGE_BYTES
-_FILLED_MIN = 0.8  #: of a mapping; stacks and reserves of allocators stay as they are
+_FILLED_MIN = 0.8  #: share of a mapping; stacks and reserves of allocators stay as they are
 _HUGEPAGE, _COLLAPSE = 14, 25  # MADV_* of <linux/mman.h>
 
 
 def use_huge_pages() -> int:
-    """Bytes that were asked for; 0 where the system has no such mappings or pages."""
+    """Bytes for which huge pages were requested; 0 where the system has no such mappings or
+    pages."""
     try:
         with open("/proc/self/smaps", encoding="ascii", errors="replace") as lines:
             ranges = list(_worthwhile(lines))
@@ -52,7 +50,7 @@ def use_huge_pages() -> int:
     asked = 0
     for start, stop in ranges:
         if madvise(start, stop - start, _HUGEPAGE) == 0:
-            madvise(start, stop - start, _COLLAPSE)  # refused by old kernels: then it comes later
+            madvise(start, stop - start, _COLLAPSE)  # old kernels refuse it and do it later
             asked += stop - start
     return asked
 
@@ -77,14 +75,15 @@ def _worthwhile(lines: Iterable[str]) -> Iterator[tuple[int, int]]:
                 yield first, stop // _PAGE_BYTES * _PAGE_BYTES
 
 
-#: (rows, past, source) of a step that is compiled a second time with these very sizes: a lone short
-#: text, where nothing hides the work that free sizes cost (an eighth of the step, measured).
+#: (rows, past, source) of a step that is compiled a second time with these fixed sizes: a lone
+#: short text, where the cost of free sizes is visible (an eighth of the step, measured).
 _LONE = (1, padded(1), padded(1))
 
-#: INT8 weights, where the description leaves the precision to us: activations are rounded to 8 bits
-#: in groups of this many, each with a scale of its own, each row by itself, so that mates stay
-#: without effect. The products are then of integers: an encoder run takes a third of the time and a
-#: step two thirds of what undoing the weights takes. Groups of 32 cost the encoder a tenth more.
+#: For INT8 weights, where the description leaves the precision to us: activations are rounded to 8
+#: bits in groups of this many, each with its own scale, each row by itself, so that mates have no
+#: effect. The products are then of integers: an encoder run takes a third of the time, and a step
+#: two thirds, of what it takes with weights converted back. Groups of 32 cost the encoder a tenth
+#: more.
 ROUNDED_GROUP = 64
 #: Loading waits at most this long (and one run) for kernels of short sources.
 _SETTLE_S_MAX = 1.0
@@ -106,9 +105,9 @@ class Seq2SeqModel:
         self._encode = self._encoder.create_infer_request()
         self._request = self._decoder.create_infer_request()
         layers, heads, size = _shape_of(self._decoder, generation.decoder_file)
-        # One of many models of a host is to be here soon and to take little: graphs of fixed sizes
-        # are most of the time of a load and of a small model's memory, for an eighth of a lone
-        # text's time.
+        # One of many models of a host should be loaded soon and take little memory. Graphs of fixed
+        # sizes take most of the loading time and of a small model's memory, and save an eighth of a
+        # lone text's time.
         alone = not context.target_model
         self._lone: Any = None
         if alone:
@@ -117,7 +116,7 @@ class Seq2SeqModel:
         self.vocabulary = _dimension(self._decoder.output("logits"), 1)
         self.rows = RowCaches(layers=layers, heads=heads, size=size, rows_max=self.rows_max)
         self._lone_encoders: LoneEncoders | None = None
-        self._current: Any = None  #: the request that is bound
+        self._current: Any = None  #: the infer request that is bound to the caches now
         self._bound: tuple[int, int] | None = None
         self._held: list[Any] = []  #: tensors that the request reads: they must outlive it
         self._logits: np.ndarray = np.empty(0)
@@ -126,13 +125,13 @@ class Seq2SeqModel:
 
     @property
     def fixed_count(self) -> int:
-        """Of graphs with fixed sizes."""
+        """How many graphs have fixed sizes."""
         encoders = len(self._lone_encoders) if self._lone_encoders is not None else 0
         return encoders + (self._lone is not None)
 
     def _settle(self, encoder_path: Path | None) -> None:
-        """Graphs of fixed sizes of this encoder, if it is given, and first runs of short lengths:
-        they make kernels and lay the weights out as these read them, and that memory then goes into
+        """Makes graphs of fixed sizes of this encoder, if it is given, and first runs of short
+        lengths. These make kernels and arrange the weights for them; then that memory is moved into
         huge pages."""
         try:
             bucket, until = padded(1), time.monotonic()
@@ -190,7 +189,8 @@ class Seq2SeqModel:
         width = self.row_steps[bisect_left(self.row_steps, count)]
         if self._bound != (width, caches.version):
             self._bind(width)
-        self._current.infer(share_outputs=True)  # bound memory: what it would copy is there
+        # Outputs are already in bound memory, so nothing has to be copied
+        self._current.infer(share_outputs=True)
         caches.append(count, self._new_kv)
         return self._logits[:count]
 
@@ -230,14 +230,15 @@ class Seq2SeqModel:
 
 
 def _lone_length(length: int) -> int:
-    """A lone source is padded to an eighth of its bucket: the encoder's time is that of its tokens,
-    and the kernels of eight shapes are few enough to make. Several sources share a bucket's."""
+    """The padded length of a lone source: a multiple of an eighth of its bucket. The encoder's time
+    grows with its tokens, and kernels for eight shapes are few enough. Several sources use the full
+    bucket."""
     step = padded(length) // 8
     return -(-length // step) * step
 
 
 def row_steps(rows_max: int) -> tuple[int, ...]:
-    """Rows of a step are padded to these: 1, 2, 4 ... and `rows_max` itself."""
+    """The numbers of rows that steps are padded to: 1, 2, 4 ... and `rows_max` itself."""
     steps = [1]
     while steps[-1] * 2 < rows_max:
         steps.append(steps[-1] * 2)
@@ -316,7 +317,8 @@ def _dimension(port: Any, at: int) -> int:
 
 
 def fails_on_a_token(error: Exception) -> PenstockError:
-    """For whatever a model raises while it is warmed up, unless it says itself what is wrong."""
+    """The error for anything that a model raises during warm-up, unless it is one of ours
+    already."""
     if isinstance(error, PenstockError):
         return error
     words = " ".join(str(error).split())[:300]

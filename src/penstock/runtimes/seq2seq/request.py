@@ -1,8 +1,8 @@
-"""What a request may ask of a generation, checked against what the model allows.
+"""The parameters of a generation request, checked against the model's limits.
 
-Names and meanings are those of transformers' `generate`, so that a client written for the Hugging
-Face toolkit keeps its parameters. Whatever is not supported is refused by name: an ignored
-parameter would give an answer that nobody asked for.
+Names and meanings are those of transformers' `generate`, so a client written for the Hugging Face
+toolkit keeps its parameters. Unsupported parameters are refused by name: ignoring one would give an
+answer that nobody asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from penstock.artifacts.description.description import ModelDescription
 from penstock.errors import ModelError
 
-#: Accepted and without effect: they say what happens anyway.
+#: Accepted without effect: they ask for what happens anyway.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "do_sample": (False, None),
     "num_return_sequences": (1, None),
@@ -32,7 +32,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """How one answer is written."""
+    """How one answer is generated."""
 
     max_new_tokens: int = 64
     min_new_tokens: int = 0
@@ -40,8 +40,8 @@ class GenerationRequest:
     length_penalty: float = 1.0  #: beam scores are divided by length ** this
     early_stopping: bool | str = False  #: False | True | "never", as in transformers
     no_repeat_ngram_size: int = 0  #: 0 = repeats are allowed
-    forced_bos_token_id: int | None = None  #: the first token, whatever the model says
-    forced_eos_token_id: int | None = None  #: the token at `max_new_tokens`
+    forced_bos_token_id: int | None = None  #: always the first token
+    forced_eos_token_id: int | None = None  #: always the token at `max_new_tokens`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class GenerationLimits:
 
 
 def _parsed(value: str) -> Any:
-    """A value of model.yaml's `parameters`, which are all text."""
+    """Parses a value of model.yaml's `parameters`, which are all text."""
     words = {"true": True, "false": False, "none": None}
     if value.lower() in words:
         return words[value.lower()]
@@ -168,5 +168,5 @@ _CHECKS: Mapping[str, Any] = {
     "forced_eos_token_id": _token_id,
 }
 
-#: names that a request may give
+#: Names that a request may use.
 PARAMETERS = (*_CHECKS, *_NEUTRAL)

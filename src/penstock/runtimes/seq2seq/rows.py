@@ -1,9 +1,10 @@
 """The caches of all rows of a decode batch, in memory that the compiled decoder reads in place.
 
 Each of the decoder's cache tensors is a view of the first rows of one array, so a step copies no
-cache: what joins, leaves, moves or grows is written here between steps. The lengths (past tokens,
-source tokens) are padded to buckets, for kernels are made per shape; they grow with the longest row
-and shrink when the rows left are far shorter. Padding is masked by position and by `source_bias`.
+cache: rows that join, leave, move or grow are written here between steps. The lengths (past tokens,
+source tokens) are padded to buckets, because kernels are made per shape. They grow with the longest
+row and shrink when the remaining rows are far shorter. Padding is masked by position and by
+`source_bias`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-#: Score of a masked source place; `compile.seq2seq_graph` masks the past by the same number.
+#: Score of a masked source position; `compile.seq2seq_graph` masks the past by the same number.
 MASKED = np.float32(-1.0e9)
 _LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 def padded(length: int) -> int:
-    """The bucket of a length."""
+    """A length rounded up to its bucket."""
     at = bisect_left(_LENGTHS, length)
     return _LENGTHS[at] if at < len(_LENGTHS) else -(-length // 4096) * 4096
 
@@ -29,7 +30,7 @@ class RowCaches:
 
     def __init__(self, *, layers: int, heads: int, size: int, rows_max: int) -> None:
         self.rows_max = rows_max
-        self.version = 0  #: changes whenever the arrays are other ones
+        self.version = 0  #: changes whenever the arrays are replaced
         self.ids = np.zeros((rows_max, 1), dtype=np.int32)
         self.positions = np.zeros((rows_max, 1), dtype=np.int32)
         self._cross_shape = (2 * layers, rows_max, heads, 0, size)
@@ -61,7 +62,7 @@ class RowCaches:
             self.version += 1
 
     def put(self, rows: Sequence[int], cross_kv: np.ndarray, tokens: int) -> None:
-        """A request enters: [2 * layers, heads, source, size]; all but `tokens` are padding."""
+        """Writes a new request: [2 * layers, heads, source, size]; all but `tokens` are padding."""
         length = min(cross_kv.shape[2], self.source_length)
         for row in rows:
             self.cross[:, row, :, :length] = cross_kv[:, :, :length]
@@ -77,16 +78,16 @@ class RowCaches:
         self.positions[target] = self.positions[source]
 
     def reorder(self, rows: Sequence[int], order: np.ndarray) -> None:
-        """Row `rows[i]` continues what row `rows[order[i]]` holds; their source is the same."""
+        """Row `rows[i]` continues the content of row `rows[order[i]]`; their source is the same."""
         used = int(self.positions[rows[0], 0])
         places = np.asarray(rows)
         self.past[:, places, :, :used] = self.past[:, places[order], :, :used]
 
     def append(self, rows: int, new_kv: np.ndarray) -> None:
-        """[2 * layers, at least `rows`, heads, 1, size] after a step; positions advance."""
+        """Appends [2 * layers, at least `rows`, heads, 1, size] after a step; positions advance."""
         if rows == 1:
-            # Between two steps of a lone row the caches of the processor hold weights and nothing
-            # of ours: each operation of numpy that is left out here is a few microseconds.
+            # After a step of a lone row the processor's caches hold only weights: each numpy
+            # operation that is avoided here saves a few microseconds.
             position = self.positions.item(0)
             self.past[:, 0, :, position] = new_kv[:, 0, :, 0]
             self.positions[0, 0] = position + 1
@@ -97,14 +98,15 @@ class RowCaches:
             self.positions[:rows] += 1
 
     def clear(self, rows: Sequence[int]) -> None:
-        """Takes away numbers that are not finite: masked, they would still spoil their mates'."""
+        """Clears numbers that are not finite: even masked, they would affect the mates' results."""
         for row in rows:
             self.past[:, row] = 0.0
             self.cross[:, row] = 0.0
 
 
 def _length(wanted: int, have: int) -> int:
-    """Shrinks only to a quarter or less: lengths that go up and down must not cost a copy each."""
+    """The new length. It shrinks only to a quarter or less, so that lengths that go up and down do
+    not cost a copy each time."""
     return wanted if wanted > have or wanted * 4 <= have else have
 
 

@@ -1,9 +1,9 @@
 """Greedy and beam search for one request: logits of its rows in, its rows' next tokens out.
 
 The results are those of transformers' `generate` for a batch of one, step by step: the same order
-of logits processors, candidates, tie breaks (the lower index) and stop rules, so that a model gives
-the same text here. Source: `GenerationMixin._sample` and `_beam_search` of transformers 5.
-A search sees logits and tokens; it must not know caches, rows or other requests.
+of logits processors, candidates, tie breaks (the lower index) and stop rules, so a model gives the
+same text here. Source: `GenerationMixin._sample` and `_beam_search` of transformers 5. A search
+sees logits and tokens; it must not know caches, rows or other requests.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import numpy as np
 from penstock.errors import ModelError
 from penstock.runtimes.seq2seq.request import GenerationRequest
 
-_NEVER = np.float32(-1.0e9)  # what `generate` gives a beam that must not be chosen
+_NEVER = np.float32(-1.0e9)  # the score that `generate` gives a beam that must not be chosen
 
 
 class Search(Protocol):
-    """`tokens` are the answer so far (of beam search: when it is finished)."""
+    """`tokens`: the answer so far; with beam search only when it is finished."""
 
     tokens: list[int]
-    next_tokens: np.ndarray  #: [rows] int32: what to feed each row in the next step
-    order: np.ndarray | None  #: the row that each row continues; None: each its own
+    next_tokens: np.ndarray  #: [rows] int32: the token for each row in the next step
+    order: np.ndarray | None  #: the row that each row continues; None: each continues itself
 
     def advance(self, logits: np.ndarray) -> bool:
-        """Takes logits [rows, vocabulary], which it may write to; True when finished."""
+        """Takes logits [rows, vocabulary], and may overwrite them; True when finished."""
 
 
 def search(request: GenerationRequest, start_id: int, eos_ids: tuple[int, ...]) -> Search:
-    """The first `next_tokens` are the decoder's start."""
+    """The search for a request. The first `next_tokens` are the decoder's start."""
     if request.num_beams == 1:
         return Greedy(request, start_id, eos_ids)
     return Beams(request, start_id, eos_ids)
@@ -119,7 +119,7 @@ class Beams:
         return over
 
     def _collect(self, candidates: list[list[int]], scores: np.ndarray, ends: np.ndarray) -> None:
-        """Merges the hypotheses that just ended into the best finished ones."""
+        """Merges hypotheses that just ended into the best finished ones."""
         request = self._request
         just_ended = ends & (np.arange(len(ends)) < request.num_beams)
         scores = scores / np.float32(self._made**request.length_penalty)
@@ -169,7 +169,7 @@ def _process(
     start_id: int,
     tokens: list[int],
 ) -> None:
-    """What `generate` does to the scores of one row, in its order."""
+    """Applies the logits processors of `generate` to one row's scores, in its order."""
     if request.no_repeat_ngram_size:
         banned = _repeats([start_id, *tokens], request.no_repeat_ngram_size)
         if banned:
@@ -189,7 +189,7 @@ def _force(row: np.ndarray, token: int) -> None:
 
 
 def _repeats(tokens: list[int], size: int) -> list[int]:
-    """Tokens that would complete an n-gram which is there already."""
+    """Tokens that would complete an n-gram that exists already."""
     tail = tokens[len(tokens) - size + 1 :]
     return [
         tokens[at + size - 1]
@@ -206,7 +206,7 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
 def _top(values: np.ndarray, count: int) -> np.ndarray:
     """Indexes of the largest, best first; the lower index where values are equal."""
     if len(values) > 4 * count:
-        # Everything equal to the smallest chosen value must take part in the tie break.
+        # All values equal to the smallest chosen one must take part in the tie break.
         floor = np.partition(values, len(values) - count)[len(values) - count]
         places = np.flatnonzero(values >= floor)
     else:

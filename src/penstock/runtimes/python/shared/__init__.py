@@ -1,10 +1,12 @@
-"""Python models of one host of target models in few processes, several in each.
+"""Shared workers: several Python models of one host of target models in one process.
 
     pool        which model is in which worker: drives `core.worker_sharing`
-    member      one model as the pool knows it, `runtime` as its copy does; `kinds`: who may share
-    worker      one process seen from the instance: what it is asked, one thing after the other
+    member      one model as the pool sees it
+    runtime     one model as its copy sees it
+    messages    messages to a worker, and which models may share one
+    worker      one process seen from the instance: its jobs, one after the other
     inside      the process itself, with `stage`: each model sees its own names only
 
-Here belongs what is shared and what is kept apart. It must not know which models are wanted: the
-host of target models decides that.
+This folder decides what models share and what is kept apart. It must not know which models are
+wanted: the host of target models decides that.
 """

@@ -1,4 +1,4 @@
-"""What models are told of a worker that ended, and of being given up."""
+"""The errors that models get when their worker has ended, or when they are given up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.runtimes.python.shared.member import PoolMember
 
 
 def end_of_worker(error: PenstockError, guilty: PoolMember | None, outgrown: bool) -> PenstockError:
-    """What every model of an ended worker is told."""
+    """The error for every model of a worker that ended."""
     words = error.message
     if outgrown:
         words = f"{words}, because its models together took more memory than a worker may"

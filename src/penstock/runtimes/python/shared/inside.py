@@ -1,8 +1,8 @@
 """The process that hosts several Python models: `python -m penstock.runtimes.python.shared.inside`.
 
-One thread, blocking reads: what is asked is done in order, so at any time it is one model's code
-that runs, and the shared memory says whose. What is left of a model that is unloaded is what other
-code holds on to: threads that it started go on, and find its modules empty.
+One thread, blocking reads: jobs are done in order, so one model's code runs at any time, and the
+shared memory says whose. After a model is unloaded, only objects remain that other code refers to:
+threads that it started go on, and find its modules empty.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from penstock.runtimes.workers.wire import message
 
 
 class Models:
-    """Those of this process, by their numbers."""
+    """The models of this process, by number."""
 
     def __init__(self) -> None:
-        # What every model needs is the worker's own, not the first one's.
+        # Imports that every model needs count for the worker, not for the first model.
         import numpy  # noqa: F401
 
         import penstock.runtimes.python.sagemaker_contract
@@ -43,7 +43,7 @@ class Models:
         self._loaded: dict[int, tuple[Contract, Surroundings]] = {}
 
     def load(self, number: int, init: dict[str, Any]) -> bytes:
-        """LOADED or NOT_LOADED."""
+        """Returns LOADED or NOT_LOADED."""
         self._stage.clear()
         _tidy()
         before = own_bytes(os.getpid())
@@ -104,20 +104,20 @@ class Models:
 def _close(contract: Contract) -> None:
     try:
         contract.close()
-    except BaseException as error:  # its model is gone all the same
+    except BaseException as error:  # its model is gone in any case
         log_traceback(error)
 
 
 def _tidy() -> None:
-    """Frees what nothing points at. What is left stays: until a model is unloaded, collections
-    need not walk all models again."""
+    """Frees unreachable objects. The others are frozen: until a model is unloaded, collections need
+    not look at all models again."""
     gc.collect()
     gc.freeze()
     give_back_freed()
 
 
 def serve(channel: socket.socket) -> None:
-    """Does what is asked until the instance closes its end."""
+    """Does jobs until the instance closes its end."""
     busy = Busy(int(sys.argv[2]))
     begun = inside.loaded(
         channel,

@@ -1,4 +1,4 @@
-"""What libraries take that a model is the first to import: a process pays that once, for all.
+"""Memory of libraries that a model is the first to import: a process needs it only once.
 
 Imports the standard library alone.
 """
@@ -16,16 +16,16 @@ from penstock.runtimes.python.shared.stage import Surroundings
 
 
 class LibraryGrowth:
-    """`bytes`, of imports while it was `watching`.
+    """`bytes`: growth by imports while it was `watching`.
 
-    Imports of the model's own files are not counted, what they import is.
+    Imports of the model's own files do not count, but imports that they make do.
     """
 
     def __init__(self, who: Surroundings, measure: Callable[[], int]) -> None:
         self.bytes = 0
         self._who = who
         self._measure = measure
-        self._inside = False  #: a library's import, which is measured as a whole
+        self._inside = False  #: True during a library's import, which is measured as a whole
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -50,9 +50,10 @@ class LibraryGrowth:
                 builtins.__import__ = plain
 
     def _is_news(self, name: str, *more: Any) -> bool:
-        """A library that is not there yet. `more`: globals, locals, names, level of an import."""
+        """Whether the import is of a new library. `more`: globals, locals, names, level of an
+        import."""
         if len(more) > 3 and more[3]:
-            return False  # relative, in a package of the model's own
+            return False  # a relative import in a package of the model's own
         top = name.partition(".")[0]
         if name in sys.modules:
             return False

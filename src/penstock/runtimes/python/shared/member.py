@@ -1,5 +1,7 @@
-"""One model as a pool knows it: where it is loaded, what its listener was told, how it is loaded
-and unloaded in a worker."""
+"""One model as a pool sees it: where it is loaded, and what its listener knows.
+
+It also loads the model into a worker, and unloads it.
+"""
 
 from __future__ import annotations
 
@@ -22,28 +24,29 @@ from penstock.runtimes.workers.failures import error_of
 from penstock.runtimes.workers.output_lines import OutputLines
 from penstock.runtimes.workers.wire import message
 
-#: A model's own end that takes longer hangs; its worker is ended for it.
+#: Timeout of a model's own cleanup; then it counts as a hang and its worker is ended.
 UNLOAD_S_MAX: Final = 30.0
-#: From a worker's end to its last line, should a child of it hold the pipe open.
+#: Time from a worker's end to its last line, if a child of it keeps the pipe open.
 _LAST_WORDS_S: Final = 1.0
 
 
 class PoolMember:
-    """`loaded`: the first load, of all lanes. Later ones are told to the listener."""
+    """`loaded`: the first load, in all lanes. The listener gets events of later loads."""
 
     def __init__(self, runtime: SharedRuntime, init: dict[str, Any], scratch: Path) -> None:
         self.runtime = runtime
         self.context = runtime.context
         self.name = self.context.target_model or str(init["name"])
-        self.error: PenstockError | None = None  #: of the last end or load that was its own
-        self.missing: set[int] = set()  #: lanes, of the first load
+        #: The last end or failed load for which it was responsible
+        self.error: PenstockError | None = None
+        self.missing: set[int] = set()  #: lanes without a worker, during the first load
         self._loop = asyncio.get_running_loop()
         self.loaded: asyncio.Future[None] = self._loop.create_future()
         self._init = init
         self._scratch = scratch
-        self._lane_of: dict[int, int] = {}  #: worker -> lane
-        self._outputs: dict[int, OutputLines] = {}  #: of each worker
-        self._told_lost: set[int] = set()  #: lanes
+        self._lane_of: dict[int, int] = {}  #: worker number -> lane
+        self._outputs: dict[int, OutputLines] = {}  #: output of each worker
+        self._told_lost: set[int] = set()  #: lanes that were reported lost
 
     def load(
         self,
@@ -52,7 +55,8 @@ class PoolMember:
         worker: SharedWorker,
         failed: Callable[[PenstockError], None],
     ) -> None:
-        """Into worker `number`. `failed`: it had been loaded before, and its code raised."""
+        """Loads it into worker `number`. `failed`: it had been loaded before, and its code
+        raised."""
         self._lane_of[number] = lane
         path = self._scratch / f"output-{number}-{self.runtime.number}"
         try:
@@ -97,7 +101,8 @@ class PoolMember:
             runtime.listener.lane_ready(lane)
 
     def lost(self, number: int, error: PenstockError | None = None) -> None:
-        """It is not in worker `number` any more; `error`: which ended."""
+        """Call this when it is not in worker `number` any more; `error`: the worker ended with
+        it."""
         self._quiet(number)
         lane = self._lane_of.pop(number, None)
         if lane is None:
@@ -111,14 +116,15 @@ class PoolMember:
             self.runtime.listener.lane_lost(lane, error)
 
     def give_up(self, error: PenstockError) -> bool:
-        """Whether its first load was still awaited; who awaits it is told."""
+        """Whether its first load was still running; if so, the caller who waits for it gets the
+        error."""
         if self.loaded.done():
             return False
         self.loaded.set_exception(error)
         return True
 
     def fail(self, error: PenstockError) -> None:
-        """It is not started again."""
+        """Marks it as failed: it is not started again."""
         if self.give_up(error):
             return
         for lane in range(self.runtime.lanes):
@@ -127,13 +133,13 @@ class PoolMember:
                 self.runtime.listener.lane_failed(lane, error)
 
     def close_outputs(self) -> None:
-        """All of its workers have ended."""
+        """Call this when all of its workers have ended."""
         for output in self._outputs.values():
             output.close()
         self._outputs.clear()
 
     def forget(self) -> None:
-        """It is loaded nowhere any more."""
+        """It is not loaded anywhere any more."""
         for number in list(self._outputs):
             self._quiet(number)
 
@@ -144,7 +150,7 @@ class PoolMember:
 
     @staticmethod
     def unload(model: int, worker: SharedWorker) -> asyncio.Future[None]:
-        """From a worker that others stay in; done once its memory is free."""
+        """Unloads it from a worker that keeps other models; done once its memory is free."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def over(*_: object) -> None:

@@ -1,19 +1,21 @@
-"""What an instance asks of a worker that hosts several models, and what it answers.
+"""Messages between an instance and a shared worker, and which models may share one.
 
-Everything asked is two messages: FOR names the model and numbers what is asked, the next one says
-what: LOAD, UNLOAD, or a BATCH as any Python worker gets it. It is done one after the other, in
-order, and answered with one message each:
+Each job is two messages: FOR names the model and the job's number, the next one is the job itself:
+LOAD, UNLOAD, or a BATCH as for any Python worker. Jobs are done one after the other, in order, and
+answered with one message each:
 
     FOR          model u32, number u32
-    LOAD         JSON: what `runtime.init_message` says, its environment, where its output goes
+    LOAD         JSON: content of `runtime.init_message`, its environment, where its output goes
     LOADED       JSON: growth_bytes, libraries_bytes, own_bytes; or NOT_LOADED, an error's bytes
     UNLOAD       nothing
     UNLOADED     JSON: own_bytes
     BATCH        answered by REPLIES (`batches`)
 
-In memory that both share stands what the worker began last: its number, model and item.
+In memory that both processes share, the worker writes what it began last: job number, model and
+item.
 
-Which Python models may share a process, and what each still has for itself there.
+`may_share` and `kind_of` say which Python models may share a process; `of_process` and `of_model`
+say which environment variables they share there.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def read_for(payload: bytes) -> tuple[int, int]:
 
 
 class Busy:
-    """The shared memory, at either end."""
+    """The memory that instance and worker share, at either end."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, mmap.PAGESIZE)
@@ -72,31 +74,31 @@ class Busy:
         return number, model, item
 
 
-#: "false": the model has a process of its own.
+#: "false": the model gets a process of its own.
 SHARED_WORKER = "PENSTOCK_SHARED_WORKER"
 
-#: Variables about a model, which the worker sets before its code runs. Any other may act on the
-#: process: a library reads it once, when the first model imports it.
+#: Variables about a model, which the worker sets before its code runs. Any other variable may
+#: affect the whole process: a library reads it once, when the first model imports it.
 _OF_MODELS = ("SAGEMAKER_", "SM_")
 
-#: Stands for a worker's scratch folder, which differs and does not matter.
+#: Replaces a worker's scratch folder in keys: it differs, and does not matter.
 _SCRATCH = Path("/scratch")
 
 
 def may_share(context: LoadContext) -> bool:
-    """A Python model that does not ask for a process of its own, nor calls other models: of those
-    whose answers it waits for, some may have to run in that very process."""
+    """Whether a Python model may share a process: it does not ask for its own, and calls no other
+    models. (It waits for their answers, and some might have to run in that very process.)"""
     given = {**context.description.environment, **context.environment}
     return context.models is None and given.get(SHARED_WORKER, "").strip().lower() != "false"
 
 
 def kind_of(context: LoadContext) -> str:
-    """What models have in common that share a process, as one key.
+    """A key; models with the same key may share a process.
 
-    The interpreter; the walls around it; accelerators; what its requirements.txt asks for, as two
-    models that ask for different libraries are not meant to import the same; and every variable of
-    its environment but SageMaker's own (SAGEMAKER_*, SM_*), the number of threads among them. Two
-    models whose environments differ in anything else are of two kinds.
+    It contains the interpreter; the walls around it; accelerators; the content of requirements.txt,
+    as models with other requirements should not import the same libraries; and every variable of
+    the environment but SageMaker's own (SAGEMAKER_*, SM_*), the number of threads among them. A
+    difference in any of these makes another key.
     """
     description = context.description
     requirements = context.model_dir / Path(description.file).parent / "requirements.txt"
@@ -117,7 +119,7 @@ def kind_of(context: LoadContext) -> str:
 
 
 def of_process(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that all models of a process have in common."""
+    """The variables that all models of a process share."""
     return {key: value for key, value in environment.items() if not key.startswith(_OF_MODELS)}
 
 

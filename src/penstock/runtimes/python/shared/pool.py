@@ -1,9 +1,9 @@
-"""The workers of one host of target models: starts them, loads models into them, and carries out
-what `core.worker_sharing` decides when one of them ends.
+"""The shared workers of one host of target models: starts them and loads models into them.
 
-A worker is watched while it lives: its memory is looked at every `LOOK_EVERY_S`, and one that is
-over its limit twice in a row is ended, before the instance is. Models whose worker ended are told
-of by their own listeners: `lane_lost`, then `lane_ready` or `lane_failed`.
+`core.worker_sharing` decides what happens when a worker ends; this class carries it out. The memory
+of each worker is measured every `LOOK_EVERY_S`. One that is over its limit twice in a row is ended,
+before the instance would be. Models whose worker ended get events through their own listeners:
+`lane_lost`, then `lane_ready` or `lane_failed`.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _LOOKS_MAX: Final = 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerMemory:
-    """What one process takes. With one model it is that model's, with several it is theirs."""
+    """Memory of one process; all of its models together."""
 
     pid: int
     models: tuple[str, ...]
-    own_bytes: int  #: with what it started; without pages of files
-    start_bytes: int  #: of which it had before it had a model
+    own_bytes: int  #: private memory with its children; without file pages
+    start_bytes: int  #: the part of it from before its first model
 
 
 @dataclasses.dataclass(slots=True)
@@ -66,8 +66,8 @@ class _Placed:
     worker: SharedWorker
     start: asyncio.Task[None] | None = None
     start_bytes: int = 0
-    looks: int = 0  #: in a row that found it too large
-    outgrown: bool = False  #: and it was ended for it
+    looks: int = 0  #: measurements in a row that found it too large
+    outgrown: bool = False  #: True: it was ended because it was too large
 
 
 class WorkerPool:
@@ -75,10 +75,10 @@ class WorkerPool:
 
     Args:
         folder: where models' files are shown to workers behind walls; best on the disk of the
-            artifact cache, so that they are links. Made if need be; several pools may have it.
+            artifact cache, so that they are links. Made if needed; several pools may use it.
         spec: how many models and workers.
-        worker_bytes_max: own memory of one worker with all its models; 0 = not limited.
-        log: lines of workers that are no model's.
+        worker_bytes_max: private memory of one worker with all its models; 0 = not limited.
+        log: gets output lines of workers that belong to no model.
     """
 
     def __init__(
@@ -99,7 +99,8 @@ class WorkerPool:
         self._numbers = itertools.count(1)
         self._members: dict[int, PoolMember] = {}
         self._workers: dict[int, _Placed] = {}
-        self._kinds: dict[str, LoadContext] = {}  #: one model of each
+        #: Key of models that may share -> the context of one of them
+        self._kinds: dict[str, LoadContext] = {}
         self._suspects: set[str] = set()  #: models whose load ended their worker
         self._ends: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
@@ -137,7 +138,8 @@ class WorkerPool:
         except BaseException as error:
             runtime.closed = True
             unloaded = self._do(self.unload(number))
-            if isinstance(error, Exception):  # who gave up does not wait for the end of the load
+            # A cancelled caller does not wait for the end of the load
+            if isinstance(error, Exception):
                 await shielded(unloaded)
             raise
         self._suspects.discard(member.name)
@@ -155,7 +157,7 @@ class WorkerPool:
         return dataclasses.replace(context, model_dir=place)
 
     async def unload(self, model: int) -> None:
-        """See `runtime.Host`."""
+        """Implements `runtime.PoolHost`."""
         member = self._members.pop(model, None)
         if member is None or self._closed:
             return
@@ -175,14 +177,14 @@ class WorkerPool:
             if placed.worker.pid and model in self._sharing.models_of(number)
         ]
 
-    # what is told
+    # Reports
 
     @property
     def pids(self) -> list[int]:
         return [each.worker.pid for each in self._workers.values() if each.worker.pid]
 
     async def memory(self) -> list[WorkerMemory]:
-        """Measured now."""
+        """Measures all workers now."""
         looked = [
             (placed.worker.pid, self._names(number), placed.start_bytes)
             for number, placed in self._workers.items()
@@ -195,7 +197,7 @@ class WorkerPool:
         ]
 
     def explain(self) -> dict[str, Any]:
-        """Who shares with whom, and since which reason; JSON-ready."""
+        """Which models share a worker, and the reasons; JSON-ready."""
         told = self._sharing.snapshot()
         for number, row in told["workers"].items():
             placed = self._workers.get(number)
@@ -209,10 +211,10 @@ class WorkerPool:
         models = self._sharing.models_of(worker)
         return tuple(self._members[each].name for each in models if each in self._members)
 
-    # actions
+    # Actions
 
     def _carry_out(self, actions: Iterable[Action]) -> list[Awaitable[None]]:
-        """Returns what to wait for where something is to be gone."""
+        """Returns what to await where something must be gone first."""
         ends: list[Awaitable[None]] = []
         for action in actions:
             if isinstance(action, StartWorker):
@@ -246,7 +248,7 @@ class WorkerPool:
                 placed.start_bytes = await worker.start(environment, walls)
             except PenstockError as error:
                 self._not_started(number, error)
-            except OSError as error:  # of descriptors, say
+            except OSError as error:  # no file descriptors left, for example
                 self._not_started(number, InternalError("worker-not-started", str(error)))
 
         placed.start = self._loop.create_task(start())
@@ -290,12 +292,12 @@ class WorkerPool:
         if member is not None:
             member.fail(failure_of(action.reason, member, self._worker_bytes_max))
 
-    # the end of a worker
+    # The end of a worker
 
     def _gone(self, number: int, error: PenstockError) -> None:
         placed = self._workers.pop(number, None)
         if placed is None:
-            return  # it was asked to
+            return  # its end was requested
         suspect = None if placed.outgrown else placed.worker.suspect()
         guilty = self._members.get(suspect) if suspect is not None else None
         awaited = guilty is not None and not guilty.loaded.done()
@@ -310,7 +312,7 @@ class WorkerPool:
         if suspect is not None and guilty is not None and awaited:
             self._suspects.add(guilty.name)
             guilty.give_up(told)
-            actions += self._sharing.remove(suspect)  # its caller hears of it
+            actions += self._sharing.remove(suspect)  # its caller gets the error
         if placed.outgrown:
             actions += self._sharing.outgrew(number)
         else:
@@ -318,7 +320,7 @@ class WorkerPool:
         self._carry_out(actions)
 
     def _not_started(self, number: int, error: PenstockError) -> None:
-        """Whoever is loaded for the first time hears of it; others try again."""
+        """Callers of first loads get the error; other models are tried again."""
         placed = self._workers.pop(number, None)
         if placed is None:
             return
@@ -348,7 +350,7 @@ class WorkerPool:
                     placed.worker.kill()
 
     async def close(self) -> None:
-        """Ends all workers, after their models' own ends. Idempotent."""
+        """Ends all workers, after their models' own cleanup. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -367,7 +369,7 @@ class WorkerPool:
         remove_scratch(self._scratch)
 
     def kill(self) -> None:
-        """At once, without waiting: the instance itself is ending."""
+        """Kills the workers without waiting: the instance itself is ending."""
         self._closed = True
         for placed in self._workers.values():
             if placed.start is not None:

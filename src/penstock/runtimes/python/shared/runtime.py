@@ -1,8 +1,8 @@
-"""One Python model in workers that it shares, for the copy that serves it. A PayloadRuntime.
+"""One Python model in shared workers, as its copy sees it. A PayloadRuntime.
 
-Each of its lanes is in another worker. Of a batch whose worker died, the requests are judged as in
-a worker of one model (`lane`); one that had not begun, because others computed, is given back
-without blame.
+Each of its lanes is in another worker. If a worker dies during a batch, its requests are judged as
+with a worker of one model (`python.runtime.Lane`). A request that had not begun, because the worker
+computed for other models, is given back without suspicion.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.runtimes.python.shared.worker import JobEnd, SharedWorker, WorkerJ
 
 
 class PoolHost(Protocol):
-    """What a model asks of the pool that it is in."""
+    """The methods of the pool that a model uses."""
 
     def served(self, model: int) -> None: ...
     def pids_of(self, model: int) -> list[int]: ...
@@ -27,7 +27,7 @@ class PoolHost(Protocol):
 
 
 class SharedRuntime:
-    """Made by `WorkerPool.load`. `seats` has the worker of each lane, None while there is none."""
+    """Made by `WorkerPool.load`. `seats`: the worker of each lane, None while there is none."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class SharedRuntime:
         self.description = context.description
         self.lanes = 0  #: set by the pool: there may be fewer cores than the model has lanes
         self.seats: dict[int, SharedWorker | None] = {}
-        #: By lane, what its worker grew by loading it: the model, and libraries that it was the
-        #: first there to import.
+        #: Lane -> growth of its worker by loading the model: (the model itself, libraries that it
+        #: was the first to import there), bytes.
         self.growth: dict[int, tuple[int, int]] = {}
         self.closed = False
         self._host = host
@@ -53,12 +53,12 @@ class SharedRuntime:
 
     @property
     def growth_bytes(self) -> int:
-        """Measured when it was loaded: own memory of its workers that is this model's."""
+        """Private memory of its workers that belongs to this model, measured when it was loaded."""
         return sum(model for model, _ in self.growth.values())
 
     @property
     def libraries_bytes(self) -> int:
-        """Of libraries that it was the first to import; they stay for others."""
+        """Memory of libraries that it was the first to import; they stay for other models."""
         return sum(libraries for _, libraries in self.growth.values())
 
     @property
@@ -78,7 +78,7 @@ class SharedRuntime:
                 if kind == REPLIES and told == count:
                     replies = unpack_replies(payload, count)
             finally:
-                if not replies:  # its answers are not those of this batch, or can't be read
+                if not replies:  # answers that do not match this batch, or can't be read
                     worker.kill()
                     done(after_death(ALL_ITEMS, count))
             if replies:
@@ -101,6 +101,6 @@ class SharedRuntime:
         """A Python function cannot be stopped without losing the model: it finishes."""
 
     async def close(self) -> None:
-        """Returns once its memory is free, without ending its mates."""
+        """Returns once its memory is free. The other models of its workers go on."""
         self.closed = True
         await self._host.unload(self.number)

@@ -1,18 +1,18 @@
-"""Several models in one process, each of which sees the names and settings of a process of its own.
+"""Several models in one process, each with names and settings as in a process of its own.
 
-One model is on the stage at a time: before any of its code runs it *enters*, and what it had comes
-back; when another enters, it *leaves*, and what is its own is put away. Its own are:
+One model is on the stage at a time: before any of its code runs it *enters*, and its own state is
+restored; when another enters, it *leaves*, and its own state is saved. Its own state is:
 
-* modules from below its folder, or made by its code (no file): `import helpers` of two models are
-  two modules. Libraries are imported once, for all; a name that a model brings itself hides the
-  library's;
+* modules from below its folder, or made by its code (without a file): `import helpers` in two
+  models gives two modules. Libraries are imported once, for all; a name that a model brings
+  itself hides the library's;
 * `sys.path`, the working directory, `sys.stdout` and `sys.stderr`, and descriptors 1 and 2, so that
-  what native code prints is told with the model's name as well;
-* environment variables, those that it sets included.
+  output of native code gets the model's name as well;
+* environment variables, including those that it sets.
 
-Shared is everything else of a process: settings of libraries (threads, default types), the state of
-their random generators, log handlers, signal handlers, and the names that a thread of the model's
-own finds while another model is on. Who needs them for itself asks for a process of its own.
+All else in the process is shared: settings of libraries (threads, default types), the state of
+their random generators, log handlers, signal handlers, and the names that a thread of the model
+finds while another model is on. A model that needs its own asks for a process of its own.
 
 Imports the standard library alone.
 """
@@ -27,21 +27,21 @@ from typing import Any
 
 
 class Surroundings:
-    """One model's. `root`: below it, files are its own."""
+    """One model's own state. `root`: files below it belong to the model."""
 
     def __init__(self, root: str, code_dir: str, environment: dict[str, str], output: int) -> None:
-        #: As files are named: by `sys.path`, and by code that resolves links.
+        #: Both spellings of the folder: as in `sys.path`, and with links resolved.
         self._roots = tuple({os.path.join(each, "") for each in (root, os.path.realpath(root))})
-        self._names = _names_in(code_dir)  #: that an import finds there first
-        self._output = output  #: where its standard output goes
+        self._names = _names_in(code_dir)  #: names that an import finds in its folder first
+        self._output = output  #: descriptor for its standard output
         self._environment = {os.fsencode(k): os.fsencode(v) for k, v in environment.items()}
-        self._entered: dict[bytes, bytes] = {}  #: all variables, when it came on
+        self._entered: dict[bytes, bytes] = {}  #: all variables at the time when it entered
         self._cwd = root
-        self._path: list[str] = []  #: [] before it has been on
+        self._path: list[str] = []  #: [] before it has entered once
         self._streams: tuple[Any, Any] | None = None
         self._modules: dict[str, ModuleType] = {}
-        self._hides: dict[str, ModuleType] = {}  #: libraries' modules, while it is on
-        self._known = 0  #: modules when it came on
+        self._hides: dict[str, ModuleType] = {}  #: libraries' modules that it hides while it is on
+        self._known = 0  #: number of modules when it entered
 
     def enter(self, before: _ProcessBefore) -> None:
         os.dup2(self._output, 1)
@@ -50,7 +50,7 @@ class Surroundings:
         sys.path[:] = self._path or before.path
         self._entered = before.environment | self._environment
         _set_variables(self._entered)
-        with suppress(OSError):  # it was removed meanwhile
+        with suppress(OSError):  # the folder was removed meanwhile
             os.chdir(self._cwd)
         self._hides = {name: sys.modules.pop(name) for name in self._hidden(before)}
         sys.modules.update(self._modules)
@@ -58,7 +58,7 @@ class Surroundings:
 
     def leave(self, before: _ProcessBefore) -> None:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(BaseException):  # they may be the model's own
+            with suppress(BaseException):  # they may be the model's own objects
                 stream.flush()
         self._streams = sys.stdout, sys.stderr
         self._path = list(sys.path)
@@ -77,9 +77,9 @@ class Surroundings:
         sys.modules.update(self._hides)
 
     def forget(self) -> None:
-        """The model is gone: what still points at its modules finds them empty."""
+        """The model is gone: its modules are emptied, for code that still refers to them."""
         for module in self._modules.values():
-            if type(module) is ModuleType:  # it may be any object
+            if type(module) is ModuleType:  # a module may be any object
                 module.__dict__.clear()
         self._modules.clear()
         self._streams = None
@@ -91,14 +91,15 @@ class Surroundings:
         return f"{path}/".startswith(self._roots)
 
     def _hidden(self, before: _ProcessBefore) -> list[str]:
-        """Libraries that are imported and have the name of a file in the model's own folder."""
+        """Names of imported libraries that equal a file's in the model's own folder."""
         tops = {name for name in self._names if name in sys.modules} - before.modules
         if not tops:
             return []
         return [name for name in list(sys.modules) if name.partition(".")[0] in tops]
 
     def _is_own(self, name: str) -> bool:
-        """By where its file is, else by where its package is; without any, code made it."""
+        """Whether a module is the model's: by its file, else by its package's; without either, code
+        made it."""
         for each in (name, name.partition(".")[0]):
             origin = _origin(sys.modules.get(each))
             if origin:
@@ -110,7 +111,7 @@ class _ProcessBefore:
     """The process as it was before any model."""
 
     def __init__(self) -> None:
-        #: A model's own file of such a name is not found, as in any process that has imported it.
+        #: A model's own file with such a name is not found, as in any process that has imported it.
         self.modules = frozenset(sys.modules)
         self.path = list(sys.path)
         self.cwd = os.getcwd()
@@ -120,7 +121,7 @@ class _ProcessBefore:
 
 
 class Stage:
-    """Use: `enter` before anything of a model's is called; it stays on until another enters."""
+    """Use: `enter` before any of a model's code is called; it stays on until another enters."""
 
     def __init__(self) -> None:
         self._before = _ProcessBefore()
@@ -135,7 +136,7 @@ class Stage:
         self._on = who
 
     def clear(self) -> None:
-        """Nobody is on."""
+        """No model is on."""
         if self._on is None:
             return
         self._on.leave(self._before)
@@ -158,7 +159,8 @@ def _names_in(folder: str) -> frozenset[str]:
 
 
 def _variables() -> dict[bytes, bytes]:
-    """The environment as it is now. Its own copy decodes every variable: 80 us, at each turn."""
+    """The environment as it is now. `os.environ`'s copy decodes every variable, which takes 80 us
+    each time."""
     known = getattr(os.environ, "_data", None)
     return dict(os.environb if known is None else known)
 
@@ -179,7 +181,7 @@ def _difference(before: dict[bytes, bytes], now: dict[bytes, bytes]) -> dict[byt
 
 
 def _origin(module: ModuleType | None) -> str:
-    """The file or folder that a module came from; "" where it came from none."""
+    """The file or folder that a module came from; "" if there is none."""
     try:
         names = vars(module)
         if file := names.get("__file__"):
@@ -187,6 +189,6 @@ def _origin(module: ModuleType | None) -> str:
         if path := list(names.get("__path__") or ()):
             return str(path[0])
         origin = getattr(names.get("__spec__"), "origin", None)
-    except BaseException:  # a module may be any object, with code of a model's own
+    except BaseException:  # a module may be any object, with a model's own code
         return ""
     return str(origin or "")

@@ -1,9 +1,9 @@
-"""One worker that hosts several models, seen from the instance: what it is asked, in order.
+"""One worker that hosts several models, seen from the instance: its jobs, in order.
 
-A `WorkerJob` is one thing that it does: load, unload, a batch. It does one at a time, so the time
-of the first that is unanswered runs from the moment it became the first: a model is not timed while
-others compute. One whose time is over hangs, and the process is killed. When it has ended, the
-shared memory says whether it was at a job, and at which item of it.
+A `WorkerJob` is one thing to do: load, unload, or a batch. The worker does one at a time, so a
+job's time begins when it becomes the first unanswered one: a model is not timed while others
+compute. A job whose time is over hangs, and the process is killed. After its end, the shared memory
+says whether it was busy with a job, and with which item of it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from penstock.runtimes.confinement.walls import Walls
 from penstock.runtimes.python.shared.messages import Busy, for_model
 from penstock.runtimes.workers.process import WorkerProcess
 
-MODULE = "penstock.runtimes.python.shared.inside"  #: what the interpreter runs
+MODULE = "penstock.runtimes.python.shared.inside"  #: the module that the interpreter runs
 
 
 class JobEnd(NamedTuple):
-    """How a job ended that got no answer."""
+    """The end of a job that got no answer."""
 
     begun: bool
     hung: bool
-    item: int  #: of its batch, that the worker was busy with
+    item: int  #: the item of its batch that the worker was busy with
 
 
 class WorkerJob:
-    """`answered(kind, count, payload)` or `ended(how)` is called, once. `timeout_s`: then it
-    hangs."""
+    """`answered(kind, count, payload)` or `ended(how)` is called, once. After `timeout_s` it counts
+    as a hang."""
 
     __slots__ = ("answered", "ended", "hung", "message", "model", "number", "timeout_s")
 
@@ -55,8 +55,8 @@ class WorkerJob:
 
 
 class SharedWorker:
-    """Use: `do` at any time, `start` once. `gone(error)` is called once, when a process that had
-    started has ended, asked to or not; then `suspect` and `end_jobs`."""
+    """Use: `do` at any time, `start` once. `gone(error)` is called once, when a started process has
+    ended for any reason; then use `suspect` and `end_jobs`."""
 
     def __init__(self, context: LoadContext, gone: Callable[[PenstockError], None]) -> None:
         self.jobs_done = 0
@@ -74,8 +74,8 @@ class SharedWorker:
         return self._process.pid
 
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> int:
-        """Bytes that it has for itself without a model. Raises ModelError, and `gone` is not
-        called."""
+        """Returns the private memory of the process without a model, bytes. Raises ModelError; then
+        `gone` is not called."""
         shared = os.memfd_create("penstock-busy")
         try:
             os.ftruncate(shared, os.sysconf("SC_PAGE_SIZE"))
@@ -92,7 +92,7 @@ class SharedWorker:
         return int(told["own_bytes"])
 
     def do(self, job: WorkerJob) -> None:
-        """Behind what it was asked before."""
+        """Adds a job after all earlier ones."""
         self._numbers += 1
         job.number = self._numbers
         self._jobs.append(job)
@@ -105,7 +105,7 @@ class SharedWorker:
         self._process.write(for_model(job.model, job.number) + job.message)
 
     def _arm(self) -> None:
-        """The first job's time begins."""
+        """Starts the timer of the first job."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -125,13 +125,13 @@ class SharedWorker:
         job.answered(kind, count, payload)
 
     def suspect(self) -> int | None:
-        """The model whose job was under way."""
+        """The model whose job was running."""
         if self._jobs and self._end_of(self._jobs[0]).begun:
             return self._jobs[0].model
         return None
 
     def end_jobs(self) -> None:
-        """Nothing more is answered."""
+        """Ends all jobs: no more answers come."""
         self._serves = False
         jobs = [(job, self._end_of(job)) for job in self._jobs]
         self._jobs.clear()
@@ -145,7 +145,7 @@ class SharedWorker:
         return JobEnd(begun or job.hung, job.hung, item if begun else 0)
 
     def kill(self) -> None:
-        """The outcome arrives as for any death."""
+        """`gone` is called as for any death."""
         self._process.kill()
 
     async def close(self) -> None:
