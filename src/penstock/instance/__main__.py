@@ -1,10 +1,10 @@
 """`python -m penstock.instance`: an instance process, started by a fleet.
 
-Reads one JSON line of settings from standard input (before it, as a spare, lines that say what to
-import), listens, prints `ready`. Standard input then stays open: its end means that the server is
-gone, and the instance ends at once with its workers.
-SIGTERM drains: what is queued is answered, then the process exits 0. Whatever ends the instance,
-its session reaper ends what it leaves behind; the kernel ends one that can't see its server die.
+Reads one JSON line of settings from standard input (a spare first reads lines with modules to
+import), listens, and prints `ready`. Standard input then stays open: when it closes, the server is
+gone, and the instance ends at once with its workers. SIGTERM drains: queued requests are answered,
+then the process exits 0. However the instance ends, its session reaper ends the processes that it
+leaves behind; the kernel ends an instance that can't see its server die.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from penstock.runtimes.confinement.parent_death import die_with_parent
 from penstock.runtimes.environment import huge_pages_end_here
 from penstock.runtimes.pipeline import platform as pipeline_platform
 
-#: Lane threads that come back from a model want the interpreter at once, not after 5 ms.
+#: Lane threads that return from a model need the interpreter at once, not after 5 ms (the default).
 _SWITCH_INTERVAL_S = 0.0005
-#: A request makes no cycles, so young objects are looked at less often than CPython's default.
+#: A request makes no reference cycles, so young objects are collected less often than by default.
 _GC_THRESHOLDS = (20_000, 50, 50)
 
 
@@ -72,7 +72,8 @@ def main() -> int:
 
 
 def _write_to(log_path: Path) -> None:
-    """A spare wrote elsewhere before it was an instance. Appends: others write there, too."""
+    """Sends the process's errors to `log_path`; a spare wrote elsewhere before. Appends, because
+    others write to this file too."""
     descriptor = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.dup2(descriptor, sys.stderr.fileno())
     os.close(descriptor)
@@ -80,7 +81,7 @@ def _write_to(log_path: Path) -> None:
 
 async def _serve(settings: InstanceSettings) -> int:
     loop = asyncio.get_running_loop()
-    # Models are loaded in these threads, and the threads that they start compute as well.
+    # Models are loaded in these threads, and threads that they start compute as well.
     loop.set_default_executor(ThreadPoolExecutor(initializer=scheduling.compute))
     memory = MemoryUse()
     server = InstanceServer(settings, memory=memory)
@@ -106,7 +107,7 @@ async def _serve(settings: InstanceSettings) -> int:
     loop.add_reader(0, parent_spoke)
     look()
     address = await server.listen()
-    # Whoever gave the address knows it, but for a port that was ours to choose.
+    # Whoever set the address knows it, except a port that we chose.
     print("ready" if address == settings.address else f"ready {address}", flush=True)
     await stop.wait()
     await server.drain()

@@ -1,6 +1,6 @@
-"""Adapters on the copies of an instance: brought, loaded into their bases' engines, made copies.
+"""LoRA adapters on the copies of an instance: fetched, loaded into their bases' engines, served.
 
-What a copy of an adapter is to callers is `engines.adapters`'s, what it is made of `loading`'s.
+`engines.adapters` has the copy of an adapter that callers see; `loading` has its artifact.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.instance.settings import InstanceSettings
 
 
 class Adapters:
-    """Of one instance; `copies` and `loaded` are all that it has."""
+    """The adapters of one instance; it knows nothing of the instance but `copies` and `loaded`."""
 
     def __init__(
         self,
@@ -46,18 +46,19 @@ class Adapters:
         self._prepared: dict[int, PreparedAdapter] = {}
 
     async def prepare(self, wanted: LoadCall) -> dict[str, Any]:
-        """Raises a PenstockError that names file, cause and remedy."""
+        """Fetches and checks an adapter. Raises a PenstockError that names file, cause and
+        remedy."""
         found = await prepared_adapter(wanted, self._settings, self._base_of(wanted)[1])
         self._prepared[wanted.copy] = found
         return {"digest": found.digest, "need": dataclasses.asdict(found.need)}
 
     def forget(self, number: int) -> None:
-        """What was only prepared."""
+        """Drops an adapter that was only prepared."""
         self._prepared.pop(number, None)
 
     async def load(self, wanted: LoadCall) -> dict[str, Any]:
-        """Into its base's engine; requests may name it once this returns. Raises a PenstockError;
-        the base goes on then."""
+        """Loads an adapter into its base's engine; requests may name it once this returns. Raises a
+        PenstockError; the base then goes on."""
         number, started = wanted.copy, self._clock.monotonic()
         base, loaded = self._base_of(wanted)
         runtime = engine_of(loaded)
@@ -88,7 +89,7 @@ class Adapters:
         ]
 
     def end_with(self, base: int) -> None:
-        """Who unloads a copy wants nothing of it any more."""
+        """Ends the adapters of a base copy that is unloaded."""
         for number in self.on(base):
             self._copies.pop(number).close()
             self._loaded.pop(number, None)

@@ -1,9 +1,9 @@
 """Drives one `core.batching.Batcher`: feeds it, carries out its actions, wakes it in time.
 
-Holds no policy and records nothing. Time and timers are arguments (`clock`, `call_at`), so that the
-same driver runs on an event loop, in tests and beside the twin under a manual clock. Rules:
+It decides nothing and records nothing. Time and timers are arguments (`clock`, `call_at`), so that
+the same driver runs on an event loop, in tests and beside the twin under a manual clock. Rules:
 
-* after everything of one socket read was added, call `turn`: what is due leaves as one batch;
+* after everything of one socket read was added, call `turn`: all due items leave as one batch;
 * `run` must not call `lane_freed` before it returns; it does so later, once per batch.
 """
 
@@ -22,7 +22,7 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
-#: (monotonic s, callback) -> what cancels it
+#: (monotonic s, callback) -> a timer that can be cancelled.
 CallAt = Callable[[float, Callable[[], None]], Timer]
 
 
@@ -53,7 +53,7 @@ class BatcherDriver(Generic[Item]):
         self._run = run
         self._drop = drop
         self._observe = observe
-        self._items: dict[int, Item] = {}  #: queued; running ones belong to `run`
+        self._items: dict[int, Item] = {}  #: queued items; running ones belong to `run`
         self._next_id = 0
         self._timer: Timer | None = None
         self._timer_at = 0.0
@@ -69,7 +69,7 @@ class BatcherDriver(Generic[Item]):
         deadline: float | None = None,
         alone: bool = False,
     ) -> int:
-        """Queues an item; returns the id that `cancel` takes."""
+        """Queues an item; returns the id for `cancel`."""
         ident = self._next_id = self._next_id + 1
         self._items[ident] = item
         actions = self._batcher.add(
@@ -81,7 +81,7 @@ class BatcherDriver(Generic[Item]):
         return ident
 
     def turn(self, now: float) -> None:
-        """Runs what is due and sets the timer for what is not."""
+        """Runs the items that are due and sets the timer for the others."""
         at = self._batcher.next_deadline()
         if at is not None and now >= at:
             self._carry_out(self._batcher.on_timer(now=now))
@@ -89,13 +89,13 @@ class BatcherDriver(Generic[Item]):
         self._wake_at(at)
 
     def lane_freed(self, lane: int, *, timed: bool = True) -> None:
-        """The batch on `lane` is over, whatever came of it; `timed` as the batcher's."""
+        """The batch on `lane` has ended, with whatever result; `timed` as in the batcher."""
         now = self._clock.monotonic()
         self._carry_out(self._batcher.lane_freed(lane, now=now, timed=timed))
         self.turn(now)
 
     def cancel(self, ident: int) -> bool:
-        """True: it was queued and will never run."""
+        """True: the item was queued and will never run."""
         if ident not in self._items:
             return False
         gone = self._batcher.cancel(ident, now=self._clock.monotonic())
@@ -104,18 +104,18 @@ class BatcherDriver(Generic[Item]):
         return gone
 
     def drain(self) -> None:
-        """Nothing new is taken; what waits runs without delay."""
+        """Takes no new items; queued ones run without delay."""
         now = self._clock.monotonic()
         self._carry_out(self._batcher.drain(now=now))
         self.turn(now)
 
     def give_back(self) -> list[Item]:
-        """Empties the queue: the items, oldest first."""
+        """Empties the queue and returns its items, oldest first."""
         idents = self._batcher.give_back(now=self._clock.monotonic())
         return [self._items.pop(ident) for ident in idents]
 
     def waiting(self) -> list[Item]:
-        """What is queued, oldest first."""
+        """The queued items, oldest first."""
         return [self._items[ident] for ident in self._batcher.waiting()]
 
     def close(self) -> None:
@@ -147,7 +147,8 @@ class BatcherDriver(Generic[Item]):
                 self._drop(pop(action.id), action.reason)
 
     def _wake_at(self, at: float | None) -> None:
-        """A timer that would fire too early stays: firing then costs less than setting it anew."""
+        """Sets the timer. One that would fire too early is kept: firing costs less than replacing
+        it."""
         timer = self._timer
         if at is None or (timer is not None and self._timer_at <= at):
             return

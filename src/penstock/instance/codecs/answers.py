@@ -1,6 +1,6 @@
-"""How plain (not Open Inference Protocol) requests are answered: JSON predictions, CSV, NPY or NPZ.
+"""Answers to plain requests (without the Open Inference Protocol): JSON predictions, CSV, NPY, NPZ.
 
-The request's own family is the default; Accept chooses among all of them.
+The default is the request's own family; Accept chooses among all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _METAS: Final = {
 
 
 def chosen(model: CodecModel, accept: str | None, offered: tuple[str, ...]) -> Encode:
-    """The encoder that Accept asks for. Raises ModelError 406."""
+    """The encoder for this Accept header. Raises ModelError 406."""
     kind = negotiate(accept, offered)
     batched = model.batched
     write, meta = _WRITERS[kind], _METAS[kind]
@@ -48,8 +48,8 @@ def chosen(model: CodecModel, accept: str | None, offered: tuple[str, ...]) -> E
 
 
 def lines(model: CodecModel, accept: str | None, offered: tuple[str, ...]) -> Encode | None:
-    """Writes a row as one line of JSON, without `predictions` around it; None where JSON is not
-    what Accept asks for. Raises ModelError 406."""
+    """An encoder that writes a row as one line of JSON, without `predictions` around it; None where
+    Accept asks for another type. Raises ModelError 406."""
     if negotiate(accept, offered) != JSON:
         return None
 
@@ -94,7 +94,7 @@ def _single(outputs: Tensors, kind: str) -> np.ndarray:
 
 
 def csv(outputs: Tensors, batched: bool) -> bytes:
-    """A row a line, all further dimensions flattened; a lone vector is one row."""
+    """One row per line, all further dimensions flattened; a single vector is one row."""
     array = _single(outputs, CSV)
     name = next(iter(outputs))
     lines = len(array) if array.ndim >= (1 if batched else 2) else 1
@@ -104,7 +104,7 @@ def csv(outputs: Tensors, batched: bool) -> bytes:
     else:
         texts = [[str(cell) for cell in row] for row in flat.tolist()]
         if flat.dtype.kind == "f" and flat.dtype.itemsize < 8:
-            # the shortest text that reads back to the same float32, not its float64 expansion
+            # The shortest text that is read back as the same float32, not its float64 digits.
             texts = [[str(cell) for cell in row] for row in flat]
     return ("\n".join(",".join(row) for row in texts) + "\n").encode()
 
@@ -128,7 +128,7 @@ def npz(outputs: Tensors, batched: bool) -> bytes:
 
 
 def _plain(array: np.ndarray, name: str) -> np.ndarray:
-    """BYTES as a fixed-width dtype: object arrays would need pickle."""
+    """BYTES in a fixed-width dtype: object arrays would need pickle."""
     if array.dtype.kind != "O":
         return array
     items = [element_bytes(item) for item in array.reshape(-1).tolist()]

@@ -1,9 +1,9 @@
-"""What all codecs share: the model as a codec sees it, the decoded request, media types, checks.
+"""Shared by all codecs: the model's codec view, the decoded request, media types, checks.
 
-A codec turns a body into rows of named tensors and the model's rows back into a body. It knows
-content types and tensor specs; it must not know queues, batches or runtimes. Whatever is wrong with
-a body is a `ModelError` with the status that the model itself would answer (400, 406, 413, 415),
-for a platform in front of the model cannot judge what a model reads.
+A codec turns a body into rows of named tensors, and the model's rows back into a body. It knows
+content types and tensor specs; it must not know queues, batches or runtimes. Any error in a body is
+a `ModelError` with the status that the model itself would answer (400, 406, 413, 415), because a
+platform in front of the model cannot judge what a model reads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.errors import ModelError
 from penstock.runtimes.dtypes import NUMPY, name_of
 
 JSON: Final = "application/json"
-#: its names in the wild; the first is SageMaker's
+#: Names that clients use for JSON Lines; the first is SageMaker's.
 JSON_LINES: Final = ("application/jsonlines", "application/x-jsonlines", "application/jsonl")
 CSV: Final = "text/csv"
 NPY: Final = "application/x-npy"
@@ -28,23 +28,23 @@ OIP_GRPC: Final = "application/x-oip-grpc"
 TRITON_BINARY: Final = "application/vnd.sagemaker-triton.binary+json"
 
 Tensors = dict[str, np.ndarray]
-#: rows of the answer -> (body, wire form of `frames.ReplyMeta`)
+#: Rows of the answer -> (body, wire form of `frames.ReplyMeta`).
 Encode = Callable[[Tensors], tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodecModel:
-    """The parts of a loaded model that bodies are checked against."""
+    """The parts of a loaded model against which bodies are checked."""
 
-    name: str  #: what the Open Inference Protocol calls the model: the endpoint's name
+    name: str  #: the model's name in the Open Inference Protocol: the endpoint's name
     version: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    batched: bool  #: the first dimension of every tensor is the batch
+    batched: bool  #: True: the first dimension of every tensor is the batch
 
 
 class Decoded:
-    """A request's rows, and how to write its answer."""
+    """A request's rows, and the encoder of its answer."""
 
     __slots__ = ("encode", "rows", "tensors")
 
@@ -55,7 +55,7 @@ class Decoded:
 
 
 def bad(message: str, *, code: str = "bad-input", status: int = 400, hint: str = "") -> ModelError:
-    """The error for a body that the model cannot take."""
+    """The error for a body that the model cannot read."""
     return ModelError(code, message, hint=hint, original_status=status)
 
 
@@ -134,7 +134,7 @@ def check_inputs(model: CodecModel, tensors: Tensors) -> int:
 
 
 def check_arrays(model: CodecModel, tensors: Tensors) -> int:
-    """`check_inputs` for arrays that no codec has made: their types are checked, too."""
+    """Like `check_inputs`, for arrays that no codec has made: their dtypes are checked, too."""
     for spec in model.inputs:
         array = tensors.get(spec.name)
         if array is None:
@@ -152,7 +152,7 @@ _any_rows_cache: dict[TensorSpec, TensorSpec] = {}
 
 
 def _any_rows(spec: TensorSpec) -> TensorSpec:
-    """The batch dimension takes any number of rows: longer requests are split."""
+    """The spec with a batch dimension of any size: longer requests are split."""
     if not spec.shape or spec.shape[0] == -1:
         return spec
     free = _any_rows_cache.get(spec)

@@ -1,7 +1,7 @@
-"""text/csv for tensor models: a row a line, no header, all numbers of one input.
+"""text/csv for tensor models: one row per line, no header, all numbers are of one input.
 
-Cells fill the model's fixed dimensions row by row; a model whose rows have one free dimension takes
-as many cells as come.
+Cells fill the model's fixed dimensions row by row. If its rows have one free dimension, it takes as
+many cells as there are.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _bytes(text: str) -> np.ndarray:
 
 
 def _filled(lead: tuple[int, ...], inner: tuple[int, ...], size: int, name: str) -> tuple[int, ...]:
-    """`inner` with its one free dimension worked out. Raises ModelError if the cells do not fit."""
+    """`inner` with its one free dimension computed. Raises ModelError if the cells do not fit."""
     cells = size // lead[0] if lead else size
     free = [at for at, dimension in enumerate(inner) if dimension == -1]
     fixed = math.prod(dimension for dimension in inner if dimension != -1)

@@ -1,7 +1,7 @@
 """An ensemble's requests and answers: tensors at both ends, as with any tensor model.
 
-The answer comes as events with some of its tensors each, as the steps make them; it is written when
-all are there. Knows no step.
+The answer comes as events with some of its tensors each, as the steps make them. It is written when
+all tensors are there. Knows no step.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from penstock.wire.frames import RequestMeta
 
 @dataclass(slots=True)
 class EnsembleCall:
-    """One request, whichever door or model it came from."""
+    """One request, whichever front door or model it came from."""
 
     request: Tensors
     writer: TensorsWriter
 
 
 class TensorsWriter(WholeTensors):
-    """Gathers tensors, and writes them as the request asked for them."""
+    """Collects tensors, and writes them in the form that the request asks for."""
 
     __slots__ = ("_encode", "_tensors_made", "stream")
 
     def __init__(self, encode: Encode, made: Tensors) -> None:
-        """`made`: what is an output already, because it is an input, too."""
+        """`made`: outputs that exist already, because they are inputs, too."""
         self.stream = False
         self.content_type = JSON
         self.json_header_bytes = None
@@ -51,13 +51,13 @@ class TensorsWriter(WholeTensors):
 
 
 def decode(model: CodecModel, meta: RequestMeta, body: bytes) -> EnsembleCall:
-    """Raises ModelError with the status that the model answers."""
+    """Decodes a body. Raises ModelError with the status of the answer."""
     decoded = decode_tensors(model, meta, body)
     return _call(model, decoded.tensors, decoded.encode)
 
 
 def taken(model: CodecModel, tensors: Tensors, encode: Encode) -> EnsembleCall:
-    """Of arrays that another model of the artifact sends. Raises ModelError."""
+    """A call with arrays that another model of the artifact sends. Raises ModelError."""
     check_arrays(model, tensors)
     return _call(model, tensors, encode)
 

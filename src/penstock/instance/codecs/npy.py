@@ -1,7 +1,8 @@
-"""NPY and NPZ bodies for tensor models. Arrays that need pickle are refused, always.
+"""NPY and NPZ bodies for tensor models. Arrays that need pickle are always refused.
 
-The header of an NPY body may claim any shape, so it is held against the bytes that came before
-numpy allocates; members of an NPZ are held against their unpacked sizes for the same reason.
+The header of an NPY body may claim any shape, so it is checked against the number of bytes before
+numpy allocates memory. Members of an NPZ are checked against their unpacked sizes for the same
+reason.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from penstock.instance.codecs.base import CodecModel, Decoded, bad, check_inputs
 from penstock.instance.codecs.values import cast
 from penstock.runtimes.tensor_bytes import objects
 
-UNPACKED_BYTES_MAX = 1 << 28  #: of all members of one NPZ
-#: A small body must not become a large one, though arrays of zeros shrink to a thousandth.
+UNPACKED_BYTES_MAX = 1 << 28  #: bound for all members of one NPZ together
+#: Unpacked sizes up to this are always allowed. Above, a small body must not become large, although
+#: arrays of zeros compress to a thousandth.
 UNPACKED_FREE_BYTES = 1 << 24
 UNPACKED_RATIO_MAX = 100
 
@@ -60,22 +62,23 @@ def _members(body: bytes) -> list[tuple[str, bytes]]:
             return [(e.filename.removesuffix(".npy"), _read(archive, e)) for e in entries]
     except ModelError:
         raise
-    except Exception as error:  # zipfile raises many kinds on a broken archive
+    except Exception as error:  # zipfile raises many kinds of errors for a broken archive
         raise bad(f"the NPZ cannot be read: {error}") from None
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """At most the size that the directory claims: the stream itself may be longer."""
+    """Reads at most the size that the directory claims: the stream itself may be longer."""
     with archive.open(entry) as member:
         return member.read(entry.file_size)
 
 
 def read_array(body: bytes) -> np.ndarray:
-    """An array out of NPY bytes; a view of them, not a copy. Raises ModelError."""
+    """An array from NPY bytes; a view of them, not a copy. Raises ModelError."""
     stream = io.BytesIO(body)
     try:
         shape, fortran, dtype = _header(stream)
-    except Exception as error:  # the header is a Python literal: numpy raises what its parser does
+    # The header is a Python literal: numpy raises the errors of its parser
+    except Exception as error:
         raise bad(f"the NPY header cannot be read: {str(error)[:200]}") from None
     if dtype.hasobject:
         raise bad("the NPY needs pickle, which is never loaded", hint="Save it with a plain dtype.")

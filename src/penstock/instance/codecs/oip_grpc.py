@@ -1,7 +1,7 @@
 """Open Inference Protocol over gRPC: `ModelInferRequest` bytes in, `ModelInferResponse` bytes out.
 
-The gateway hands the message through unread. Tensors come as raw bytes or as typed contents; the
-answer is always raw, which is what clients read fastest and the protocol allows for any request.
+The gateway passes the message on unread. Tensors come as raw bytes or as typed contents; the answer
+is always raw, which clients read fastest and the protocol allows for any request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
 
 _META: Final = encode_reply_meta(ReplyMeta(content_type=OIP_GRPC))
 
-#: dtype -> the field of InferTensorContents that carries it; FP16 and BF16 have raw form only
+#: Dtype -> the field of InferTensorContents for it; FP16 and BF16 have only the raw form.
 _CONTENTS: Final = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",

@@ -1,8 +1,8 @@
 """Open Inference Protocol version 2 over HTTP: JSON tensors and the binary tensor extension.
 
 A request is JSON, or JSON of a stated length followed by raw tensors; the answer has the same two
-forms. `parameters` the protocol defines (`binary_data`, `binary_data_size`, `binary_data_output`,
-`classification`) are honoured; others are handed back untouched by being ignored.
+forms. `parameters` that the protocol defines (`binary_data`, `binary_data_size`,
+`binary_data_output`, `classification`) have effect; others are ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _JSON_META = encode_reply_meta(ReplyMeta(content_type=JSON))
 
 
 def is_oip(parsed: Any) -> bool:
-    """Tells a v2 request from `{"inputs": rows}`: its inputs are objects with a shape."""
+    """Whether a body is a v2 request and not `{"inputs": rows}`: v2 inputs are objects with a
+    shape."""
     if not isinstance(parsed, dict):
         return False
     inputs = parsed.get("inputs")
@@ -47,8 +48,8 @@ def is_oip(parsed: Any) -> bool:
 def decode(
     model: CodecModel, body: bytes, json_header_bytes: int | None, *, sagemaker: bool = False
 ) -> Decoded:
-    """`json_header_bytes` None: the body is JSON alone. `sagemaker`: the answer's binary form is
-    labelled with Triton's media type and header length, as InvokeEndpoint has no header for it."""
+    """`json_header_bytes` None: the body is JSON alone. `sagemaker`: a binary answer gets Triton's
+    media type with the header length, because InvokeEndpoint has no header for it."""
     if json_header_bytes is None:
         return decode_parsed(model, parse_json(body), memoryview(b""), sagemaker=sagemaker)
     if not 0 < json_header_bytes <= len(body):
@@ -110,14 +111,14 @@ def _described(entry: Any) -> tuple[str, str, list[int], Mapping[str, Any]]:
 
 
 def _json_tensor(entry: Mapping[str, Any], dtype: str, shape: list[int], name: str) -> np.ndarray:
-    """`data` may be flat or nested; only its number of elements counts."""
+    """`data` may be flat or nested; only its number of elements is checked."""
     if not isinstance(entry.get("data"), list):
         raise bad(f"input {name!r} has no data")
     return reshaped(to_array(entry["data"], dtype, name), shape, name)
 
 
 def raw_tensor(data: bytes | memoryview, dtype: str, shape: list[int], name: str) -> np.ndarray:
-    """Raises ModelError where the bytes are not what dtype and shape need."""
+    """Raises ModelError where the number of bytes does not match dtype and shape."""
     try:
         return decode_raw(data, dtype, shape)
     except ValueError as error:
@@ -201,7 +202,7 @@ def _encoder(model: CodecModel, parsed: Mapping[str, Any], sagemaker: bool) -> E
 
 
 def _as(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The array in the dtype that the metadata promises; raises where values would change."""
+    """The array in the dtype of the metadata; raises where values would change."""
     if dtype in ELEMENT_BYTES and array.dtype.kind in "fiub":
         return array if dtype == "BF16" or name_of(array) == dtype else cast(array, dtype, "output")
     return array

@@ -1,4 +1,4 @@
-"""Requested outputs of the Open Inference Protocol, shared by its JSON and gRPC forms."""
+"""Requested outputs of the Open Inference Protocol, for its JSON and gRPC forms."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from penstock.runtimes.tensor_bytes import objects
 class OutputSpec(NamedTuple):
     name: str
     binary: bool
-    classes: int  #: classification extension: top n as "score:index"; 0 = the tensor itself
+    classes: int  #: classification extension: the n best as "score:index"; 0 = the tensor itself
 
 
 def pick(wanted: list[OutputSpec], outputs: Tensors) -> Iterator[tuple[OutputSpec, np.ndarray]]:
-    """The requested outputs in order; all of them when the model did not say what it has."""
+    """The requested outputs in order; if none are requested, all."""
     if not wanted:
         for name, array in outputs.items():
             yield OutputSpec(name, False, 0), array
@@ -35,8 +35,8 @@ def pick(wanted: list[OutputSpec], outputs: Tensors) -> Iterator[tuple[OutputSpe
 
 
 def dtype_of(array: np.ndarray, promised: str | None, name: str) -> str:
-    """The dtype to answer with: what the metadata promises, where the array can be that. Raises
-    ModelError for bytes in the place of numbers and the other way round."""
+    """The dtype of the answer: the metadata's, where the array can be converted. Raises ModelError
+    for bytes in the place of numbers and the reverse."""
     given = name_of(array)
     if promised is None or promised == given:
         return given

@@ -1,8 +1,8 @@
-"""OpenAI's /v1/embeddings: texts in, vectors out, for models whose one task is feature extraction.
+"""OpenAI's /v1/embeddings: texts in, vectors out, for models with the one task feature extraction.
 
 `{"input": text | [text, ...], "encoding_format": "float" | "base64", "model": ...}`. Token numbers
-in place of texts are refused: they are those of OpenAI's own vocabularies. Base64 is the vector's
-float32 values, little endian, which is what OpenAI's clients ask for unless they are told not to.
+instead of texts are refused: they belong to OpenAI's own vocabularies. Base64 is the vector's
+float32 values, little endian; OpenAI's clients ask for it by default.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.instance.codecs.text_heads import result_name
 from penstock.instance.codecs.values import dump_json, parse_json
 from penstock.wire.frames import RequestMeta
 
-TEXTS_MAX: Final = 2048  #: as in OpenAI's own API
+TEXTS_MAX: Final = 2048  #: most texts of a request, as in OpenAI's own API
 _OPERATION: Final = "embeddings"
 _FORMATS: Final = ("float", "base64")
 
 
 class EmbeddingsDecoded(TextDecoded):
-    """Texts whose vectors are asked for. `tokens` is the engine's to fill in: usage tells it."""
+    """Texts whose vectors are requested. The engine sets `tokens`, for the usage."""
 
     __slots__ = ("tokens",)
 
@@ -35,7 +35,7 @@ class EmbeddingsDecoded(TextDecoded):
 
 
 def decode_embeddings(model: TextModel, meta: RequestMeta, body: bytes) -> EmbeddingsDecoded:
-    """Raises ModelError with the status the model answers."""
+    """Raises ModelError with the status that the model answers."""
     [head, *others] = model.heads
     asked: dict[str, Any] = parse_json(meta.parameters.encode()) if meta.parameters else {}
     if asked.get("operation") != _OPERATION:

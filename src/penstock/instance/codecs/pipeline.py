@@ -1,17 +1,16 @@
-"""A pipeline's requests and its stream of typed events, as each door carries them.
+"""A pipeline's requests and its stream of typed events, in the form of each front door.
 
-A request is a JSON object, `$request` to the steps; at the gRPC door it is the tensor `request`
-(BYTES [1]) that holds one. Events stream as server-sent events (`event: product`, `data: {...}`),
-or as tensors `event` and `data` (BYTES [1], JSON) of one ModelStreamInfer answer each. A caller who
-asked for no stream gets them all at once, in order, with the text put together. At OpenAI's paths
-an answer has OpenAI's form (`pipeline_openai`). Knows no step.
+A request is a JSON object, `$request` in the steps; at the gRPC door it is the tensor `request`
+(BYTES [1]) with such an object. Events are sent as server-sent events (`event: product`, `data:
+{...}`), or as tensors `event` and `data` (BYTES [1], JSON) in one ModelStreamInfer answer each.
+Without a stream, the answer has all events in order, with their text joined. Knows no step.
 
-A pipeline asked as a model of OpenAI's: its text is the message, its other events go beside it.
-
-Text leaves as deltas, so that any client of OpenAI's shows it. Every other event is a chunk without
-choices that carries `pipeline_event`, {"event": kind, "data": ...}; clients pass over a chunk that
-has none (as over the one with the usage), and who knows pipelines reads it in its place. The body
-is `$request` as it came: `$request.messages`. A whole answer has all events in `pipeline_events`.
+At OpenAI's paths the answer has OpenAI's form: the text is the message, and other events are beside
+it. In a stream text is sent as deltas, so any OpenAI client shows it. Every other event is a chunk
+without choices that has `pipeline_event`, {"event": kind, "data": ...}; clients skip a chunk
+without choices (as they skip the one with the usage), and a client that knows pipelines reads it.
+The body is `$request` as it came: `$request.messages`. A whole answer has all events in
+`pipeline_events`.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def writer_of(request: dict[str, Any], operation: str, served: Served) -> OpenAi
 
 
 def text_of(kind: str, data: Any) -> str | None:
-    """What an event adds to the text; None for one that is none."""
+    """The text that an event adds; None for events without text."""
     if kind != TEXT_KIND or not isinstance(data, dict):
         return None
     return str(data.get("text", ""))
@@ -148,7 +147,7 @@ OUTPUTS: Final = (
 
 @dataclass(slots=True)
 class PipelineCall:
-    """One request, whichever door it came through."""
+    """One request, whichever front door it came through."""
 
     request: dict[str, Any]
     writer: Writer
@@ -174,7 +173,7 @@ def decode(meta: RequestMeta, body: bytes, served: Served) -> PipelineCall:
     if not isinstance(wanted, bool):
         raise CallerError("invalid-parameter", "stream must be true or false")
     stream = wanted or operation == "generate_stream" or asked.get("stream") is True
-    # Triton's door has an error event of its own; at the others the stream says it.
+    # Triton's door has its own error event; at the others the stream reports the error.
     tells_errors = meta.door != "oip"
     return PipelineCall(request, _EventWriter(stream and operation != "generate", tells_errors))
 
@@ -196,7 +195,7 @@ def _object_of(decoded: Decoded) -> dict[str, Any]:
 
 
 class _EventWriter:
-    """Server-sent events, or all of them as one JSON object."""
+    """Writes server-sent events, or all events as one JSON object."""
 
     __slots__ = ("_said", "_tells_errors", "content_type", "stream")
 
@@ -208,7 +207,7 @@ class _EventWriter:
 
     def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         if "k" not in event:
-            return b""  # the event `done` has said it
+            return b""  # the event `done` was written already
         return b"event: %b\ndata: %b\n\n" % (event["k"].encode(), orjson.dumps(event["d"]))
 
     def broken(self, error: PenstockError) -> bytes:
@@ -226,7 +225,7 @@ class _EventWriter:
 
 
 def _text_of(said: list[dict[str, Any]]) -> str:
-    """What the events of kind `text` say, put together."""
+    """The joined text of the events of kind `text`."""
     return "".join(text_of(each["event"], each["data"]) or "" for each in said)
 
 

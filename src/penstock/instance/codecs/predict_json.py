@@ -19,7 +19,7 @@ def decode_parsed(model: CodecModel, parsed: Any, accept: str | None) -> Decoded
 
 
 def decode_lines(model: CodecModel, body: bytes, accept: str | None) -> Decoded:
-    """`application/jsonlines`: one instance a line."""
+    """Bodies of `application/jsonlines`: one instance per line."""
     rows = [parse_json(line) for line in body.splitlines() if line.strip()]
     return _decoded(model, rows, answers.chosen(model, accept, answers.AFTER_JSON))
 
@@ -54,7 +54,7 @@ def _tensors(model: CodecModel, parsed: Any) -> Tensors:
 
 
 def _columns(instances: list[Any]) -> dict[str, list[Any]]:
-    """Objects by input name, one per row, turned into rows by input name."""
+    """Turns one object per row (keys are input names) into rows by input name."""
     names = list(instances[0])
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for at, instance in enumerate(instances):

@@ -1,4 +1,4 @@
-"""Which codec reads a body: by content type, and for JSON by what the body looks like."""
+"""Chooses the codec of a body: by content type, and for JSON by the body's form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.instance.codecs.base import (
 from penstock.instance.codecs.values import parse_json
 from penstock.wire.frames import RequestMeta
 
-#: what a tensor model reads; named in the 415 that anything else gets
+#: Content types that a tensor model reads; the 415 error for any other type lists them.
 TENSOR_TYPES: Final = (
     JSON,
     "application/jsonlines",
@@ -54,7 +54,8 @@ def is_oip_request(meta: RequestMeta, kind: str) -> bool:
 
 
 def decode_tensors(model: CodecModel, meta: RequestMeta, body: bytes) -> Decoded:
-    """Rows of a tensor model's request. Raises ModelError with the status the model answers."""
+    """Rows of a tensor model's request. Raises ModelError with the status that the model
+    answers."""
     kind = media_type(meta.content_type)
     if kind == OIP_GRPC:
         return oip_grpc.decode(model, body)

@@ -1,12 +1,13 @@
 """Sequence-to-sequence models: texts and generation parameters in, texts out.
 
-Artifacts name their task as Hugging Face does, `text2text-generation`; all else is `seq2seq` here.
+Artifacts name their task as Hugging Face does, `text2text-generation`; all names here are
+`seq2seq`.
 
 Bodies: `{"inputs": "text" | ["text", ...], "parameters": {...}}`, text/plain (one text), or a BYTES
 tensor `text` over the Open Inference Protocol. Answers follow the Hugging Face toolkit: a list with
 one `{"generated_text": "..."}` per text; over the Open Inference Protocol a BYTES tensor
-`generated_text`. Parameters are `runtimes.seq2seq.request`'s; the Open Inference Protocol carries
-them as request parameters, where names that are not ours belong to the protocol.
+`generated_text`. `runtimes.seq2seq.request` defines the parameters; over the Open Inference
+Protocol they are request parameters, where names that are not ours belong to the protocol.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from penstock.wire.frames import RequestMeta
 
 INPUTS: Final = (TensorSpec(name="text", dtype="BYTES", shape=(-1,)),)
 OUTPUTS: Final = (TensorSpec(name="generated_text", dtype="BYTES", shape=(-1,)),)
-TEXTS_MAX: Final = 1024  #: texts in one request
+TEXTS_MAX: Final = 1024  #: most texts in one request
 _EXAMPLE: Final = '{"inputs": "wireles hedphones", "parameters": {"max_new_tokens": 20}}'
 
 
@@ -46,7 +47,7 @@ class Seq2SeqDecoded(Decoded):
 
 
 def decode_seq2seq(model: CodecModel, meta: RequestMeta, body: bytes) -> Seq2SeqDecoded:
-    """Parameters are not checked here. Raises ModelError with the status the model answers."""
+    """Does not check parameters. Raises ModelError with the status that the model answers."""
     return read(_FORMS, model, meta, body)
 
 

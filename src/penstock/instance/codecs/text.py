@@ -38,14 +38,14 @@ from penstock.instance.codecs.text_heads import TopK, as_json, as_tensors, outpu
 from penstock.instance.codecs.values import dump_json, texts_of
 from penstock.wire.frames import RequestMeta
 
-TEXTS_MAX: Final = 4096  #: texts in one request
+TEXTS_MAX: Final = 4096  #: most texts in one request
 _TEXT: Final = TensorSpec(name="text", dtype="BYTES", shape=(-1,))
 _TEXT_PAIR: Final = TensorSpec(name="text_pair", dtype="BYTES", shape=(-1,))
-#: whether a task compares two texts; the other tasks read one
+#: Whether a task compares two texts; the other tasks read one.
 _PAIRS: Final = {"pair-classification": "always", "text-regression": "may", "multi-head": "may"}
 _PAIR_HINT: Final = '{"inputs": {"text": "red cup, 2 pieces", "text_pair": "two red cups"}}'
 
-#: a text, or two to compare
+#: One text, or two to compare.
 Text = str | tuple[str, str]
 
 
@@ -61,7 +61,7 @@ class TextModel:
     __slots__ = ("_alone", "_names", "_paired", "heads", "pairs")
 
     def __init__(self, model: CodecModel, task: str, heads: Sequence[Head]) -> None:
-        self.heads = tuple(heads)  #: with labels for every classification and regression
+        self.heads = tuple(heads)  #: classification and regression heads have their labels
         self.pairs = _PAIRS.get(task, "never")  #: always | may | never
         self._names = tuple(head.name for head in heads if head.name)
         outputs = output_specs(heads)
@@ -69,7 +69,7 @@ class TextModel:
         self._paired = dataclasses.replace(model, inputs=(_TEXT, _TEXT_PAIR), outputs=outputs)
 
     def codec(self, names: set[Any], heads: tuple[Head, ...]) -> CodecModel:
-        """The tensors of a request that has inputs of these names and asks for these heads."""
+        """The tensors of a request with inputs of these names, which asks for these heads."""
         wants_pair = self.pairs == "always" or (self.pairs == "may" and "text_pair" in names)
         model = self._paired if wants_pair else self._alone
         if len(heads) == len(self.heads):
@@ -77,7 +77,7 @@ class TextModel:
         return dataclasses.replace(model, outputs=output_specs(heads))
 
     def asked(self, value: Any) -> tuple[Head, ...]:
-        """The heads of `parameters.heads`, in the model's order. Raises ModelError."""
+        """The heads that `parameters.heads` names, in the model's order. Raises ModelError."""
         if value is None:
             return self.heads
         if not self._names:
@@ -94,7 +94,7 @@ class TextModel:
         return tuple(head for head in self.heads if head.name in wanted)
 
     def of_outputs(self, outputs: set[str]) -> tuple[Head, ...]:
-        """The heads that requested outputs belong to; all where none is known."""
+        """The heads of the requested outputs; all heads if no output is known."""
         if not outputs or not self._names:
             return self.heads
         names = {name.rpartition(".")[0] for name in outputs}
@@ -110,13 +110,13 @@ class TextDecoded(Decoded):
         super().__init__({}, len(texts), encode)
         self.texts = texts
         self.heads = heads
-        #: what `encode` writes: one result without a list around it, and how many labels of each;
-        #: None: it is not that simple, and `encode` has to be asked
+        #: For a fast path, what `encode` writes: (one result without a list around it, number of
+        #: labels of each). None: it is not that simple, and `encode` must be called.
         self.as_json: tuple[bool, TopK] | None = None
 
 
 def decode_texts(model: TextModel, meta: RequestMeta, body: bytes) -> TextDecoded:
-    """Raises ModelError with the status the model answers."""
+    """Raises ModelError with the status that the model answers."""
     return read(_FORMS, model, meta, body)
 
 
@@ -142,7 +142,7 @@ def _csv_texts(model: TextModel, lines: str) -> list[Text]:
 
 
 def from_json(model: TextModel, parsed: Any) -> TextDecoded:
-    """Of a body that is no Open Inference Protocol."""
+    """Decodes JSON that is not of the Open Inference Protocol."""
     inputs, parameters = inputs_and_parameters(parsed)
     top_k = _top_k(parameters.get("top_k", 0))
     heads = model.asked(parameters.get("heads"))
@@ -176,7 +176,7 @@ def _pair(model: TextModel, value: Any) -> Text:
 
 
 def _top_k(value: Any) -> TopK:
-    """0: not asked for; None: all."""
+    """0: not given; None: all."""
     if value is None or (type(value) is int and value >= 0):
         return value
     raise bad(f"top_k is a number of labels or null, {str(value)[:40]} came")
@@ -185,9 +185,9 @@ def _top_k(value: Any) -> TopK:
 def _answering(
     model: TextModel, texts: list[Text], heads: tuple[Head, ...], *, form: str, top_k: TopK
 ) -> TextDecoded:
-    """`form` is that of inputs: string, object or list."""
+    """`form`: of the inputs: string, object or list."""
     _check(model, texts)
-    # The toolkit answers a string by a list of one; the list of its best k is a list already.
+    # The toolkit answers a string with a list of one; the list of its best k is a list already.
     bare = form == "object"
     if form == "string" and top_k != 0 and not heads[0].name:
         bare = heads[0].task == "classification"

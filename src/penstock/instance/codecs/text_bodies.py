@@ -1,7 +1,7 @@
-"""What bodies of all text models have in common: their content types, and the forms of a text.
+"""Common code for bodies of all text models: content types, and the forms of a text.
 
-A kind of model says by its `Forms` what it makes of each; which form a body has is found here. It
-must not know a task, nor what is answered.
+This module finds a body's form; the `Forms` of a kind of model say how to read each form. It must
+not know tasks or answers.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forms(Generic[Model, Found]):
-    """What a kind of model makes of each form. All raise ModelError with the model's status."""
+    """How a kind of model reads each form. All functions raise ModelError with the model's
+    status."""
 
-    json: Callable[[Model, Any], Found]  #: parsed JSON that is no Open Inference Protocol
+    json: Callable[[Model, Any], Found]  #: parsed JSON that is not of the Open Inference Protocol
     plain: Callable[[Model, str], Found]  #: one text
-    #: parsed JSON, the binary part behind it, and whether SageMaker's door brought it
+    #: (parsed JSON, the binary part after it, whether it came through SageMaker's door).
     oip: Callable[[Model, Any, memoryview, bool], Found]
     grpc: Callable[[Model, Any], Found]  #: a ModelInferRequest
-    csv: Callable[[Model, str], Found] | None = None  #: None: not read
+    csv: Callable[[Model, str], Found] | None = None  #: None: CSV is not read
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The content types, for people."""
+        """The content types, as a text for people."""
         csv = (CSV,) if self.csv is not None else ()
         return (JSON, "text/plain", *csv, f"{TRITON_BINARY} (input `text`, BYTES)")
 
 
 def read(forms: Forms[Model, Found], model: Model, meta: RequestMeta, body: bytes) -> Found:
-    """Raises ModelError with the status the model answers."""
+    """Raises ModelError with the status that the model answers."""
     kind = media_type(meta.content_type)
     if kind == OIP_GRPC:
         request = oip_grpc.parse(body)
@@ -83,7 +84,7 @@ def read(forms: Forms[Model, Found], model: Model, meta: RequestMeta, body: byte
 
 
 def inputs_and_parameters(parsed: Any, *, hint: str = "") -> tuple[Any, dict[str, Any]]:
-    """Of `{"inputs": ..., "parameters": {...}}`, `{"instances": ...}`, or inputs alone."""
+    """Reads `{"inputs": ..., "parameters": {...}}`, `{"instances": ...}`, or inputs alone."""
     if not isinstance(parsed, dict):
         return parsed, {}
     parameters = parsed.get("parameters") or {}
@@ -100,7 +101,7 @@ def utf8(body: bytes) -> str:
 
 
 def check_count(count: int, count_max: int, *, hint: str = "") -> None:
-    """Of texts in one request."""
+    """Checks the number of texts in one request."""
     if not count:
         raise bad("the request has no texts; send at least one", hint=hint)
     if count > count_max:
@@ -108,7 +109,7 @@ def check_count(count: int, count_max: int, *, hint: str = "") -> None:
 
 
 def _without_columns(parsed: Any) -> Any:
-    """The request, its shapes [n, 1] made [n] in place."""
+    """Changes shapes [n, 1] of the request to [n] in place."""
     if isinstance(parsed, dict) and isinstance(parsed.get("inputs"), list):
         for entry in parsed["inputs"]:
             if isinstance(entry, dict) and _is_column(entry.get("shape")):
@@ -117,5 +118,5 @@ def _without_columns(parsed: Any) -> Any:
 
 
 def _is_column(shape: Any) -> bool:
-    """[n, 1] is taken for [n]: Triton clients send strings of batched models that way."""
+    """[n, 1] counts as [n]: Triton clients send strings of batched models that way."""
     return hasattr(shape, "__len__") and len(shape) == 2 and shape[1] == 1

@@ -1,4 +1,4 @@
-"""What a text model answers: heads, the tensors that hold their results, and how JSON shows them.
+"""Answers of text models: heads, the tensors with their results, and their JSON.
 
 Every text task is a list of heads. A model with one task has one head without a name, whose tensors
 are `score` or `embedding`; the heads of a *multi-head* model have names, and their tensors are
@@ -6,10 +6,9 @@ are `score` or `embedding`; the heads of a *multi-head* model have names, and th
 the model's own numbers [n, values], embeddings vectors [n, d]. The engine makes these tensors; this
 module ranks and writes them, and knows nothing of models or bodies.
 
-JSON of many results at once: the bytes that `text_heads.as_json` and `dump_json` would write.
-
-Of a small model's time, dictionaries for each head of each row would be a twentieth. Numbers are
-written a column at a time, and what stands around them is the same for all rows of a label.
+`json_rows` writes many results at once, with the same bytes as `as_json` and `dump_json`. For a
+small model, dictionaries for each head of each row would take a twentieth of its time. So numbers
+are written a column at a time, and the text around them is the same for all rows with a label.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _HEAD_TASKS: Final = {
     "feature-extraction": "embedding",
 }
 
-#: `parameters.top_k`: 0 was not asked for, None is all labels
+#: `parameters.top_k`: 0: not given; None: all labels.
 TopK = int | None
 
 
 def heads_of(description: ModelDescription) -> tuple[Head, ...]:
-    """The heads of a text model. An empty `output` is the model's first."""
+    """The heads of a text model. An empty `output` means the model's first one."""
     if description.heads:
         return description.heads
     output = description.outputs[0].name if len(description.outputs) == 1 else ""
@@ -45,12 +44,12 @@ def heads_of(description: ModelDescription) -> tuple[Head, ...]:
 
 
 def tensor_name(head: Head, part: str) -> str:
-    """`part` is label, score or embedding."""
+    """`part`: label, score or embedding."""
     return f"{head.name}.{part}" if head.name else part
 
 
 def result_name(head: Head) -> str:
-    """The tensor that the engine makes for this head."""
+    """The name of the tensor that the engine makes for this head."""
     return tensor_name(head, "embedding" if head.task == "embedding" else "score")
 
 
@@ -130,14 +129,14 @@ def _ranked(scores: np.ndarray, labels: tuple[str, ...], top_k: TopK) -> list[li
 
 
 def _order(scores: np.ndarray, top_k: TopK) -> np.ndarray:
-    """The columns of the best `top_k` of each row, best first."""
+    """The columns of the `top_k` best scores of each row, best first."""
     count = scores.shape[1] if top_k is None else max(1, min(top_k, scores.shape[1]))
     return np.argsort(-scores, axis=1, kind="stable")[:, :count]
 
 
 def json_rows(heads: Sequence[Head], outputs: Tensors) -> list[bytes] | None:
-    """The result of each row, with the best label of each classification (`top_k` 0). None for
-    results that are more than labels and numbers."""
+    """The result of each row, with the best label of each classification (`top_k` 0). None if
+    results have more than labels and numbers."""
     for head in heads:
         if head.task == "embedding" or (
             head.task == "regression" and outputs[result_name(head)].shape[1] != 1
@@ -156,7 +155,7 @@ def json_rows(heads: Sequence[Head], outputs: Tensors) -> list[bytes] | None:
 
 
 def _head(head: Head, scores: np.ndarray, before: bytes) -> list[Sequence[bytes]]:
-    """What stands before the number, and the number."""
+    """The bytes before the number, and the number."""
     if head.task == "classification":
         best = scores.argmax(axis=1)
         labelled = [

@@ -1,8 +1,8 @@
 """Records of a large data set as bodies of a text model: read one by one, written many at once.
 
-A record is answered as a request of that body alone would be. Of JSON Lines a record is a line:
-`{"text": "...", "text_pair": "..."}`, a text, or a whole JSON body with `inputs`; of CSV, a row. A
-line's answer has no list around it where it is about one text.
+A record's answer is that to a request with this body. In JSON Lines a record is a line: `{"text":
+"...", "text_pair": "..."}`, a text, or a whole JSON body with `inputs`; in CSV, a row. The answer
+to a line with one text has no list around it.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from penstock.instance.codecs.text_heads import TopK, as_json, json_rows
 from penstock.instance.codecs.values import dump_json, parse_json
 from penstock.wire.frames import RequestMeta
 
-#: Smaller bodies are parsed with the collector on: turning it off costs as much as they do.
+#: Smaller bodies are parsed with the garbage collector on: turning it off costs as much as parsing.
 _SMALL_BYTES: Final = 64 * 1024
 
 
 class Shown(NamedTuple):
-    """How a record's results are written as JSON. Most records of a job share one."""
+    """How a record's results are written as JSON. Most records of a job have the same form."""
 
     heads: tuple[Head, ...]
-    bare: bool  #: its one result, without a list around it
+    bare: bool  #: one result without a list around it
     top_k: TopK
 
 
 class TextRecord(NamedTuple):
     texts: Sequence[Text]
-    shown: Shown | TextDecoded  #: the latter writes its answer itself
+    shown: Shown | TextDecoded  #: a `TextDecoded` writes its answer itself
 
 
 Read = Callable[[bytes], TextRecord]
 
 
 def reader(model: TextModel, meta: RequestMeta) -> Read:
-    """What reads a record; it raises ModelError with the status that the model answers.
+    """The reader of a record; it raises ModelError with the status that the model answers.
 
-    What records have in common is looked at once. Raises ModelError for an Accept that no record
-    can meet.
+    Facts that all records share are computed once here. Raises ModelError for an Accept that no
+    record can fulfil.
     """
     kind = media_type(meta.content_type)
     if kind in (JSON, "", *JSON_LINES):
@@ -101,7 +101,7 @@ def _record(decoded: TextDecoded) -> TextRecord:
 
 
 def _of_line(decoded: TextDecoded) -> TextRecord:
-    """A line about one text is answered by its result."""
+    """The answer to a line about one text is its result alone."""
     if decoded.as_json is not None and len(decoded.texts) == 1:
         decoded.as_json = (True, decoded.as_json[1])
     return _record(decoded)
@@ -121,11 +121,12 @@ def answers(
 ) -> list[bytes | PenstockError]:
     """The answer to each record, or its error; b"" where there is no record.
 
-    `results`: of all heads, a row per text of the window; `starts[n]`: the first text of record n.
+    `results`: of all heads, one row per text of the window; `starts[n]`: the first text of record
+    n.
     """
     writers: dict[tuple[tuple[Head, ...], TopK], _Rows] = {}
     written: list[bytes | PenstockError] = []
-    last, rows = None, None  #: mostly all records share one
+    last, rows = None, None  #: most often all records have the same form
     for at, one in enumerate(shown):
         if one is None:
             written.append(b"")
@@ -141,7 +142,7 @@ def answers(
 
 
 class _Rows:
-    """The results of all texts of a window, as one `Shown` has them."""
+    """The results of all texts of a window, in the form of one `Shown`."""
 
     def __init__(self, shown: Shown, results: Tensors) -> None:
         self._lines = json_rows(shown.heads, results) if shown.top_k == 0 else None

@@ -1,7 +1,7 @@
 """JSON values to arrays of the dtype that the model takes, and arrays to JSON.
 
-Nothing is converted that would change a value's meaning: a fraction is not an integer, `"1"` is not
-1, a number outside a dtype's range is an error and not infinity.
+No conversion changes a value's meaning: a fraction is not an integer, `"1"` is not 1, and a number
+outside a dtype's range is an error and not infinity.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from penstock.runtimes.dtypes import NUMPY
 from penstock.runtimes.tensor_bytes import element_bytes, objects
 from penstock.wire import plain_json
 
-_DEPTH_MAX = 32  #: nesting of a tensor in JSON; numpy's own bound is 64
+_DEPTH_MAX = 32  #: deepest nesting of a tensor in JSON; numpy's own bound is 64
 
 
 def parse_json(body: bytes) -> Any:
-    """Raises ModelError 400; depth is bounded by the parser."""
+    """Raises ModelError 400; the parser limits the depth."""
     try:
         return plain_json.loads(body)
     except orjson.JSONDecodeError as error:
@@ -29,7 +29,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def to_array(values: Any, dtype: str, name: str) -> np.ndarray:
-    """Nested JSON lists as an array. Raises ModelError naming the tensor."""
+    """Nested JSON lists as an array. Raises ModelError with the tensor's name."""
     if dtype == "BYTES":
         return _bytes_array(values, name)
     try:
@@ -61,7 +61,7 @@ def cast(array: np.ndarray, dtype: str, name: str) -> np.ndarray:
     return _to_integer(array, target, dtype, name)
 
 
-#: Squares of numbers below these fit the dtype's range for sure: one product instead of a scan.
+#: Squares of numbers below these are inside the dtype's range: one product instead of a scan.
 _SAFE_SQUARES = {2: 4.0e9, 4: 1.0e76}
 
 
@@ -102,7 +102,7 @@ def _sample(array: np.ndarray) -> str:
 
 
 def _bytes_array(values: Any, name: str) -> np.ndarray:
-    """Strings are UTF-8. Shape is that of the nesting."""
+    """An array of strings as UTF-8. Its shape is that of the nesting."""
     shape: list[int] = []
     probe = values
     while isinstance(probe, list):
@@ -147,8 +147,8 @@ def strings(array: np.ndarray, name: str) -> Any:
 
 
 def texts_of(array: np.ndarray, name: str) -> list[str]:
-    """The elements of an input that must be text. Raises ModelError (400) naming the first that is
-    not UTF-8."""
+    """The elements of an input that must be text. Raises ModelError (400) for the first that is not
+    UTF-8."""
     found = []
     for at, item in enumerate(array.reshape(-1).tolist()):
         try:
@@ -162,13 +162,13 @@ def texts_of(array: np.ndarray, name: str) -> list[str]:
 
 
 def _element(array: np.ndarray, at: int) -> str:
-    """How people find the element at place `at` of the flat array."""
+    """A name for people for the element at place `at` of the flat array."""
     place = [int(each) for each in np.unravel_index(at, array.shape)] if array.ndim > 1 else [at]
     return f"element {', '.join(map(str, place))}"
 
 
 def jsonable(array: np.ndarray, name: str) -> Any:
-    """What `dump_json` takes for this array. NaN and infinity become null, as JSON has neither."""
+    """A value that `dump_json` takes. NaN and infinity become null, because JSON has neither."""
     if array.dtype.kind in "OSU":
         return strings(array, name)
     return (
@@ -177,7 +177,8 @@ def jsonable(array: np.ndarray, name: str) -> Any:
 
 
 def _unsupported(value: Any) -> Any:
-    """orjson asks for numpy shapes it does not write itself (zero-dimensional, empty)."""
+    """orjson calls this for numpy shapes that it does not write itself (zero-dimensional,
+    empty)."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(type(value).__name__)

@@ -1,12 +1,13 @@
-"""Bodies of text generation, one module per dialect: what is asked, and how the answer is written.
+"""Bodies of text generation, one module per dialect: reading requests and writing answers.
 
-    calls               what every dialect becomes, and what an answer gathers
+    calls               the request that every dialect becomes, and the collected answer
     tgi                 Text Generation Inference's JSON, SageMaker's usual shape
     openai_chat         /v1/chat/completions
     openai_completions  /v1/completions
+    openai_responses    /v1/responses
     triton_generate     Triton's generate and generate_stream
     triton_tensors      the Open Inference Protocol's tensors
-    select              which of them a request speaks
+    select              finds the dialect of a request
 
 Pure: bytes and events in, bytes out. They know no queue, frame or engine.
 """

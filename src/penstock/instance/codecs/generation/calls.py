@@ -1,4 +1,4 @@
-"""What every dialect becomes, and what an answer gathers while it is made."""
+"""The request that every dialect becomes, and an answer that is collected while it is generated."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """The model as a dialect names it, and what makes an answer's name."""
+    """The model's name for a dialect, and the parts of an answer's id."""
 
     name: str
     version: str
-    new_id: Callable[[], str]  #: unique on this server
+    new_id: Callable[[], str]  #: makes an id that is unique on this server
     now_s: Callable[[], int]  #: seconds since 1970
 
 
 class GeneratedChoice:
-    """All that has come of one sequence of an answer."""
+    """One sequence of an answer, as far as it has come."""
 
     __slots__ = ("calls", "finish", "pieces", "seed", "special", "texts", "token_ids")
 
     def __init__(self) -> None:
-        self.calls: list[dict[str, str]] = []  #: of functions: id, name, arguments (JSON)
+        self.calls: list[dict[str, str]] = []  #: calls of functions: id, name, arguments (JSON)
         self.texts: list[str] = []
         self.token_ids: list[int] = []
-        self.pieces: list[Any] = []  #: [text, log-probability, likeliest] of each token
-        self.special: set[int] = set()  #: places of special tokens
+        self.pieces: list[Any] = []  #: for each token: [text, log-probability, likeliest tokens]
+        self.special: set[int] = set()  #: indexes of special tokens
         self.seed = 0
         self.finish = ""
 
@@ -63,7 +63,7 @@ class GeneratedChoice:
 
 
 class GeneratedAnswer:
-    """All that has come of one answer: of several sequences where the request asked for them."""
+    """One answer as far as it has come; several sequences if the request asked for them."""
 
     __slots__ = ("choices", "prompt_text", "tokens_cached", "tokens_in")
 
@@ -89,7 +89,7 @@ class GeneratedAnswer:
     def tokens_out(self) -> int:
         return sum(len(choice.token_ids) for choice in self.choices)
 
-    # Of the first sequence: most dialects have no other.
+    # These read the first sequence: most dialects have no other.
 
     @property
     def text(self) -> str:
@@ -117,7 +117,7 @@ class GeneratedAnswer:
 
 
 def finish_of(event: Event) -> str | None:
-    """What finished the event's sequence: the last of the request or one before it."""
+    """What finished the event's sequence, whether it is the request's last one or not."""
     finish: str | None = event.get("f") or event.get("g")
     return finish
 
@@ -126,19 +126,20 @@ class Writer(Protocol):
     """Writes one request's answer."""
 
     stream: bool
-    content_type: str  #: of the stream, or of the whole answer
+    content_type: str  #: content type of the stream, or of the whole answer
 
     def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
-        """The bytes of one event, which `answer` has already; b"" where it says nothing yet. The
-        last one ("f" is set) ends the stream as the dialect does."""
+        """The bytes for one event, which `answer` includes already; b"" where there is nothing to
+        write. The last event ("f" is set) ends the stream as in the dialect."""
 
     def whole(self, answer: GeneratedAnswer) -> bytes:
         """The answer in one piece."""
 
 
 class WholeTensors:
-    """The end of a writer whose one answer is tensors in JSON, with binary ones behind it where
-    they were asked for: then `json_header_bytes` says where they begin. A reader needs it."""
+    """The part of a writer that writes one answer of tensors: JSON, with binary tensors after it
+    where the request asks for them. Then `json_header_bytes` says where they begin, which a reader
+    needs."""
 
     __slots__ = ("content_type", "json_header_bytes")
 
@@ -154,7 +155,8 @@ class WholeTensors:
 
 
 def json_header_bytes(writer: Writer) -> int | None:
-    """Of the whole answer that `writer` has written; None where it is all of one kind."""
+    """The length of the JSON part of the whole answer that `writer` wrote; None if it is all
+    JSON."""
     return writer.json_header_bytes if isinstance(writer, WholeTensors) else None
 
 
@@ -168,7 +170,7 @@ class GenerationCall:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Raises CallerError (`bad-json`)."""
+    """The body as a JSON object. Raises CallerError (`bad-json`)."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -187,7 +189,7 @@ def wrong(name: str, allowed: str) -> CallerError:
 
 
 def unsupported(name: str, reason: str, *, param: str | None = None) -> CallerError:
-    """`param`: what to call it where `name` is more than a name."""
+    """`param`: the parameter's name in the error, where `name` has more words."""
     return CallerError(
         "parameter-unsupported",
         f"{name} is not supported: {reason}",

@@ -37,7 +37,7 @@ _RENDERED_WITH = ("add_generation_prompt", "continue_final_message")
 
 
 def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> GenerationCall:
-    """Raises CallerError naming the parameter as OpenAI does."""
+    """Raises CallerError with the parameter's name in OpenAI's form."""
     messages = _messages(parsed.get("messages"))
     tools = tools_of(parsed)
     for name in ("functions", "audio"):
@@ -88,7 +88,7 @@ def _messages(given: Any) -> list[dict[str, Any]]:
 
 
 def _content(content: Any, at: int) -> str:
-    """A text, or parts that are texts: templates of text models know nothing else."""
+    """A text, or parts that are texts: chat templates of text models take nothing else."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
@@ -107,7 +107,7 @@ def _content(content: Any, at: int) -> str:
 
 
 def _harmless(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a template may not take the place of what it is called with."""
+    """Template settings may not replace the template's own arguments."""
     for name in ("messages", "tools", "documents", *_RENDERED_WITH):
         if name in kwargs:
             raise wrong("chat_template_kwargs", f"an object without {name}")
@@ -117,7 +117,7 @@ def _harmless(kwargs: dict[str, Any]) -> dict[str, Any]:
 class _ChatWriter(OpenAiWriter):
     __slots__ = ("named",)
 
-    named: bool  #: one function was to be called
+    named: bool  #: the request named the one function to call
 
     def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         lines = []

@@ -22,11 +22,11 @@ from penstock.instance.codecs.generation.openai_fields import (
 )
 from penstock.instance.codecs.generation.openai_writer import OpenAiWriter
 
-TOKENS_NEW: Final = 16  #: where the request does not say, as OpenAI
+TOKENS_NEW: Final = 16  #: default if the request has none, as at OpenAI
 
 
 def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> GenerationCall:
-    """Raises CallerError naming the parameter as OpenAI does."""
+    """Raises CallerError with the parameter's name in OpenAI's form."""
     if parsed.get("suffix"):
         raise unsupported("suffix", "text is only continued")
     if parsed.get("best_of") not in (None, 1, parsed.get("n")):
@@ -50,7 +50,7 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
 
 
 def _prompt(given: Any) -> str | list[int]:
-    """A text, a list of one, token ids, or a list of one list of them."""
+    """A text, a list of one text, token ids, or a list of one list of ids."""
     if isinstance(given, list) and given and isinstance(given[0], str | list):
         if len(given) > 1:
             raise unsupported(
@@ -101,7 +101,8 @@ class _CompletionWriter(OpenAiWriter):
         return {
             "tokens": [text for text, _, _ in pieces],
             "token_logprobs": [logprob for _, logprob, _ in pieces],
-            # Tokens may have one text, parts of a character above all: the likeliest counts.
+            # Several tokens may have the same text, parts of a character above all: the likeliest
+            # counts.
             "top_logprobs": [
                 {text: value for _, text, value in reversed(top)} for _, _, top in pieces
             ],

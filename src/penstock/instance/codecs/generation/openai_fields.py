@@ -1,14 +1,13 @@
-"""The settings that OpenAI's chat and text completions share, and the parts of their answers.
+"""Settings, parts of answers and errors that OpenAI's chat and text completions share.
 
-Names of platform.openai.com/docs/api-reference; `top_k`, `min_p`, `repetition_penalty`,
-`min_tokens` and `ignore_eos` are the extensions that vLLM made usual. Keys that do not change an
-answer (user, store, metadata ...) are ignored, as OpenAI's own servers have ever more of them; keys
-that would and are not supported are refused.
+Names are those of platform.openai.com/docs/api-reference; `top_k`, `min_p`, `repetition_penalty`,
+`min_tokens` and `ignore_eos` are extensions that vLLM made usual. Keys that do not change an answer
+(user, store, metadata ...) are ignored, because OpenAI's own servers add more of them; unsupported
+keys that would change it are refused.
 
-How OpenAI's API refuses: its words, its codes, and the parameter's name beside them.
-
-The forms are those that its users print in their reports of errors (`decimal_above_max_value`,
-`integer_below_min_value`, `invalid_type` ...); clients match on them.
+Errors have OpenAI's words and codes, and the parameter's name. Their forms are those that OpenAI's
+users show in error reports (`decimal_above_max_value`, `integer_below_min_value`, `invalid_type`
+...); clients match on them.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ NAMES: Final = {
 
 
 def settings_of(parsed: dict[str, Any]) -> dict[str, Any]:
-    """Fields of `Sampling` as they were given."""
+    """Fields of `Sampling` as the request has them."""
     if parsed.get("logit_bias"):
         raise unsupported("logit_bias", "the engine does not have it")
     settings = {field: parsed.get(name) for field, name in NAMES.items()}
     if settings["temperature"] is None:
         settings["temperature"] = 1.0
-    if settings["top_k"] == -1:  # vLLM's way to say all
+    if settings["top_k"] == -1:  # in vLLM, -1 means all tokens
         settings["top_k"] = 0
     settings["json_schema"] = _response_format(parsed)
     return settings
@@ -80,7 +79,7 @@ def _response_format(parsed: dict[str, Any]) -> str | None:
 
 
 def json_schema_of(kind: Any, schema: Any, names: tuple[str, str]) -> str | None:
-    """The schema that a format of type `kind` holds to; None for text. `names`: those of kind and
+    """The schema that a format of type `kind` must match; None for text. `names`: those of kind and
     schema, for errors."""
     if kind == "text":
         return None
@@ -99,7 +98,7 @@ _SHOWN_MAX: Final = 100
 
 
 class OpenAiWords:
-    """See `limits.Words`."""
+    """Implements `limits.Words`."""
 
     def out_of_range(self, name: str, value: object, limit: Limit) -> CallerError:
         kind = "integer" if limit.whole else "decimal"
@@ -152,9 +151,9 @@ def missing(name: str) -> CallerError:
 
 
 def openai_checked(settings: dict[str, Any], names: dict[str, str]) -> Sampling:
-    """`limits.checked` by OpenAI's table and in its words."""
+    """`limits.checked` with OpenAI's table and words."""
     if settings.get("top_p") == 0 and not isinstance(settings["top_p"], bool):
-        # The smallest nucleus is the likeliest token; engines want a share above 0.
+        # The smallest nucleus is the likeliest token; but engines need a share above 0.
         settings = settings | {"top_p": None, "top_k": 1}
     return checked(settings, names, limits=OPENAI, words=OpenAiWords())
 

@@ -1,9 +1,9 @@
 """OpenAI's /v1/responses: input items in, output items or a stream of events out.
 
-What chat can do in the form of the newer API. Nothing is kept between requests: `store` that is
-left out is taken for false, and whatever refers to a kept response (`store: true`,
+It offers the functions of chat in the form of the newer API. Nothing is stored between requests: a
+missing `store` counts as false, and any reference to a stored response (`store: true`,
 `previous_response_id`, `conversation`, `background`, an `item_reference`) is refused instead of
-being taken and forgotten. Keys that do not change an answer are ignored, as in chat.
+being accepted and dropped. Keys that do not change an answer are ignored, as in chat.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from penstock.instance.codecs.generation.openai_tools import add_call, responses
 ITEMS_MAX: Final = 4096
 _ROLES: Final = ("user", "assistant", "system", "developer")
 _LOGPROBS: Final = "message.output_text.logprobs"
-_METADATA_MAX: Final = (16, 64, 512)  #: pairs, characters of a key and of a value, as OpenAI
+#: Most pairs, characters of a key, characters of a value; as OpenAI
+_METADATA_MAX: Final = (16, 64, 512)
 _NO_STATE: Final = "no responses are kept here"
 _NAMES: Final = NAMES | {"tokens_new_max": "max_output_tokens", "logprobs": "top_logprobs"}
 
 
 def decode(parsed: dict[str, Any], served: Served) -> GenerationCall:
-    """Raises CallerError naming the parameter as OpenAI does."""
+    """Raises CallerError with the parameter's name in OpenAI's form."""
     _refuse_state(parsed)
     _refuse_unsupported(parsed)
     messages = _messages(parsed.get("input"))
@@ -76,7 +77,7 @@ def decode(parsed: dict[str, Any], served: Served) -> GenerationCall:
 
 
 def _tools_told(parsed: dict[str, Any], tools: dict[str, Any]) -> dict[str, Any]:
-    """As the request had them."""
+    """The tools as the request has them, for the response."""
     if not tools:
         return {}
     return {
@@ -108,7 +109,7 @@ def _refuse_unsupported(parsed: dict[str, Any]) -> None:
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:
-    """The chat that input items are."""
+    """Input items as the messages of a chat."""
     if given is None:
         raise missing("input")
     if isinstance(given, str):
@@ -124,7 +125,7 @@ def _messages(given: Any) -> list[dict[str, Any]]:
             messages.append(_message(item, f"input[{at}]"))
         elif kind in ("function_call", "function_call_output"):
             add_call(messages, item, f"input[{at}]")
-        elif kind != "reasoning":  # what a model once thought is no part of what was said
+        elif kind != "reasoning":  # earlier reasoning of a model is not part of the chat
             raise unsupported(
                 f"input[{at}] of type {kind!r}",
                 "items are messages and function calls",
@@ -142,7 +143,7 @@ def _message(item: dict[str, Any], name: str) -> dict[str, Any]:
         content = "".join(_part(part, f"{name}.content[{at}]") for at, part in enumerate(content))
     if not isinstance(content, str):
         raise wrong(f"{name}.content", "a text or a list of parts")
-    # Templates of models know the older of the two names.
+    # Chat templates know the older of the two names.
     return {"role": "system" if role == "developer" else role, "content": content}
 
 
@@ -160,7 +161,7 @@ def _part(part: Any, name: str) -> str:
 
 
 def _with_instructions(instructions: str, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Templates take one system message, the first: what the input begins with joins it."""
+    """Templates take one system message, the first one: instructions are joined with it."""
     if messages and messages[0]["role"] == "system":
         instructions = f"{instructions}\n\n{messages[0]['content']}"
         messages = messages[1:]
@@ -168,7 +169,7 @@ def _with_instructions(instructions: str, messages: list[dict[str, Any]]) -> lis
 
 
 def _format(text: dict[str, Any]) -> str | None:
-    """`text.format` has on one level what chat's `response_format` has on two."""
+    """`text.format` has in one level what chat's `response_format` has in two."""
     wanted = mapping(text, "format")
     return json_schema_of(
         wanted.get("type", "text"), wanted.get("schema"), ("text.format.type", "text.format.schema")

@@ -1,8 +1,8 @@
-"""Answers of /v1/responses, whole or as its events: in their order, numbered from 0.
+"""Answers of /v1/responses, whole or as events: in their order, numbered from 0.
 
 A stream is response.created, response.in_progress, then for each output item its own events, then
 response.completed, or response.incomplete where the answer was cut at its length. There is no
-`[DONE]`. An answer that breaks ends with the door's `error` event.
+`[DONE]`. An answer that fails ends with the front door's `error` event.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.instance.codecs.generation.openai_writer import logprob_of
 
 
 class ResponsesWriter:
-    """See `calls.Writer`."""
+    """Implements `calls.Writer`."""
 
     __slots__ = (
         "_asked", "_calls", "_head", "_ident", "_logprobs", "_number", "_open", "_output",
@@ -26,7 +26,7 @@ class ResponsesWriter:
     def __init__(
         self, served: Served, *, stream: bool, logprobs: bool, asked: dict[str, Any]
     ) -> None:
-        """`asked`: what the response repeats of its request."""
+        """`asked`: fields of the request that the response repeats."""
         self._ident = served.new_id()
         self.stream = stream
         self.content_type = SSE if stream else JSON
@@ -38,12 +38,12 @@ class ResponsesWriter:
         }
         self._asked = asked
         self._logprobs = logprobs
-        self._number = 0  #: of the next event
-        self._output: list[dict[str, Any]] = []  #: items, the last of which may be open
+        self._number = 0  #: number of the next event
+        self._output: list[dict[str, Any]] = []  #: output items; the last one may be open
         self._open = False
         self._calls: dict[int, dict[str, Any]] = {}  #: the engine's number of a call -> its item
 
-    # the stream
+    # The stream
 
     def chunk(self, event: Event, answer: GeneratedAnswer) -> bytes:
         events = []
@@ -64,7 +64,7 @@ class ResponsesWriter:
         return b"".join(events)
 
     def _text(self, text: str, event: Event) -> list[bytes]:
-        """What is new of the message."""
+        """Events for new text of the message."""
         events = []
         if not self._open or self._output[-1]["type"] != "message":
             events += self._begin(self._message())
@@ -81,7 +81,7 @@ class ResponsesWriter:
         return events
 
     def _call(self, call: list[Any]) -> list[bytes]:
-        """What is new of a function call."""
+        """Events for a new part of a function call."""
         index, ident, name, arguments = call
         events = []
         item = self._calls.get(index)
@@ -101,7 +101,7 @@ class ResponsesWriter:
         return events
 
     def _begin(self, item: dict[str, Any]) -> list[bytes]:
-        """Ends the item before it; the new one is open."""
+        """Ends the previous item and opens a new one."""
         events = self._close("completed")
         self._output.append(item)
         self._open = True
@@ -145,7 +145,7 @@ class ResponsesWriter:
         ident, at = self._output[-1]["id"], len(self._output) - 1
         return self._event(kind, item_id=ident, output_index=at, content_index=0, **fields)
 
-    # the whole
+    # The whole answer
 
     def whole(self, answer: GeneratedAnswer) -> bytes:
         status = _status(answer)
@@ -161,7 +161,7 @@ class ResponsesWriter:
             self._output.append(made | {"status": status, "arguments": call["arguments"]})
         return orjson.dumps(self._response(status, answer))
 
-    # items
+    # Items
 
     def _message(self) -> dict[str, Any]:
         return {
@@ -183,7 +183,7 @@ class ResponsesWriter:
         }
 
     def _item_id(self, kind: str) -> str:
-        """Of the next item."""
+        """The id of the next item."""
         at = len(self._output)
         return f"{kind}_{self._ident}_{at}" if at else f"{kind}_{self._ident}"
 

@@ -1,7 +1,7 @@
-"""Tools of OpenAI's API: what chat's and Responses' two forms of them become, and calls in answers.
+"""Tools of OpenAI's API: the two request forms (chat, Responses), and calls in answers.
 
-Which calls an answer makes is the engine's to read; here are the forms. An engine that reads none
-refuses `tools`.
+The engine finds the calls in an answer; this module only converts formats. An engine without that
+function refuses `tools`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import flag, unsupported, wrong
 from penstock.instance.codecs.generation.openai_fields import missing, wrong_type
 
-TOOLS_MAX: Final = 128  #: as OpenAI
+TOOLS_MAX: Final = 128  #: most tools of a request, as OpenAI
 _CHOICES: Final = ("none", "auto", "required")
 
 
@@ -39,7 +39,7 @@ def tools_of(parsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def responses_tools_of(parsed: dict[str, Any]) -> dict[str, Any]:
-    """The same of Responses, whose tools and choices have the function's fields on one level."""
+    """`tools_of` for Responses, whose tools and choices have the function's fields on one level."""
     tools = _listed(parsed)
     if not tools:
         return {}
@@ -57,7 +57,8 @@ def responses_tools_of(parsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def add_call(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> None:
-    """Adds a call that was made, or what it gave, to the chat: Responses have them as items."""
+    """Adds a call of an earlier answer, or its result, to the chat: Responses have them as
+    items."""
     ident = item.get("call_id")
     if not isinstance(ident, str):
         raise missing(f"{where}.call_id")
@@ -86,12 +87,13 @@ def _output(item: dict[str, Any], where: str) -> str:
 
 
 def is_named(tools: dict[str, Any]) -> bool:
-    """One function was to be called and no other; OpenAI then says `stop` and not `tool_calls`."""
+    """Whether the request named the one function to call; OpenAI then answers `stop` and not
+    `tool_calls`."""
     return isinstance(tools.get("tool_choice"), dict)
 
 
 def call_delta(call: list[Any]) -> dict[str, Any]:
-    """What is new of a call, in chat's form."""
+    """The new part of a call, in chat's form."""
     index, ident, name, arguments = call
     made: dict[str, Any] = {"index": index}
     function: dict[str, Any] = {}
@@ -104,7 +106,7 @@ def call_delta(call: list[Any]) -> dict[str, Any]:
 
 
 def whole_call(call: dict[str, str]) -> dict[str, Any]:
-    """A call of `Choice.calls` in chat's form."""
+    """A call of `GeneratedChoice.calls` in chat's form."""
     function = {"name": call["name"], "arguments": call["arguments"]}
     return {"id": call["id"], "type": "function", "function": function}
 

@@ -1,4 +1,4 @@
-"""What the answers of OpenAI's chat and text completions share: their head, lines and end."""
+"""Common parts of the answers of OpenAI's chat and text completions: head, lines and end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DONE: Final = b"data: [DONE]\n\n"
 
 
 class OpenAiWriter:
-    """One answer; its kind knows how a choice looks."""
+    """Writes one answer; subclasses define the form of a choice."""
 
     __slots__ = (
         "_created", "_ident", "_line_object", "_model", "_object", "_usage", "begun",
@@ -32,9 +32,9 @@ class OpenAiWriter:
     ) -> None:
         """
         Args:
-            ident: how ids of this kind begin.
-            objects: name of the whole answer and of a streamed line.
-            usage: a stream tells its tokens at the end.
+            ident: prefix of ids of this kind.
+            objects: object names of the whole answer and of a streamed line.
+            usage: the end of a stream has the token counts.
         """
         self._object, self._line_object = objects
         self._ident = f"{ident}-{served.new_id()}"
@@ -43,24 +43,24 @@ class OpenAiWriter:
         self._usage = usage
         self.stream = stream
         self.content_type = SSE if stream else JSON
-        self.logprobs = logprobs  #: asked for
-        self.begun: set[int] = set()  #: sequences of which a line was written
+        self.logprobs = logprobs  #: whether the request asks for log-probabilities
+        self.begun: set[int] = set()  #: sequences that have at least one line
 
     def line(self, choice: dict[str, Any]) -> bytes:
-        """A streamed line; it has a `usage`, null, only where the last one will tell it."""
+        """A streamed line. It has a `usage` of null only if the last line will have the counts."""
         made = self._head(self._line_object, [choice], None)
         if not self._usage:
             del made["usage"]
         return sse(made)
 
     def end(self, answer: GeneratedAnswer) -> bytes:
-        """What follows the last choice of a stream."""
+        """The lines after the last choice of a stream."""
         if not self._usage:
             return DONE
         return sse(self._head(self._line_object, [], usage(answer))) + DONE
 
     def whole_of(self, choices: list[dict[str, Any]], answer: GeneratedAnswer) -> bytes:
-        """The answer that is not streamed."""
+        """The whole answer, without streaming."""
         return orjson.dumps(self._head(self._object, choices, usage(answer)))
 
     def _head(self, kind: str, choices: list[Any], used: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class OpenAiWriter:
 
 
 def logprob_of(piece: list[Any]) -> dict[str, Any]:
-    """A token with the likeliest ones in its place."""
+    """A token, with the likeliest tokens at its place."""
     text, logprob, top = piece
     return {
         "token": text,

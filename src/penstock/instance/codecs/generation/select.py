@@ -1,4 +1,4 @@
-"""Which dialect a request speaks: by its door, and at SageMaker's door by the keys of its JSON."""
+"""Finds a request's dialect: by its front door, and at SageMaker's door by the keys of its JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TEXT = "text/plain"
 
 
 def decode(meta: RequestMeta, body: bytes, served: Served) -> GenerationCall:
-    """Raises CallerError (the dialects') and ModelError (those of tensors)."""
+    """Raises CallerError (of the dialects) and ModelError (of tensors)."""
     asked = _parameters(meta)
     operation = asked.get("operation")
     if meta.door == "oip-grpc" or media_type(meta.content_type) == OIP_GRPC:
@@ -82,7 +82,7 @@ def _by_keys(meta: RequestMeta, body: bytes, served: Served, *, stream: bool) ->
 def _parameters(meta: RequestMeta) -> dict[str, Any]:
     if not meta.parameters:
         return {}
-    value = orjson.loads(meta.parameters)  # written by a door of ours
+    value = orjson.loads(meta.parameters)  # written by our own front door
     return value if isinstance(value, dict) else {}
 
 

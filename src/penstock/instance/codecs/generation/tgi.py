@@ -1,7 +1,7 @@
 """Text Generation Inference's JSON: {"inputs": text, "parameters": {...}, "stream": bool}.
 
 The names and defaults are those of TGI 3 (huggingface.co/docs/text-generation-inference). As there,
-a stop string is part of the text that it ends, and the answer of the root path is a list of one.
+the text includes the stop string that ends it, and the answer of the root path is a list of one.
 Events are lines "data:{...}" without a space, one for each token.
 """
 
@@ -26,7 +26,7 @@ from penstock.instance.codecs.generation.calls import (
 )
 from penstock.runtimes.generation.limits import checked
 
-TOKENS_NEW: Final = 100  #: where the request does not say, as TGI
+TOKENS_NEW: Final = 100  #: default if the request has none, as in TGI
 
 _NAMES: Final = {
     "tokens_new_max": "max_new_tokens",
@@ -45,7 +45,7 @@ _FINISH: Final = {"stop": "eos_token", "length": "length"}
 
 
 def decode(parsed: dict[str, Any], *, stream: bool) -> GenerationCall:
-    """Raises CallerError naming the parameter as TGI does."""
+    """Raises CallerError with the parameter's name in TGI's form."""
     inputs = parsed.get("inputs")
     if not isinstance(inputs, str):
         raise CallerError("invalid-parameter", "inputs must be a text")
@@ -75,7 +75,8 @@ def decode(parsed: dict[str, Any], *, stream: bool) -> GenerationCall:
 
 
 def _choose_sampling(given: dict[str, Any], settings: dict[str, Any]) -> None:
-    """`do_sample`, or any setting that shapes the choice, asks for one; else it is greedy."""
+    """Turns sampling on for `do_sample` or any setting of sampling; otherwise the search is
+    greedy."""
     shaping = ("temperature", "top_p", "top_k")
     wanted = flag(given, "do_sample") or any(given.get(name) is not None for name in shaping)
     if given.get("do_sample") is False or not wanted:
@@ -147,7 +148,7 @@ class _TgiWriter:
 def _details(answer: GeneratedAnswer) -> dict[str, Any]:
     reason = _FINISH.get(answer.finish, answer.finish)
     if reason == "eos_token" and not answer.special:
-        reason = "stop_sequence"  # no token of the model's ended it
+        reason = "stop_sequence"  # no token of the model ended it
     return {
         "finish_reason": reason,
         "generated_tokens": answer.tokens_out,

@@ -1,8 +1,8 @@
 """Triton's generate extension over HTTP: {"text_input": ..., "parameters": {...}}.
 
-Settings stand in `parameters` or beside `text_input`, under the names of Triton's vLLM and
-TensorRT-LLM backends. The prompt is not part of the answer unless `exclude_input_in_output` is
-false, streamed or not, so that both are the same text.
+Settings are in `parameters` or beside `text_input`, under the names of Triton's vLLM and
+TensorRT-LLM backends. The answer does not include the prompt unless `exclude_input_in_output` is
+false, streamed or not, so both forms have the same text.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from penstock.instance.codecs.generation.calls import (
 from penstock.runtimes.generation.base import Sampling
 from penstock.runtimes.generation.limits import checked
 
-TOKENS_NEW: Final = 16  #: where the request does not say, as vLLM's sampling parameters
-#: Field -> its names, the first found counts.
+TOKENS_NEW: Final = 16  #: default if the request has none, as in vLLM's sampling parameters
+#: Field -> its names; the first one found counts.
 _NAMES: Final = {
     "tokens_new_max": ("max_tokens", "max_new_tokens"),
     "tokens_new_min": ("min_tokens", "min_length"),
@@ -49,7 +49,7 @@ _NAMES: Final = {
 
 
 def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> GenerationCall:
-    """Raises CallerError naming the parameter as the request does."""
+    """Raises CallerError with the parameter's name as in the request."""
     text = parsed.get("text_input")
     if not isinstance(text, str):
         raise CallerError("invalid-parameter", "text_input must be a text")
@@ -62,7 +62,8 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
 
 
 def settings_given(parsed: dict[str, Any]) -> dict[str, Any]:
-    """Top-level keys, then those of `parameters`, then those of `sampling_parameters` (JSON)."""
+    """Settings from the top level, then `parameters`, then `sampling_parameters` (JSON); later ones
+    count."""
     given = {**parsed, **mapping(parsed, "parameters")}
     packed = given.pop("sampling_parameters", None)
     if packed is not None:
@@ -73,7 +74,7 @@ def settings_given(parsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def sampling_of(given: dict[str, Any]) -> tuple[Sampling, bool]:
-    """The settings, and whether a stream was asked for."""
+    """The settings, and whether a stream is wanted."""
     settings: dict[str, Any] = {}
     names: dict[str, str] = {}
     for field, known in _NAMES.items():
@@ -85,7 +86,7 @@ def sampling_of(given: dict[str, Any]) -> tuple[Sampling, bool]:
         if given.get(name) not in (None, 1):
             raise unsupported(name, "one answer is made of a request")
     if "temperature" not in settings:
-        # As vLLM's parameters; TensorRT-LLM's are greedy unless they say how to choose.
+        # As in vLLM's parameters; TensorRT-LLM's are greedy unless a setting chooses otherwise.
         shaped = any(key in settings for key in ("top_p", "top_k", "min_p"))
         settings["temperature"] = 1.0 if shaped else 0.0
     if settings.get("top_k") == -1:

@@ -1,8 +1,8 @@
 """The Open Inference Protocol's tensors for text generation: `text_input` in, `text_output` out.
 
-Settings come as tensors of one element, under the names of Triton's vLLM and TensorRT-LLM backends,
-or as parameters of the request. In a gRPC stream each message holds what is new of the text, and
-the last one has the parameter `triton_final_response`.
+Settings are tensors of one element, under the names of Triton's vLLM and TensorRT-LLM backends, or
+parameters of the request. In a gRPC stream each message has the new part of the text, and the last
+one has the parameter `triton_final_response`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from penstock.runtimes.tensor_bytes import encode_raw, objects
 from penstock.wire.frames import RequestMeta
 from penstock.wire.oip_messages import ModelInferResponse
 
-#: What model metadata names; everything else is optional and taken where it is given.
+#: Inputs in the model's metadata; all others are optional.
 INPUTS: Final = (TensorSpec(name="text_input", dtype="BYTES", shape=(1,)),)
 OUTPUTS: Final = (TensorSpec(name="text_output", dtype="BYTES", shape=(1,)),)
 
 _INTEGERS: Final = ("INT64", "INT32", "UINT32", "UINT64")
 _NUMBERS: Final = ("FP32", "FP64")
-#: input -> the data types that it may have
+#: Input -> the data types that it may have.
 _INPUTS: Final[dict[str, tuple[str, ...]]] = {
     "text_input": ("BYTES",),
     "stream": ("BOOL",),
@@ -53,7 +53,7 @@ _INPUTS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def decode_grpc(body: bytes, served: Served, *, stream: bool) -> GenerationCall:
-    """`stream`: whether the method can carry more than one answer."""
+    """`stream`: whether the method can return more than one answer."""
     request = oip_grpc.parse(body)
     seen = [(each.name, each.datatype, list(each.shape)) for each in request.inputs]
     decoded = oip_grpc.decode_parsed(_model(served, seen), request)
@@ -85,7 +85,7 @@ def decode_json(body: bytes, meta: RequestMeta, served: Served) -> GenerationCal
 
 
 def _model(served: Served, seen: list[tuple[Any, Any, Any]]) -> CodecModel:
-    """The inputs that came, as far as they are known here: the others are refused by name."""
+    """A codec view with the request's known inputs; others are refused by name."""
     inputs = []
     for name, dtype, shape in seen:
         allowed = _INPUTS.get(name) if isinstance(name, str) else None
@@ -102,7 +102,7 @@ def _model(served: Served, seen: list[tuple[Any, Any, Any]]) -> CodecModel:
 
 
 def _fields(decoded: Decoded, parameters: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Settings by name, and the text."""
+    """(settings by name, the text)."""
     given = dict(parameters)
     text = ""
     for name, array in decoded.tensors.items():
@@ -140,7 +140,8 @@ class _JsonWriter(WholeTensors):
 
 
 class _GrpcWriter:
-    """In a stream that was not asked to be one, the whole text is the only message."""
+    """Writes gRPC messages. If the client did not ask for a stream, one message has the whole
+    text."""
 
     __slots__ = ("_asked", "_begun", "_ident", "_served", "content_type", "stream")
 
