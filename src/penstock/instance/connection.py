@@ -1,12 +1,14 @@
 """One connection to the instance: frames in, frames out.
 
-Everything read at once is fed before batches leave, so a burst becomes one batch. Replies of one
-loop turn go out in one write. While the other side does not read, nothing more is read from it, and
-answers that may have no end are made to wait (`full`): replies in memory are bounded by what was
-already asked. A torn frame ends the connection, and so
-does one that does not come to its end (`wire/stall.py`); its requests are then cancelled, as nobody
-can receive their answers, and the gateway sends them again. Nothing is sent that the other end
-would take for a torn frame: an answer above its bound becomes an error.
+All frames of one read are processed before batches leave, so a burst becomes one batch. Replies of
+one turn of the loop are written at once. While the other side does not read, nothing more is read
+from it, and answers that may have no end must wait (`full`): so replies in memory are bounded by
+the requests that were accepted.
+
+A torn frame ends the connection, and so does a frame that does not complete (`wire/stall.py`). Its
+requests are then cancelled, because nobody can receive their answers, and the gateway sends them
+again. No frame is sent that the other end would take for a torn one: an answer above its bound
+becomes an error.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ _FRAME_BYTES_MAX = frames.HEAD.size + frames.PAYLOAD_BYTES_MAX
 
 
 class ConnectionHost(Protocol):
-    """What a connection needs of the instance."""
+    """The parts of the instance that a connection uses."""
 
     copies: dict[int, AnyCopy]
     clock: Clock
-    counts: InFlightCounts | None  #: None: one gateway alone sends requests
+    counts: InFlightCounts | None  #: None: only one gateway sends requests
 
     greeting: bytes
 
@@ -63,9 +65,10 @@ class Connection(asyncio.Protocol, ReplySink):
         self._host = host
         self._decoder = frames.FrameDecoder(frames.TO_INSTANCE)
         self._stall = StallWatch(self._decoder)
-        self._looking: asyncio.TimerHandle | None = None  #: while a frame is incomplete
+        self._looking: asyncio.TimerHandle | None = None  #: set while a frame is incomplete
         self._transport: asyncio.Transport | None = None
-        self._socket: socket.socket | None = None  #: as far as there is nothing between it and us
+        #: The plain socket, where no layer such as TLS is between it and us
+        self._socket: socket.socket | None = None
         self._out: list[bytes] = []
         self.full = False
         self._until_taken: list[Callable[[], None]] = []
@@ -75,7 +78,7 @@ class Connection(asyncio.Protocol, ReplySink):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         certificate = transport.get_extra_info("peercert")
-        if certificate is not None:  # of TLS, which only those come through who show one
+        if certificate is not None:  # with TLS: only clients that show a certificate can connect
             if not self._host.trusts(certificate):
                 self._transport.abort()
                 return
@@ -123,7 +126,7 @@ class Connection(asyncio.Protocol, ReplySink):
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
-            return  # of one that was not admitted
+            return  # a connection that was not admitted
         now = self._host.clock.monotonic()
         touched: set[AnyCopy] = set()
         try:
@@ -150,7 +153,7 @@ class Connection(asyncio.Protocol, ReplySink):
                 copy.turn(now)
 
     def _look(self) -> None:
-        """Whether the frame that has begun is still on its way."""
+        """Checks whether the incomplete frame still makes progress."""
         self._looking = None
         if self._transport is None or self._decoder.between_frames:
             return
@@ -182,14 +185,14 @@ class Connection(asyncio.Protocol, ReplySink):
             self._host.counts.taken(self, number)
         try:
             copy.accept(request, now)
-        except Exception as error:  # a bug that one request has met must not end the others
+        except Exception as error:  # a bug that one request triggers must not end the others
             if not request.answered:
                 copy.cancel(request)
                 failed = replies.as_error(error, "taking the request")
                 self.send(replies.error_frame(ident, failed))
         return copy
 
-    # ReplySink
+    # Methods of ReplySink
 
     def forget(self, ident: int) -> None:
         held = self._requests.pop(ident, None)
@@ -204,7 +207,8 @@ class Connection(asyncio.Protocol, ReplySink):
         self._until_taken.append(go_on)
 
     def tell_counts(self) -> None:
-        """What others have in flight has changed, and no reply is on its way to say so."""
+        """The counts of requests in flight for others have changed, and no reply that could carry
+        them is waiting."""
         news = self._host.counts.news(self) if self._host.counts is not None else b""
         if news:
             self.send(news)
@@ -218,11 +222,13 @@ class Connection(asyncio.Protocol, ReplySink):
         out.append(frame)
 
     def _flush(self) -> None:
-        """Sends what is waiting: by the socket itself, which lets go of the interpreter meanwhile.
+        """Sends the waiting bytes through the socket itself, which releases the interpreter
+        meanwhile.
 
-        The reader wakes up with the write and may well take this processor at once. The transport
-        would keep the interpreter locked until it is given back, and lane threads waiting; measured
-        at half of all locked time under load. What the socket does not take goes the usual way.
+        The write wakes the reader, which may take this processor at once. The transport would keep
+        the interpreter's lock until it gets the processor back, while lane threads wait; this was
+        measured as half of all locked time under load. Bytes that the socket does not take go
+        through the transport.
         """
         out, self._out = self._out, []
         transport = self._transport
@@ -235,21 +241,21 @@ class Connection(asyncio.Protocol, ReplySink):
             try:
                 sent = self._socket.send(data)
             except OSError:
-                sent = 0  # full, or broken: the transport finds out which
+                sent = 0  # the socket is full, or broken: the transport finds out which
             if sent == len(data):
                 return
             data = data[sent:]
         transport.write(data)
 
     def close(self) -> None:
-        """Sends what is waiting and ends the connection."""
+        """Sends the waiting bytes and ends the connection."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
 
 
 def _too_large(frame: bytes) -> bytes:
-    """The error in place of an answer that the gateway would cut the connection for."""
+    """The error that replaces an answer for which the gateway would end the connection."""
     ident = frames.HEAD.unpack_from(frame)[4]
     error = ModelError(
         "answer-too-large",

@@ -1,13 +1,14 @@
-"""One copy of a model: requests in, reply frames out. How they are computed is its work's.
+"""One copy of a model: requests in, reply frames out. Its `Work` computes them.
 
-    Copy         what is taken and refused, what is unanswered, the end of an answer, lanes whose
-                 worker died, draining, and what is told of all that
+    Copy         accepts and refuses requests, counts unanswered ones, sends final frames, handles
+                 lanes whose worker died, drains, and reports all that
     Work         behind it: `engines.batches` (requests share runs of the model), or
-                 `engines.sequences` (each has a slot of its own; a pipeline's steps are such)
+                 `engines.sequences` (each has a slot of its own; pipelines use it too)
 
-Decides nothing: when a batch leaves is the batcher's, when a worker comes back is the runtime's.
-Keeps the promise that a request is answered exactly once: with a REPLY, an ERROR, RETURNED, or
-CHUNK frames and their END or ERROR, unless it was cancelled. What has streamed is never given back.
+It decides nothing: the batcher says when a batch leaves, the runtime when a worker comes back. It
+guarantees that a request is answered exactly once: with a REPLY, an ERROR, RETURNED, or CHUNK
+frames and their END or ERROR, unless it was cancelled. Answers that have begun to stream are never
+given back.
 """
 
 from __future__ import annotations
@@ -26,31 +27,31 @@ from penstock.instance.batcher_driver import BatcherDriver, CallAt
 from penstock.instance.request import Item, ReplySink, Request
 from penstock.wire import frames
 
-#: Larger bodies are read and written on a helper thread: parsing them would stall the loop.
+#: Larger bodies are read and written on a helper thread: parsing them would block the loop.
 LOOP_BYTES_MAX = 65_536
 
-#: (work, done): does the work on another thread; `done` hears its result or exception, on the loop
+#: (work, done): does the work on another thread; `done` gets its result or exception, on the loop.
 Elsewhere = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
 
 class Work:
-    """What a copy asks of whatever computes its requests. `attach` is called first, and again where
-    a copy for warm-up made way."""
+    """The part of a copy that computes its requests. `attach` is called first, and again when the
+    serving copy replaces a copy for warm-up."""
 
-    #: lanes lead to one process: it may die of the request on another lane
+    #: True: all lanes use one process, which may die of the request on another lane.
     shares_worker: bool = False
-    #: all lanes are lost and come back with worker 0
+    #: True: all lanes are lost and come back with worker 0.
     one_worker: bool = False
-    #: of a body that is read on the loop
+    #: The largest body that is read on the loop.
     loop_bytes_max: int = LOOP_BYTES_MAX
-    #: (meta, body) -> what `queue` takes; raises PenstockError. None: bodies are queued unread.
+    #: (meta, body) -> the value for `queue`; raises PenstockError. None: bodies are queued unread.
     decode: Callable[[bytes, bytes], Any] | None = None
 
     def attach(self, copy: Copy) -> None:
         self._copy = copy
 
     def queue(self, request: Request, outcome: Any, now: float) -> None:
-        """Gives the driver what `decode` made of the request, or fails it."""
+        """Gives the result of `decode` to the batcher's driver, or fails the request."""
         raise NotImplementedError
 
     def run(self, action: RunBatch, items: list[Any]) -> None:
@@ -58,7 +59,7 @@ class Work:
         raise NotImplementedError
 
     def cancelled(self, request: Request) -> None:
-        """Nobody wants its answer; what runs of it may be ended."""
+        """The request was cancelled: its computation may be ended."""
 
     def unbegun(self) -> list[Request]:
         """Requests that left the queue and are not computed yet, oldest first; `cancelled` takes
@@ -66,13 +67,13 @@ class Work:
         return []
 
     def lost(self) -> None:
-        """No worker is left. What runs is answered now, or as the runtime tells of each."""
+        """No worker is left. Running requests are answered now, or as the runtime reports each."""
 
     def close(self) -> None:
-        """What runs is given back or broken off, or left to end unseen."""
+        """Running requests are given back, cancelled, or left to finish without an answer."""
 
     def status(self) -> dict[str, Any]:
-        """For the instance's status: what gauges show beside the copy's own."""
+        """For the instance's status: values for gauges beside the copy's own."""
         return {}
 
     def explain(self) -> dict[str, Any]:
@@ -80,9 +81,9 @@ class Work:
 
 
 class Copy:
-    """`on_state(event, error)` tells the server of `copy-lost`, `copy-ready` and `copy-failed`;
-    `on_idle()` is called whenever everything taken is answered, `on_answer(frame)` with each last
-    frame."""
+    """`on_state(event, error)` reports `copy-lost`, `copy-ready` and `copy-failed` to the server.
+    `on_idle()` is called whenever all accepted requests are answered, `on_answer(frame)` with each
+    final frame."""
 
     def __init__(
         self,
@@ -101,29 +102,30 @@ class Copy:
         self.number = number
         self.state = "ready"  #: ready | lost | failed | draining | closed
         self.batches = 0  #: runs of the model, or requests that got a slot
-        self.requests = 0  #: answered with what was asked for
-        self.run_us = 0  #: that its lanes were busy, together
-        self.unanswered = 0  #: taken and not yet answered
+        self.requests = 0  #: requests answered without an error
+        self.run_us = 0  #: total time that its lanes were busy
+        self.unanswered = 0  #: accepted requests without an answer
         self.spec = spec
         self.clock = clock
         self.elsewhere = elsewhere
         self._work = work
         self._decode = work.decode
-        self._suspect: Request | None = None  #: computed alone among its like, see `accept`
+        #: The suspect that runs in no batch with other suspects; see `accept`
+        self._suspect: Request | None = None
         self._on_state = on_state
         self._lanes_lost: set[int] = set()
-        self._lanes_held: list[int] = []  #: freed while their worker was lost
+        self._lanes_held: list[int] = []  #: lanes freed while their worker was lost
         self._on_idle = on_idle
         self._on_answer = on_answer
         self.driver: BatcherDriver[Any] = BatcherDriver(
             Batcher(spec), clock=clock, call_at=call_at, run=work.run, drop=self._drop,
             observe=observe,
         )  # fmt: skip
-        #: What came in one read of a socket may leave as one batch.
+        #: Call it after each read of a socket: requests that came together may leave as one batch.
         self.turn: Callable[[float], None] = self.driver.turn
         work.attach(self)
 
-    # requests
+    # Requests
 
     def accept(self, request: Request, now: float) -> None:
         """Takes a request. The connection calls `turn` after all of one socket read."""
@@ -132,7 +134,7 @@ class Copy:
             return
         work = self._work
         if request.alone and work.shares_worker:
-            # One suspect at a time, until it has begun to be answered: whoever dies is known.
+            # Only one suspect at a time, until its answer has begun: so a death has a known cause.
             suspect = self._suspect
             if suspect is not None and suspect.alone and not suspect.answered:
                 self.turn_back(request, "another-is-tried-alone")
@@ -158,12 +160,12 @@ class Copy:
             except Exception as error:  # a codec's error, or a bug that must not end the loop
                 self.fail(request, replies.as_error(error, "reading the request"))
                 return
-            request.body = b""  # what was read is all that is needed from here on
+            request.body = b""  # from here on only the decoded form is needed
             work.queue(request, outcome, now)
 
     def accept_read(self, request: Request, outcome: Any, now: float) -> None:
-        """Takes one whose body is nobody's to read: tensors of this process, as `Work.queue` takes
-        them. The caller turns the driver afterwards."""
+        """Takes a request with tensors of this process instead of a body, in the form that
+        `Work.queue` takes. The caller calls `turn` afterwards."""
         if self.state in ("lost", "failed", "closed"):
             self.turn_back(request, f"copy-{self.state}")
             return
@@ -182,13 +184,14 @@ class Copy:
         self.driver.turn(now)
 
     def turn_back(self, request: Request, reason: str) -> None:
-        """Takes it not: another copy may."""
+        """Refuses a request: another copy may take it."""
         request.answered = True
         request.sink.forget(request.ident)
         request.sink.send(replies.returned_frame(request.ident, reason))
 
     def cancel(self, request: Request) -> None:
-        """Nobody wants the answer: what is queued leaves, what runs finishes unseen or is ended."""
+        """The request was cancelled: it leaves the queue; if it runs, it is ended or finishes
+        without an answer."""
         if not request.answered:
             self.answer(request, None)
             self._work.cancelled(request)
@@ -202,10 +205,11 @@ class Copy:
         else:
             self.fail(request, replies.not_now(reason))
 
-    # the end of an answer
+    # The end of an answer
 
     def answer(self, request: Request, frame: bytes | None) -> None:
-        """With its last frame; None: nobody hears it. Nothing of the request is queued after."""
+        """Sends the final frame of a request; None: the request was cancelled. Nothing of it is
+        queued afterwards."""
         request.answered = True
         if request.by is not None:
             request.by.answered(request)
@@ -233,13 +237,13 @@ class Copy:
         self.answer(request, frame)
 
     def give_back(self, request: Request, reason: str) -> None:
-        """The gateway may send it to another copy."""
+        """Gives the request back: the gateway may send it to another copy."""
         self.answer(request, replies.returned_frame(request.ident, reason))
 
-    # lanes, and the workers behind them (see runtimes.base.LaneListener)
+    # Lanes, and the workers behind them (see runtimes.base.LaneListener)
 
     def lane_freed(self, lane: int, *, timed: bool = True) -> None:
-        """The batch on `lane` is over; `timed` as the batcher's."""
+        """The batch on `lane` has ended; `timed` as in the batcher."""
         if lane in self._lanes_lost:
             self._lanes_held.append(lane)
         else:
@@ -266,11 +270,11 @@ class Copy:
         freed = [each for each in self._lanes_held if each in lanes]
         self._lanes_held = [each for each in self._lanes_held if each not in lanes]
         for each in freed:
-            # Mostly the start of a new worker: no run time to learn from.
+            # Most often a new worker has started: there is no run time to learn from.
             self.driver.lane_freed(each, timed=False)
 
     def lane_failed(self, lane: int, error: PenstockError) -> None:
-        """One lane that cannot start is a model that cannot: the others will follow."""
+        """One lane that can't start means that the model can't: the other lanes will follow."""
         if self.state in ("failed", "closed"):
             return
         self.state = "failed"
@@ -287,11 +291,12 @@ class Copy:
                 self.give_back(request, reason)
 
     def give_back_waiting(self, count: int, sink: ReplySink) -> int:
-        """Of the requests of one connection that have not begun, at most `count`, evenly over the
-        order in which they came; how many it was.
+        """Gives back at most `count` requests of one connection that have not begun, evenly chosen
+        over their order of arrival; returns how many.
 
-        Those of a session stay: no other copy could answer them. So do those that are computed
-        alone: what befell them before is found out here. Those of an adapter name another copy.
+        Requests of a session stay: no other copy could answer them. So do suspects that are
+        computed alone, whose case is decided here, and requests for an adapter, which name another
+        copy.
         """
         queued = Counter(item.whole or item for item in self.driver.waiting())
         waiting = [
@@ -307,7 +312,8 @@ class Copy:
         chosen = evenly(waiting, count)
         for request in chosen:
             self.give_back(request, REBALANCED)
-        for request in chosen:  # only now: a slot that is freed takes who is next in the queue
+        # In a second loop, because a slot that is freed takes the next request in the queue
+        for request in chosen:
             self._work.cancelled(request)
         return len(chosen)
 
@@ -318,10 +324,11 @@ class Copy:
             return queued < len(request.parts)
         return request not in self.driver.waiting() and request not in self._work.unbegun()
 
-    # the end
+    # The end
 
     def drain(self, on_idle: Callable[[], None]) -> None:
-        """Takes no more; `on_idle` is called when everything taken is answered (maybe at once)."""
+        """Accepts no more requests; calls `on_idle` when all accepted ones are answered (maybe at
+        once)."""
         self.state = "draining"
         self._on_idle = on_idle
         self.driver.drain()
@@ -329,14 +336,14 @@ class Copy:
             on_idle()
 
     def close(self) -> None:
-        """Whoever is still queued is given back; what runs is the work's to end."""
+        """Gives back all queued requests; the work ends the running ones."""
         self.state = "closed"
         self._on_idle = None
         self._give_back_queue("draining")
         self._work.close()
         self.driver.close()
 
-    # what is told
+    # Reports
 
     def status(self) -> dict[str, Any]:
         return {

@@ -1,10 +1,10 @@
-"""What each copy has in flight for whom, so that several gateways need share no count.
+"""Counts of requests in flight per copy and connection, so that gateways need no shared count.
 
-A gateway knows its own requests to the last one; what others have sent, only the instance knows.
-Each connection that asked for it is told, for every copy, how many requests of other connections
-are taken and not yet answered: behind each write of replies, and where it gets none, as soon as it
-has not been told for `TELL_S`. What has not changed is not told again, so idle copies cost nothing.
-An instance with one gateway is asked by nobody, and counts nothing.
+A gateway knows its own requests exactly; only the instance knows those of others. A connection that
+asks for it gets, for every copy, the number of other connections' requests that are accepted and
+unanswered: after each write of replies, and otherwise once `TELL_S` has passed since the last
+report. Unchanged counts are not sent again, so idle copies cost nothing. With one gateway no
+connection asks, and nothing is counted.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Final, Protocol
 
 from penstock.wire import frames
 
-#: Between two words to a connection that gets no replies meanwhile, at least: what is sent in that
-#: time on an older count is the price of having no shared one (docs/decisions, many gateways).
+#: Shortest time between two reports to a connection that gets no replies meanwhile. Requests that
+#: are sent in that time are based on an older count: the price of having no shared one
+#: (docs/decisions, many gateways).
 TELL_S: Final = 0.02
 
 
 class Listener(Protocol):
-    """A connection that wants to be told."""
+    """A connection that gets the counts."""
 
     def tell_counts(self) -> None:
-        """It is to send what `InFlightCounts.news` says, if that says anything."""
+        """It must send the result of `InFlightCounts.news`, if that is not empty."""
 
 
 class _CountsTold:
@@ -31,23 +32,25 @@ class _CountsTold:
 
     def __init__(self) -> None:
         self.own: dict[int, int] = {}  #: copy -> its own requests in flight
-        self.said: dict[int, int] = {}  #: copy -> what it was told others have
-        self.changed: set[int] = set()  #: copies of which that may not be true any more
-        self.at = float("-inf")  #: when it was told last, s of the loop's clock
+        #: Copy -> others' requests in flight, as last reported to it
+        self.said: dict[int, int] = {}
+        self.changed: set[int] = set()  #: copies whose last report may be out of date
+        self.at = float("-inf")  #: time of the last report, s of the loop's clock
         self.timer: asyncio.TimerHandle | None = None
 
 
 class InFlightCounts:
-    """Of one instance, from the moment when the first connection asks."""
+    """The counts of one instance, from the time when the first connection asks."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._total: dict[int, int] = {}  #: copy -> requests of all connections
-        self._by: dict[Listener, _CountsTold] = {}  #: every connection that has requests, or asked
+        #: Every connection that has requests, or asked for counts
+        self._by: dict[Listener, _CountsTold] = {}
         self._listeners: dict[Listener, _CountsTold] = {}
 
     def listen(self, connection: Listener) -> None:
-        """It is told from now on. Idempotent."""
+        """The connection gets reports from now on. Idempotent."""
         if connection not in self._listeners:
             told = self._listeners[connection] = self._by.setdefault(connection, _CountsTold())
             told.changed.update(self._total)
@@ -63,7 +66,7 @@ class InFlightCounts:
         self._note(connection, copy)
 
     def ended(self, connection: Listener, copy: int) -> None:
-        """It is answered, or wanted by nobody any more."""
+        """A request was answered or cancelled."""
         self._less(self._total, copy)
         told = self._by.get(connection)
         if told is not None:
@@ -78,7 +81,7 @@ class InFlightCounts:
             told.timer.cancel()
 
     def news(self, connection: Listener) -> bytes:
-        """A COUNTS frame of what has changed since the last; empty: nothing has."""
+        """A COUNTS frame with the changes since the last one; empty: no changes."""
         told = self._listeners.get(connection)
         if told is None or not told.changed:
             return b""

@@ -1,5 +1,5 @@
-"""Engines: how the requests of one copy are computed; a module per kind of model, and its threads.
+"""Engines: compute the requests of one copy; one module per kind of model, and their threads.
 
-Here belongs what turns bodies into a runtime's work and its results into answers. It must not know
-the process around it: connections, other copies, how a model was loaded, or memory.
+They turn decoded bodies into work for a runtime, and its results into answers. They must not know
+the process around them: connections, other copies, how a model was loaded, or memory.
 """

@@ -1,7 +1,7 @@
-"""An adapter as a copy of its own to everybody outside: its requests are its base's, marked.
+"""A LoRA adapter as a copy of its own: its requests go to its base's copy, marked.
 
-It shares the base copy's queue, slots and engine, so what bounds the base bounds all its adapters
-together. It counts what is unanswered of its own, so that it drains and ends by itself.
+It shares the base copy's queue, slots and engine, so limits of the base hold for all its adapters
+together. It counts its own unanswered requests, so that it can drain and end alone.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from penstock.instance.request import Request
 
 
 class AdapterCopy:
-    """As `Copy`, for connections and the server. A `Rider` to its base."""
+    """A `Copy` for connections and the server, and a `Rider` for its base."""
 
     def __init__(self, number: int, base: Copy, work: Sequences) -> None:
         """`work`: the base copy's."""
         self.number = number
-        self.key = str(number)  #: unique as copies are, so no adapter is taken for one before
+        #: Unique like copies' numbers, so that no adapter is taken for an earlier one
+        self.key = str(number)
         self.base = base
-        self.requests = 0  #: answered
+        self.requests = 0  #: requests that were answered
         self.turn: Callable[[float], None] = base.turn
         self._work = work
         self._ending = ""  #: draining | closed
-        self._unanswered: dict[Request, None] = {}  #: in the order in which they came
+        self._unanswered: dict[Request, None] = {}  #: in order of arrival
         self._on_idle: Callable[[], None] | None = None
 
     @property
@@ -47,7 +48,7 @@ class AdapterCopy:
     def cancel(self, request: Request) -> None:
         self.base.cancel(request)
 
-    # what the base tells
+    # Events from the base
 
     def taken(self, request: Request) -> None:
         self._unanswered[request] = None
@@ -58,22 +59,23 @@ class AdapterCopy:
         if not self._unanswered and self._on_idle is not None:
             self._on_idle()
 
-    # the end
+    # The end
 
     def drain(self, on_idle: Callable[[], None]) -> None:
-        """Takes no more; `on_idle` is called when everything taken is answered (maybe at once)."""
+        """Accepts no more requests; calls `on_idle` when all accepted ones are answered (maybe at
+        once)."""
         self._ending = "draining"
         self._on_idle = on_idle
         if not self._unanswered:
             on_idle()
 
     def close(self) -> None:
-        """Whoever has no token yet is given back, other answers are broken off."""
+        """Gives back requests without a token; cancels other answers."""
         self._ending = "closed"
         self._on_idle = None
         self._work.end(list(self._unanswered))
 
-    # what is told
+    # Reports
 
     def status(self) -> dict[str, Any]:
         return {

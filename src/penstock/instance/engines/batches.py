@@ -1,7 +1,7 @@
 """Requests that share runs of a model: rows into the queue, batches through an engine, answers out.
 
-A request with more rows than a batch takes is cut into parts, whose results are joined again. Knows
-nothing of tensors and texts: those are the engine's.
+A request with more rows than a batch takes is cut into parts, and their results are joined again.
+Tensors and texts are known only to the engine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _US_MAX = 0xFFFFFFFF
 
 
 class Engine(Protocol):
-    """Of tensors and texts; of payloads, with `run` alone. `data` is the engine's own."""
+    """Computes batches of tensors or texts; an engine of payloads has only `run`. `data` is the
+    engine's own."""
 
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
         """(decoded, data of all rows, length in tokens or 0). Raises ModelError."""
@@ -38,11 +39,11 @@ class Engine(Protocol):
         """Results of consecutive parts as one."""
 
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
-        """`done` on the loop, once: a list with a result, an exception or `Returned` per item, None
-        if the worker died that had them all, or an exception for all. A result is what
-        `Decoded.encode` takes, or a PayloadReply.
+        """`done` is called on the loop, once: with a list that has a result, an exception or
+        `Returned` per item; with None if the worker died with the whole batch; or with one
+        exception for all items. A result is the argument of `Decoded.encode`, or a PayloadReply.
 
-        Where it has a method `unwanted(lane)`, that is told of a batch whose requests were all
+        If the engine has a method `unwanted(lane)`, it is called when all requests of a batch were
         cancelled.
         """
 
@@ -59,7 +60,7 @@ class _BatchRun:
 
 
 class Batches(Work):
-    """`engine`: an `Engine`. One without `decode` has its bodies passed through."""
+    """`engine`: an `Engine`. If it has no `decode`, bodies are passed on unread."""
 
     def __init__(self, engine: Any) -> None:
         self.decode = getattr(engine, "decode", None)
@@ -67,8 +68,9 @@ class Batches(Work):
         self.loop_bytes_max = getattr(engine, "loop_bytes_max", LOOP_BYTES_MAX)
         self._engine = engine
         self._unwanted = getattr(engine, "unwanted", None)
-        self._runs: dict[int, _BatchRun] = {}  #: what each busy lane runs
-        self._runs_ahead: dict[int, _BatchRun] = {}  #: and what it holds ahead
+        self._runs: dict[int, _BatchRun] = {}  #: lane -> the batch that it runs
+        #: Lane -> the next batch, which it has in advance
+        self._runs_ahead: dict[int, _BatchRun] = {}
 
     def queue(self, request: Request, outcome: tuple[Any, Any, int], now: float) -> None:
         decoded, data, length = outcome
@@ -113,7 +115,7 @@ class Batches(Work):
             )  # fmt: skip
 
     def cancelled(self, request: Request) -> None:
-        """A batch that nobody waits for any more may end sooner, where its engine can see to it."""
+        """A batch whose requests were all cancelled may end sooner, if its engine can do that."""
         if self._unwanted is None:
             return
         for lane, run in self._runs.items():
@@ -144,7 +146,7 @@ class Batches(Work):
             results = [Returned(reason_of_death(len(run.items) - 1))] * len(run.items)
         elif isinstance(results, BaseException):
             results = [results] * len(run.items)
-        # The lane first: it runs the next batch while the answers of this one are written.
+        # The lane is freed first: it runs the next batch while these answers are written.
         self._copy.lane_freed(lane)
         for item, result in zip(run.items, results, strict=True):
             request = item.whole or item
@@ -168,7 +170,7 @@ class Batches(Work):
                 if not request.parts_left:
                     self._answer_joined(request, run, run_us)
 
-    # answers
+    # Answers
 
     def _answer_payload(
         self, request: Request, reply: PayloadReply, run: _BatchRun, run_us: int

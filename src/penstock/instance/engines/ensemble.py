@@ -1,8 +1,8 @@
-"""Requests on their way through a Triton ensemble: tensors in, tensors out.
+"""Requests in a Triton ensemble: tensors in, tensors out.
 
-Slots, cancelling and the stories of steps are a pipeline's (`engines.pipeline`). The ensemble
-computes nothing itself: its models have queues, lanes and workers of their own, and what is lost
-there is told by each call.
+Slots, cancellation and reports about steps are a pipeline's (`engines.pipeline`). The ensemble
+computes nothing itself: its models have queues, lanes and workers of their own, and each call
+reports what is lost there.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.wire import frames
 
 
 class EnsembleSteps(PipelineSteps):
-    """`runtime`: a `PipelineRuntime` of an ensemble. `model`: its tensors."""
+    """`runtime`: a `PipelineRuntime` of an ensemble. `model`: the codec view of its tensors."""
 
-    shares_worker = False  #: a suspect is computed alone by the model whose worker died
+    shares_worker = False  #: the model whose worker died computes a suspect alone
     loop_bytes_max = LOOP_BYTES_MAX
 
     def __init__(self, runtime: Any, model: CodecModel, *, name: str) -> None:
-        """`name`: the ensemble's own, by which models call each other."""
+        """`name`: the ensemble's own, for nested calls between models."""
         super().__init__(runtime, name=name, version=model.version)
         self._model = model
 
@@ -35,14 +35,15 @@ class EnsembleSteps(PipelineSteps):
         return ensemble.decode(self._model, asked, body)
 
     def taken(self, tensors: Tensors, encode: Encode) -> Any:
-        """What `queue` takes, of arrays from a model of the same artifact. Raises ModelError."""
+        """The value for `queue`, made of arrays from a model of the same artifact. Raises
+        ModelError."""
         return ensemble.taken(self._model, tensors, encode)
 
     def lost(self) -> None:
-        """A model of it is: whoever waits for that one is told so by the call that failed."""
+        """One of its models is lost: the calls that wait for it fail by themselves."""
 
     def _tells(self, sequence: Sequence, now: float) -> str | None:
-        return None  # it wrote no text
+        return None  # it has no text
 
     def _write(self, sequence: Sequence, event: Event, now: float) -> None:
         writer: Any = sequence.call.writer

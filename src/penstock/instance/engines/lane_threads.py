@@ -1,13 +1,12 @@
-"""Threads for work that must not hold up the event loop: one per lane, and one for large bodies.
+"""Threads for work that would block the event loop: one per lane, one for large bodies; and cores.
 
-What a runtime tells of its lanes, on its way to a copy that is made after the runtime.
+`LaneEvents` passes a runtime's lane events on to its copy, which is made later.
 
-Cores that the lanes of a pinned model have for themselves.
-
-Serves loading where model.yaml says `pinned: true`. Instances are processes that know nothing of
-each other, so a core is claimed by an abstract socket named after it: one process of the machine
-can have the name, and the kernel takes it back when the process ends, however it ends. Cores are
-claimed from the last one down, for most machines handle interrupts on the first.
+Where model.yaml says `pinned: true`, lanes have cores of their own. Instances are processes that
+know nothing of each other, so a core is claimed by binding an abstract socket named after it. Only
+one process of the machine can have the name, and the kernel releases it when the process ends in
+any way. Cores are claimed from the last one down, because most machines handle interrupts on the
+first.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ _NAME = "\0penstock-core-"
 
 
 class CoreClaims:
-    """The claims of one copy. `close` gives them back."""
+    """The cores that one copy has claimed. `close` releases them."""
 
     def __init__(self, name: str = _NAME) -> None:
         self._name = name
         self._held: dict[int, socket.socket] = {}
 
     def claim(self, lanes: int, threads: int) -> tuple[frozenset[int], ...]:
-        """A set of `threads` cores for each of the lanes, or nothing if so many are not free.
+        """A set of `threads` cores for each lane, or nothing if not enough are free.
 
-        One core always stays unclaimed: loops, loads and whoever else runs here need a place.
+        One core is never claimed: loops, loads and other programs need one.
         """
         wanted = lanes * threads
         for core in sorted(os.sched_getaffinity(0), reverse=True)[:-1]:
@@ -47,7 +46,7 @@ class CoreClaims:
             name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             try:
                 name.bind(f"{self._name}{core}")
-            except OSError:  # somebody has it
+            except OSError:  # another process has claimed it
                 name.close()
             else:
                 self._held[core] = name
@@ -67,20 +66,22 @@ class CoreClaims:
 class Pinning:
     """The cores of one copy, from before its model is loaded until it is closed.
 
-    Made and settled on the event loop's thread. A library's own threads can't be told apart by
-    lane: those that appear while the model starts stay on all the cores of the copy.
+    Make and settle it on the event loop's thread. A library's own threads can't be assigned to
+    lanes: threads that appear while the model starts may use all the cores of the copy.
     """
 
     def __init__(self, lanes: int, threads: int, log: Callable[[str], None]) -> None:
         self._claims = CoreClaims()
-        self.cores = self._claims.claim(lanes, threads)  #: of each lane; empty if none were free
+        #: One set for each lane; empty if not enough were free
+        self.cores = self._claims.claim(lanes, threads)
         self._all = frozenset[int]().union(*self.cores)
         self._before = native_threads()
         if not self.cores:
             log(f"pinned: {lanes * threads} cores are not free here; the lanes share what there is")
 
     def settle(self) -> None:
-        """The model has started: its threads stay on its cores, the event loop leaves them."""
+        """Call this when the model has started: its threads keep the copy's cores, the event loop
+        leaves them."""
         if self.cores:
             stay_on(self._all, native_threads() - self._before)
             stay_on(os.sched_getaffinity(0) - self._all)
@@ -100,7 +101,7 @@ def native_threads() -> frozenset[int]:
 
 
 def stay_on(cores: Iterable[int], threads: Iterable[int] = (0,)) -> None:
-    """Binds threads to cores; 0 is the calling thread. One that has ended meanwhile is no error."""
+    """Binds threads to cores; 0 is the calling thread. It is no error if a thread has ended."""
     for thread in threads:
         try:
             os.sched_setaffinity(thread, cores)
@@ -109,17 +110,18 @@ def stay_on(cores: Iterable[int], threads: Iterable[int] = (0,)) -> None:
 
 
 Work = Callable[[], Any]
-#: receives what the work returned, or the exception that it raised
+#: Gets the work's result, or the exception that it raised.
 Done = Callable[[Any], None]
 
 
 class LoopAnswers:
     """Brings results from other threads to the loop, in order of completion; several that finish
-    together cost one wake-up."""
+    together need one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._results: deque[tuple[Done, Any]] = deque()  #: any thread appends, then it posts
+        #: Any thread appends here, then wakes the loop
+        self._results: deque[tuple[Done, Any]] = deque()
         self._posted = False
 
     def _post(self) -> None:
@@ -131,7 +133,8 @@ class LoopAnswers:
                 return  # the loop is closed: the process is ending
 
     def _deliver(self) -> None:
-        # Reset first: a result appended from here on posts again, so none is left behind.
+        # Reset first: a result that is appended from here on wakes the loop again, so none is
+        # missed.
         self._posted = False
         results = self._results
         while results:
@@ -140,7 +143,7 @@ class LoopAnswers:
 
 
 class LaneThreads(LoopAnswers):
-    """`submit` from the loop; `done` is called on the loop."""
+    """Call `submit` on the loop; `done` is called on the loop."""
 
     def __init__(
         self,
@@ -149,7 +152,7 @@ class LaneThreads(LoopAnswers):
         loop: asyncio.AbstractEventLoop,
         cores: Sequence[frozenset[int]] = (),
     ) -> None:
-        """`cores`: of each lane, where lanes are pinned."""
+        """`cores`: for each lane, where lanes are pinned."""
         super().__init__(loop)
         self._queues: list[SimpleQueue[tuple[Work, Done] | None]] = []
         self._threads: list[threading.Thread] = []
@@ -169,7 +172,7 @@ class LaneThreads(LoopAnswers):
         self._queues[lane].put((work, done))
 
     def close(self) -> None:
-        """Threads end after what they were given. Idempotent."""
+        """Threads end after their work so far. Idempotent."""
         for queue in self._queues:
             queue.put(None)
         self._queues = []
@@ -184,15 +187,16 @@ class LaneThreads(LoopAnswers):
             work, done = job
             try:
                 result = work()
-            except Exception as error:  # handed over: the loop decides what it means
+            except Exception as error:  # passed to `done`, which handles it on the loop
                 result = error
             self._results.append((done, result))
-            del job, work, done, result  # a waiting thread must not keep tensors alive
+            del job, work, done, result  # a waiting thread must not keep tensors in memory
             self._post()
 
 
 class LaneEvents:
-    """A `LaneListener` that passes on to another; what comes before there is one is kept."""
+    """A `LaneListener` that passes events on to another one; earlier events are kept until there is
+    one."""
 
     def __init__(self) -> None:
         self._to: LaneListener | None = None

@@ -1,4 +1,4 @@
-"""Requests through a worker process: bodies as they are, and tensors for Triton's Python models."""
+"""Requests through a worker process: unread bodies, and tensors for Triton's Python models."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from penstock.runtimes.tensor_bytes import pack, unpack
 
 
 class PayloadEngine:
-    """Bodies through a worker process, unread: the copy queues them as they are."""
+    """Passes bodies to a worker process unread; the copy queues them as they are."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
-        #: lanes lead to one process: it may die of the request on another lane
+        #: True: all lanes use one process, which may die of the request on another lane.
         self.shares_worker: bool = getattr(runtime, "shares_worker", False)
 
     def run(
@@ -28,7 +28,7 @@ class PayloadEngine:
 
 
 class PackedTensorEngine(TensorBodies):
-    """Tensors through a worker process: Triton's Python models."""
+    """Passes tensors to a worker process: for Triton's Python models."""
 
     def __init__(self, runtime: Any, model: CodecModel) -> None:
         super().__init__(model)
@@ -56,7 +56,7 @@ class PackedTensorEngine(TensorBodies):
             return reply.error
         try:
             outputs = unpack(reply.body)
-        except Exception as error:  # packed in the model's own process
+        except Exception as error:  # the model's own process packed the reply
             return ModelError("model-answer-unreadable", f"its tensors can't be read: {error}")
         if self.model.batched:
             for name, array in outputs.items():

@@ -1,6 +1,6 @@
-"""Requests on their way through the steps of a pipeline: a slot each, typed events out.
+"""Requests in a pipeline: each has a slot; typed events come out.
 
-All else is as with a generating model: see `sequences`, whose promises hold here, too.
+All else is as with a generating model, and so are the guarantees: see `sequences`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from penstock.instance.codecs.pipeline import decode
 from penstock.instance.engines.sequences import Sequence, Sequences
 from penstock.runtimes.base import Asking
 
-#: Requests that `explain` shows: the oldest tell what is stuck.
+#: Most requests in `explain`: the oldest show what is stuck.
 _SHOWN_MAX: Final = 20
-#: Of an answer that is not streamed, with what each of its events takes beside its text: a step may
-#: never end.
+#: Bound for an answer without streaming, including the overhead of each event: a step may never
+#: end.
 WHOLE_BYTES_MAX: Final = 64 << 20
 _EVENT_BYTES: Final = 256
-#: How a step fails for want of a process that computes it -> why the request is given back.
+#: Errors of a step that had no process -> why the request is given back.
 _GIVEN_BACK: Final = {
     "worker-down": "steps-restart",
-    # what a model of the artifact says of a request that it gives back
+  # reasons with which a model of the artifact gives a request back
     **{
         reason: reason
         for reason in (
@@ -43,8 +43,9 @@ class PipelineSteps(Sequences):
 
     def __init__(self, runtime: Any, *, name: str, version: str) -> None:
         super().__init__(runtime, name=name, version=version)
-        self._held: set[int] = set()  #: idents of answers that wait for their reader
-        self._gathered: dict[int, int] = {}  #: by ident, bytes of those that are not streamed
+        self._held: set[int] = set()  #: ids of answers that wait for their reader
+        #: Id -> bytes collected so far, for answers without streaming
+        self._gathered: dict[int, int] = {}
 
     def _start(self, sequence: Sequence) -> None:
         request: Any = sequence.request
@@ -60,7 +61,7 @@ class PipelineSteps(Sequences):
         super()._write(sequence, event, now)
 
     def _count(self, sequence: Sequence, event: Event) -> None:
-        """Raises ModelError where the whole answer is too much to be held."""
+        """Raises ModelError where the whole answer is too large to be held."""
         if "k" not in event:
             return
         gathered = self._gathered.get(sequence.ident, 0)
@@ -74,7 +75,8 @@ class PipelineSteps(Sequences):
         self._gathered[sequence.ident] = gathered
 
     def _send_chunk(self, sequence: Sequence, chunk: bytes) -> None:
-        """A step may say more than anybody reads, and may never end: it waits for its reader."""
+        """A step may write more than the client reads, and may never end: it waits for the
+        client."""
         super()._send_chunk(sequence, chunk)
         ident, sink = sequence.ident, sequence.request.sink
         if not sink.full:
@@ -95,18 +97,18 @@ class PipelineSteps(Sequences):
         super()._leave(sequence)
 
     def explain(self) -> dict[str, Any]:
-        """With where each request stands: which steps run, wait, or hold events back."""
+        """Also shows the state of each request: steps that run, wait, or hold events back."""
         runs = self._runtime.snapshot()
         shown = {f"{ident}": runs[ident] for ident in sorted(runs)[:_SHOWN_MAX]}
         told = {"requests": len(runs), "oldest": shown, "steps": self._runtime.times.told()}
         return super().explain() | {"pipeline": told}
 
     def _fail(self, sequence: Sequence, error: PenstockError) -> None:
-        """A stream that has begun says why it ends, as one more event, before its door says so.
+        """A stream that has begun reports its error as one more event, before its front door does.
 
-        Where only the process of a step was missing, and the client has seen nothing, the request
-        is given back: another copy has a process that is well. Failing it would also draw
-        all other requests to this copy, which seems to be the quickest.
+        If only a step's process was missing, and the client has got nothing, the request is given
+        back: another copy has a working process. Failing it fast would also attract all other
+        requests to this copy.
         """
         request = sequence.request
         reason = _GIVEN_BACK.get(error.code)

@@ -1,12 +1,11 @@
 """Texts through an encoder-decoder model: tokenize, join the running decode batch, detokenize.
 
-Unlike other engines this one has no batches of its own making: each text goes to the decode loop,
-whose thread lets it join between two steps (`core.stepping`). The batcher in front holds the queue
-and hands over one text per lane; lanes are the rows of the decode batch and half as many again,
-so that a row that falls free is filled before the next step.
+Unlike other engines this one makes no batches: each text goes to the decode loop, whose thread lets
+it join between two steps (`core.stepping`). The batcher in front holds the queue and passes on one
+text per lane. There are half as many lanes again as rows in the decode batch, so that a free row is
+filled before the next step.
 
-A request that nobody wants any more is seen by its `answered` flag, which the loop's thread reads
-between steps: setting it is all that a cancellation has to do.
+To cancel a request, its `answered` flag is set: the loop's thread reads it between steps.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ from penstock.wire.frames import decode_request_meta
 #: Loading waits at most this long for warm-up: kernels are made for each shape once.
 WARM_UP_S_MAX = 1.5
 
-_EXPLAIN_S_MAX = 5.0  #: far longer than a step of a model that is alive
+_EXPLAIN_S_MAX = 5.0  #: far longer than a step of a model that works
 
 Outcome = list[int] | PenstockError | None
 Told = Callable[[dict[str, Any]], None]
 
 
 class DecodeThread(LoopAnswers):
-    """Runs a decode loop; `submit` from the event loop, answers come back to it."""
+    """Runs a decode loop. Call `submit` on the event loop; answers come back to it."""
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class DecodeThread(LoopAnswers):
         loop: asyncio.AbstractEventLoop,
         cores: frozenset[int] | None = None,
     ) -> None:
-        """`cores`: where the thread stays, if it is pinned."""
+        """`cores`: the cores of the thread, if it is pinned."""
         super().__init__(loop)
         self._decoding = decoding
         self._inbox: SimpleQueue[DecodingJob | _Question | None] = SimpleQueue()
@@ -75,7 +74,7 @@ class DecodeThread(LoopAnswers):
         self._inbox.put(_Question(told))
 
     def close(self) -> None:
-        """Ends after the step under way; what runs then is not answered. Idempotent."""
+        """Ends after the current step; running requests get no answer. Idempotent."""
         self._inbox.put(None)
 
     def wait_closed(self) -> None:
@@ -111,7 +110,8 @@ class DecodeThread(LoopAnswers):
 
 
 class _Question:
-    """Answered by the thread that changes the state, so that what it sees belongs together."""
+    """A request for the state. The thread that changes the state answers it, so the state is
+    consistent."""
 
     __slots__ = ("told",)
 
@@ -122,7 +122,7 @@ class _Question:
 class Seq2SeqEngine:
     """An item's data is a list of (token ids, generation request), one per text."""
 
-    #: Larger bodies are tokenized on the helper thread: at 1 to 2 MB/s they would stall the loop.
+    #: Larger bodies are tokenized on the helper thread: at 1 to 2 MB/s they would block the loop.
     loop_bytes_max = 8_192
 
     def __init__(
@@ -138,7 +138,7 @@ class Seq2SeqEngine:
         self.limits = GenerationLimits.of(description, model.rows_max)
         self._tokenizer = open_tokenizer(context.model_dir, description.tokenizer, 0)
         generation = description.generation
-        assert generation is not None  # GenerationLimits.of has looked
+        assert generation is not None  # checked by GenerationLimits.of
         _warm_up(model, time.monotonic() + WARM_UP_S_MAX)
         self._model = model
         self.decoding = DecodeLoop(
@@ -182,7 +182,7 @@ class Seq2SeqEngine:
                 )
 
     async def explain(self) -> dict[str, Any]:
-        """The decode batch: which rows each text runs on, which texts wait and for what.
+        """The decode batch: the rows of each text, and which texts wait for what.
 
         Raises TimeoutError where a step does not end.
         """
@@ -195,18 +195,18 @@ class Seq2SeqEngine:
         self.thread.ask(told)
         async with asyncio.timeout(_EXPLAIN_S_MAX):
             state: dict[str, Any] = await future
-        # JSON has no numbers for keys.
+        # Keys of JSON objects are text.
         return state | {"running": {str(ident): rows for ident, rows in state["running"].items()}}
 
     def close(self) -> None:
-        """Blocks for the step under way."""
+        """Blocks until the current step ends."""
         self.thread.close()
         self.thread.wait_closed()
         self._model.close()
 
 
 class _Texts:
-    """Collects the answers of a batch's texts, and hands them over when the last one is there."""
+    """Collects the answers to a batch's texts, and passes them on when all are there."""
 
     __slots__ = ("_done", "_left", "_outcomes", "_tokenizer")
 
@@ -231,7 +231,7 @@ class _Texts:
 
 
 def decode_lanes(batching: Batching) -> int:
-    """In front of a decode batch of `batching.rows_max` rows."""
+    """The number of lanes for a decode batch of `batching.rows_max` rows."""
     rows = max(1, batching.rows_max)
     return rows + max(1, rows // 2)
 
@@ -244,5 +244,5 @@ def _warm_up(model: Seq2SeqModel, until: float) -> None:
             model.step(rows)
             if time.monotonic() > until:
                 return
-    except Exception as error:  # the library raises RuntimeError and its own kinds alike
+    except Exception as error:  # the library raises RuntimeError and its own kinds
         raise fails_on_a_token(error) from None

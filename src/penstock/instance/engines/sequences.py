@@ -1,10 +1,11 @@
-"""Requests that have a slot of their own each: a process that answers many at once, step by step.
+"""Requests that have a slot each, in a process that answers many at once, step by step.
 
-A slot is one sequence in the engine; the batcher in front holds what waits for a slot, with
-priorities, deadlines and limits, so that what nobody wants any more never reaches the engine. An
-answer is one frame, or CHUNK frames and their END.
+A slot is one sequence in the engine. Requests wait for a slot in the batcher, with priorities,
+deadlines and limits, so cancelled requests never reach the engine. An answer is one frame, or CHUNK
+frames and their END.
 
-Decides nothing: order is the batcher's, the next token the engine's, restarts the runtime's.
+This module decides nothing: the batcher orders requests, the engine chooses tokens, the runtime
+restarts processes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from penstock.instance.request import Request
 from penstock.wire import frames
 
 _REASONS = frames.BATCH_REASON_CODES
-#: Doors in front of a model's own protocol: what the model refuses is the model's answer there.
+#: Front doors to a model's own protocol: there, the model's refusals are the model's answers.
 _MODEL_DOORS = ("runtime", "admin")
 
 
@@ -52,7 +53,7 @@ class Sequence:
         self.answer = GeneratedAnswer()
         self.started = started  #: monotonic s
         self.first: float | None = None  #: monotonic s of the first token
-        self.streamed = False  #: a CHUNK has left
+        self.streamed = False  #: True once a CHUNK was sent
 
 
 class Sequences(Work):
@@ -60,9 +61,9 @@ class Sequences(Work):
 
     shares_worker = True
     one_worker = True
-    loop_bytes_max = sys.maxsize  #: prompts are tokenized in the engine's process
+    loop_bytes_max = sys.maxsize  #: no limit: prompts are tokenized in the engine's process
 
-    _read: Callable[..., Any] = staticmethod(decode)  #: bodies into what the runtime is asked
+    _read: Callable[..., Any] = staticmethod(decode)  #: reads bodies into requests for the runtime
 
     def __init__(self, runtime: Any, *, name: str, version: str) -> None:
         self.decode = self._decoded
@@ -106,27 +107,28 @@ class Sequences(Work):
         self._runtime.add(sequence.ident, sequence.call.prompt, sequence.call.sampling, adapter)
 
     def cancelled(self, request: Request) -> None:
-        """What is generated ends within a step."""
+        """Generation stops within a step."""
         sequence = self._of_request.get(request)
         if sequence is not None:
             self._runtime.cancel([sequence.ident])
             self._leave(sequence)
 
     def unbegun(self) -> list[Request]:
-        """What waits inside the engine, as it said last: the newest of those without a token."""
+        """Requests that wait inside the engine, by its last report: the newest ones without a
+        token."""
         waiting = self._runtime.statistics.waiting
         silent = [each.request for each in self._running.values() if each.first is None]
         return silent[-waiting:] if waiting else []
 
     def _leave(self, sequence: Sequence) -> None:
-        """It is over; its slot takes the next request."""
+        """The sequence has ended; its slot takes the next request."""
         self._running.pop(sequence.ident, None)
         self._of_request.pop(sequence.request, None)
         self._copy.run_us += _us(self._copy.clock.monotonic() - sequence.started)
-        # How long an answer took says nothing of the next one: not a run time to learn from.
+        # An answer's duration says nothing about the next one: the batcher must not learn from it.
         self._copy.lane_freed(sequence.action.lane, timed=False)
 
-    # what the engine says
+    # Events from the engine
 
     def _on_events(self, events: list[Event]) -> None:
         now = self._copy.clock.monotonic()
@@ -139,7 +141,8 @@ class Sequences(Work):
                 continue
             if sequence.first is None and "t" in event:
                 sequence.first = now
-                sequence.request.alone = False  # whatever dies now, not of its prompt
+                # Its prompt did not kill the process; later deaths have other causes
+                sequence.request.alone = False
             sequence.answer.add(event)
             try:
                 self._write(sequence, event, now)
@@ -198,7 +201,7 @@ class Sequences(Work):
                 reason=_REASONS.get(action.reason, 0),
                 queue_us=_us(sequence.started - request.received),
                 run_us=run_us,
-                lane_us=run_us,  # the slot is its own, whoever runs beside it
+                lane_us=run_us,  # it uses its slot alone
                 meta=meta,
                 body=body,
             ),
@@ -206,7 +209,7 @@ class Sequences(Work):
         self._leave(sequence)
 
     def _tells(self, sequence: Sequence, now: float) -> str | None:
-        """What the gateway counts of a finished answer, beside that there is one."""
+        """Counts of a finished answer for the gateway."""
         return _told(sequence, now)
 
     def _fail(self, sequence: Sequence, error: PenstockError) -> None:
@@ -220,13 +223,13 @@ class Sequences(Work):
             )
         self._leave(sequence)
 
-    # the end of all
+    # The end of all sequences
 
     def lost(self) -> None:
         self._break_off(list(self._running.values()))
 
     def _on_lost(self, idents: set[int]) -> None:
-        """A process that another has replaced ended before it had answered all that it had."""
+        """A replaced process ended before it had answered all of its requests."""
         lost = [self._running[ident] for ident in sorted(idents) if ident in self._running]
         self._break_off(lost)
 
@@ -237,11 +240,11 @@ class Sequences(Work):
         )
 
     def close(self) -> None:
-        """Whoever is not answered is given back; an answer that has begun is broken off."""
+        """Gives back unanswered requests; cancels answers that have begun."""
         self._end_all(list(self._running.values()), _unloaded(), lambda request: "draining")
 
     def end(self, requests: list[Request]) -> None:
-        """As `close`, of some; those that have no slot yet are given back."""
+        """As `close`, for some requests; those without a slot are given back."""
         sequences = [self._of_request[each] for each in requests if each in self._of_request]
         self._runtime.cancel([sequence.ident for sequence in sequences])
         self._end_all(sequences, _unloaded(), lambda request: "draining")
@@ -260,7 +263,7 @@ class Sequences(Work):
                 self._copy.give_back(request, reason(request))
             self._leave(sequence)
 
-    # what is told
+    # Reports
 
     def status(self) -> dict[str, Any]:
         seen = self._runtime.statistics
@@ -313,7 +316,8 @@ def _us(seconds: float) -> int:
 
 
 def _as_the_model_says(error: PenstockError, meta: bytes) -> PenstockError:
-    """At SageMaker's door the model answers for its own protocol: 424 with the model's status."""
+    """At SageMaker's front door a refusal by the model's own protocol becomes 424 with the model's
+    status."""
     if not isinstance(error, CallerError):
         return error
     if frames.decode_request_meta(meta).door not in _MODEL_DOORS:

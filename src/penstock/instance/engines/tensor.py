@@ -1,8 +1,8 @@
-"""Items of tensors through a TensorRuntime: join rows, run, check, cut apart.
+"""Items of tensors through a TensorRuntime: join rows, run, check, split again.
 
-An answer never depends on its mates: items whose rows have other shapes run in a group of their
-own, nothing is padded into anybody's rows, and when a batch of several fails each item runs alone,
-so that only the guilty one is answered with the error.
+An answer never depends on its mates. Items whose rows have other shapes run in a group of their
+own; nobody's rows are padded. When a batch of several items fails, each item runs alone, so only
+the guilty one gets the error.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from penstock.instance.request import Item
 from penstock.runtimes.base import TensorRuntime
 from penstock.wire.frames import decode_request_meta
 
-#: one result per item, in order: tensors, or the error of that item
+#: One result per item, in order: tensors, or the item's error.
 Results = list[Any]
 
 
 def join_rows(results: list[Tensors]) -> Tensors:
-    """Results of consecutive parts as one."""
+    """Joins the results of consecutive parts."""
     return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
 
 
 class TensorBodies:
-    """What every engine of tensors does with bodies, wherever its model runs."""
+    """The handling of bodies that all tensor engines share, wherever their model runs."""
 
     def __init__(self, model: CodecModel) -> None:
         self.model = model
@@ -43,7 +43,7 @@ class TensorBodies:
         return decoded, decoded.tensors, 0
 
     def taken(self, tensors: Tensors, encode: Encode) -> tuple[Decoded, Any, int]:
-        """As `decode`, of arrays that come from a model of the same artifact."""
+        """Like `decode`, for arrays from a model of the same artifact."""
         rows = check_arrays(self.model, tensors)
         return Decoded(tensors, rows, encode), tensors, 0
 
@@ -54,7 +54,8 @@ class TensorBodies:
 
 
 class TensorEngine(TensorBodies):
-    """`decode` on the loop or a helper thread, `run` from the loop, the model on lane threads."""
+    """Call `decode` on the loop or a helper thread, `run` on the loop; the model runs on lane
+    threads."""
 
     def __init__(self, runtime: TensorRuntime, model: CodecModel, threads: LaneThreads) -> None:
         super().__init__(model)
@@ -82,7 +83,7 @@ class TensorEngine(TensorBodies):
         return results
 
     def rows(self, rows_max: int) -> TensorRowsEngine:
-        """The rows of large data sets through the same lanes. `rows_max`: of the description."""
+        """Runs the rows of large data sets on the same lanes. `rows_max`: of the description."""
         return TensorRowsEngine(self, rows_fixed=self._rows_fixed, rows_max=rows_max)
 
     def run_rows(self, lane: int, inputs: Tensors, rows: int) -> Tensors:
@@ -102,10 +103,10 @@ class TensorEngine(TensorBodies):
         return [self._try(lane, item.data, item.rows) for item in items]
 
     def _try(self, lane: int, inputs: Tensors, rows: int) -> Any:
-        """Outputs, or the error."""
+        """The outputs, or the error."""
         try:
             outputs = self._runtime.run(lane, self._filled(inputs, rows))
-        except Exception as error:  # ours or the library's: the copy tells them apart
+        except Exception as error:  # the library's error or ours: the copy distinguishes them
             return error
         if not self.model.batched:
             return outputs
@@ -118,7 +119,7 @@ class TensorEngine(TensorBodies):
         return outputs
 
     def _filled(self, inputs: Tensors, rows: int) -> Tensors:
-        """A graph that insists on its batch size gets the first row again for the missing ones."""
+        """A graph with a fixed batch size gets copies of the first row for the missing ones."""
         missing = self._rows_fixed - rows
         if missing <= 0:
             return inputs
@@ -147,7 +148,7 @@ def _cut_apart(outputs: Tensors, items: list[Item]) -> Results:
 
 
 def _rows_fixed(runtime: TensorRuntime, batched: bool) -> int:
-    """The batch size that the graph insists on; 0 where it takes any."""
+    """The graph's fixed batch size; 0 where it takes any."""
     if not batched:
         return 0
     sizes = {spec.shape[0] for spec in runtime.inputs if spec.shape}

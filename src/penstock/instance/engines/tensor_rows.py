@@ -1,7 +1,7 @@
-"""Tensors of large data sets: the rows of a window side by side in tables, batches cut from them.
+"""Tensors of large data sets: the rows of a window in tables, batches cut from them.
 
-Where a line is a row (JSON Lines, CSV) a window is parsed at once, and a row's answer is a line; a
-window with a line that can't be read so, and every other content type, record by record.
+Where a line is a row (JSON Lines, CSV), a window is parsed at once, and a row's answer is a line. A
+window with a line that can't be read so, and every other content type, is parsed record by record.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from penstock.instance.codecs.base import (
 from penstock.instance.codecs.select import decode_tensors
 from penstock.wire.frames import RequestMeta
 
-#: Of a batch. Rows of tensor models are of any size, so their own bound counts for more.
+#: Rows per batch at most. Rows of tensor models have any size, so the model's own bound matters
+#: more.
 ROWS_MAX: Final = 256
 
 
 class TensorRuns(Protocol):
-    """What this needs of a tensor engine."""
+    """The methods of a tensor engine that are used here."""
 
     model: CodecModel
 
     def run_rows(self, lane: int, inputs: Tensors, rows: int) -> Tensors:
-        """Raises what the model raises."""
+        """Raises the model's exceptions."""
 
 
 class TensorRowsEngine:
-    """A `RowsEngine`. `rows_max`: of the model's description; 0 = it has no batch dimension."""
+    """A `RowsEngine`. `rows_max`: of the model's description; 0 = no batch dimension."""
 
     def __init__(self, engine: TensorRuns, *, rows_fixed: int, rows_max: int) -> None:
         many = ROWS_MAX if rows_max > 1 else 1
@@ -72,12 +73,12 @@ class TensorRowsEngine:
         return window
 
 
-#: of a line that was read: how its one row is written
+#: A decoded line -> the encoder of its one row.
 _OneLine = Callable[[Decoded], Encode]
 
 
 def _line_encoder(model: CodecModel, asked: RequestMeta) -> _OneLine | None:
-    """None where records are no lines, or a line can be no row."""
+    """None where records are no lines, or a line can't be a row."""
     kind = media_type(asked.content_type)
     if not model.batched or kind not in (CSV, *JSON_LINES):
         return None
@@ -108,13 +109,14 @@ class TensorWindow:
     def __init__(self, engine: TensorRuns) -> None:
         self.unread: dict[int, PenstockError] = {}
         self._engine = engine
-        self._encoders: list[Encode | None] = []  #: of each record
-        self._starts = [0]  #: its first row, and the end of the last
-        self._parts: list[Tensors] = []  #: of each record that has rows, until `settle`
+        self._encoders: list[Encode | None] = []  #: one for each record
+        self._starts = [0]  #: first row of each record, and the end of the last
+        self._parts: list[Tensors] = []  #: tensors of each record with rows, until `settle`
         self._tables: list[Tensors] = []
-        self._table_of: list[int] = []  #: of each row
-        self._place_of: list[int] = []  #: in its table
-        self._results: dict[int, tuple[Tensors, int]] = {}  #: of each row: outputs of its run
+        self._table_of: list[int] = []  #: row -> its table
+        self._place_of: list[int] = []  #: row -> its index in its table
+        #: Row -> outputs of its run, and its index in them
+        self._results: dict[int, tuple[Tensors, int]] = {}
 
     @property
     def lengths(self) -> Sequence[int]:
@@ -125,7 +127,7 @@ class TensorWindow:
         return self._table_of if len(self._tables) > 1 else None
 
     def add(self, decoded: Decoded | None) -> None:
-        """One record; None: it can't be read."""
+        """Adds one record; None: it can't be read."""
         rows = 0
         if decoded is not None:
             rows = decoded.rows if self._engine.model.batched else 1
@@ -134,7 +136,7 @@ class TensorWindow:
         self._starts.append(self._starts[-1] + rows)
 
     def add_rows(self, decoded: Decoded) -> None:
-        """Records of one row each, read at once."""
+        """Adds records of one row each that were read at once."""
         self._encoders = [decoded.encode] * decoded.rows
         self._starts = list(range(decoded.rows + 1))
         self._tables = [decoded.tensors]
@@ -142,7 +144,7 @@ class TensorWindow:
         self._place_of = list(range(decoded.rows))
 
     def settle(self) -> None:
-        """All records are there: rows of one shape become a table."""
+        """All records are added: rows of one shape become a table."""
         if not self._engine.model.batched:
             self._tables = self._parts
             self._table_of = list(range(len(self._parts)))

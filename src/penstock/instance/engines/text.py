@@ -1,17 +1,16 @@
 """Texts and pairs of texts through an encoder: tokenize, pad to the bucket, run, read the heads.
 
-Padding is masked out, so an answer does not depend on the length of its mates beyond rounding. All
-heads of a model come out of one forward pass, whatever the requests of the batch ask for; only the
-heads that somebody asks for are ranked or pooled.
+Padding is masked, so an answer does not depend on the length of its mates beyond rounding. All
+heads of a model come from one forward pass, whatever the requests of the batch ask for; only
+requested heads are ranked or pooled.
 
-Where the description gives buckets, rows are padded too, to `row_steps`: a compiler specialises
-its kernels for each shape it meets (tens of milliseconds on a CPU, measured), so the shapes are
-kept few and are met once while the model loads, not under traffic; in a host of many models, once
-its first callers are answered.
+Where the description has buckets, the number of rows is padded too, to `row_steps`: a compiler
+specialises its kernels for each new shape (tens of milliseconds on a CPU, measured). So there are
+few shapes, and all of them run once while the model loads, not under traffic; in a host of many
+models, after its first callers are answered.
 
-From the model's output to a head's result: softmax, the numbers themselves, or pooled vectors.
-
-A result has one row per text and is what `codecs.text_heads` ranks and writes.
+A head's result is a softmax, the model's numbers, or pooled vectors. It has one row per text;
+`codecs.text_heads` ranks and writes it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from penstock.runtimes.base import TensorRuntime
 from penstock.runtimes.dtypes import NUMPY
 from penstock.wire.frames import decode_request_meta
 
-#: of the output that a head is read from, the batch included
+#: Number of dimensions of the output that a head reads, the batch included.
 _DIMENSIONS = {"classification": (2,), "regression": (1, 2), "embedding": (2, 3)}
 
 
@@ -80,7 +79,7 @@ def checked_head(head: Head, outputs: Mapping[str, Sequence[int]]) -> Head:
 def result(
     head: Head, output: np.ndarray, mask: np.ndarray, embedding: Embedding | None
 ) -> np.ndarray:
-    """`output` and `mask` [n, tokens] hold the texts' rows alone, without padded ones."""
+    """`output` and `mask` [n, tokens] have only the texts' rows, without padded ones."""
     array = output.astype(np.float32, copy=False)
     if head.task == "classification":
         return _softmax(array)
@@ -90,7 +89,7 @@ def result(
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    """A single logit is a binary classifier's: its sigmoid."""
+    """A single logit is a binary classifier's: the result is its sigmoid."""
     if logits.shape[1] == 1:
         return np.asarray(1.0 / (1.0 + np.exp(-logits)))
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -98,7 +97,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def _pooled(array: np.ndarray, mask: np.ndarray, embedding: Embedding) -> np.ndarray:
-    """One vector per text; token vectors of padding count for nothing."""
+    """One vector per text; token vectors of padding have no influence."""
     if array.ndim == 3:
         if embedding.pooling == "cls":
             array = array[:, 0]
@@ -110,14 +109,14 @@ def _pooled(array: np.ndarray, mask: np.ndarray, embedding: Embedding) -> np.nda
     return np.ascontiguousarray(array)
 
 
-#: Loading waits at most this long for warm-up, and at least for one row in each bucket.
+#: Loading waits at most this long for warm-up, but at least for one row in each bucket.
 WARM_UP_S_MAX = 1.5
 
 _INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class TextRows:
-    """Tokenized texts, and the results that are wanted of them."""
+    """Tokenized texts, and the names of the requested results."""
 
     __slots__ = ("ids", "names", "types")
 
@@ -125,14 +124,16 @@ class TextRows:
         self, ids: list[list[int]], types: list[list[int]] | None, names: tuple[str, ...]
     ) -> None:
         self.ids = ids
-        self.types = types  #: which text of a pair a token is of; None: the model does not ask
-        self.names = names  #: of `text_heads.result_name`
+        #: For each token, the text of the pair that it belongs to; None: the model has no such
+        #: input
+        self.types = types
+        self.names = names  #: names from `text_heads.result_name`
 
 
 class TextEngine:
     """As `TensorEngine`; an item's data is `TextRows`."""
 
-    #: Larger bodies are tokenized on the helper thread: at 1 to 2 MB/s they would stall the loop.
+    #: Larger bodies are tokenized on the helper thread: at 1 to 2 MB/s they would block the loop.
     loop_bytes_max = 8_192
 
     def __init__(
@@ -145,7 +146,7 @@ class TextEngine:
         *,
         warm_up: bool = True,
     ) -> None:
-        """`warm_up`: False where somebody waits for the model; `shapes` are run later then."""
+        """`warm_up`: False where a caller waits for the model; then `shapes` are run later."""
         self._runtime = runtime
         self._description = description
         self._threads = threads
@@ -173,8 +174,9 @@ class TextEngine:
             self._warm_up(time.monotonic() + WARM_UP_S_MAX)
 
     def _checked_heads(self, heads: tuple[Head, ...], *, run: bool) -> tuple[Head, ...]:
-        """With a label per score. By running the model once, which also warms it up; without `run`,
-        where somebody waits for it, by the shapes that the graph gives, where it gives them."""
+        """The heads with a label for each score. The model is run once for that, which also warms
+        it up. Without `run`, where a caller waits, the graph's declared shapes are used, if it has
+        them."""
         shapes = {spec.name: spec.shape for spec in self._runtime.outputs}
         if run or any(not shape or shape[1:] == (-1,) for shape in shapes.values()):
             outputs, _ = self._outputs(0, self._blank(1, 1))
@@ -187,11 +189,10 @@ class TextEngine:
 
     @property
     def shapes(self) -> tuple[LaneShape, ...]:
-        """A text alone in each padded length, on every lane; none where lengths are not padded.
+        """One text in each padded length, on every lane; none where lengths are not padded.
 
-        Batches are left to those who bring them. Beside models of one graph theirs cost a few ms
-        more the first time, and running all of them costs a second and half a model's memory (10 MB
-        of weights, 18 shapes).
+        Batches are not warmed up. Beside models of one graph, their first run costs a few ms more;
+        running all of them costs a second and half a model's memory (10 MB of weights, 18 shapes).
         """
         return tuple(
             LaneShape(lane, 1, width)
@@ -200,12 +201,13 @@ class TextEngine:
         )
 
     def run_shape(self, shape: LaneShape, done: Callable[[Any], None]) -> None:
-        """Runs it without a caller. `done` is called on the loop, maybe with an exception."""
+        """Runs a shape without a caller. `done` is called on the loop, possibly with an
+        exception."""
         blank = self._blank(shape.rows, shape.width)
         self._threads.submit(shape.lane, partial(self._outputs, shape.lane, blank), done)
 
     def _warm_up(self, until: float) -> None:
-        """Runs every shape that traffic can bring, small ones first, on every lane."""
+        """Runs every shape that traffic can bring on every lane, small ones first."""
         for rows in self._row_steps:
             for width in self._widths:
                 for lane in range(self._runtime.lanes):
@@ -236,10 +238,10 @@ class TextEngine:
             rows = _by_length(rows, decoded)
         return decoded, rows, max(map(len, ids))
 
-    # rows of large data sets
+    # Rows of large data sets
 
     def rows(self) -> TextRowsEngine:
-        """The same model for rows of large data sets."""
+        """Runs the rows of large data sets on the same model."""
         return TextRowsEngine(
             self,
             rows_max=self._rows_max,
@@ -251,8 +253,8 @@ class TextEngine:
     def run_padded(
         self, lane: int, ids: np.ndarray, mask: np.ndarray, types: np.ndarray | None
     ) -> Tensors:
-        """Of every head a row per text, as `finished` takes it. All arrays are [texts, tokens], as
-        the graph is to get them."""
+        """For every head one row per text, in the form that `finished` takes. All arrays are
+        [texts, tokens], as the graph gets them."""
         arrays = {"input_ids": ids, "attention_mask": mask}
         if types is not None:
             arrays["token_type_ids"] = types
@@ -262,18 +264,18 @@ class TextEngine:
             output = outputs[head.output]
             if output.ndim == 0 or len(output) != len(ids):
                 raise wrong_rows(head.output, output, len(ids))
-            if head.task == "embedding":  # of token vectors, one is left
+            if head.task == "embedding":  # token vectors become one vector
                 output = result(head, output, mask, self._description.embedding)
             rows[name] = output
         return rows
 
     def finished(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """The results of a head, for rows of any number of runs: once for all of them costs less
-        than for each run while its lane waits."""
+        """The results of a head, for rows of several runs. Computing them once costs less than
+        after each run, where the lane waits."""
         head = self._heads[name]
         return rows if head.task == "embedding" else result(head, rows, rows, None)
 
-    # batches of requests
+    # Batches of requests
 
     def cut(self, data: TextRows, start: int, stop: int) -> TextRows:
         types = data.types[start:stop] if data.types is not None else None
@@ -301,7 +303,7 @@ class TextEngine:
         return results
 
     def _joined(self, parts: Sequence[TextRows]) -> TextRows:
-        """All rows, and every result that one of them wants."""
+        """All rows together, and every result that one of them asks for."""
         ids = [row for part in parts for row in part.ids]
         types = [row for part in parts for row in part.types or ()] if self.has_types else None
         wanted = {name for part in parts for name in part.names}
@@ -312,7 +314,7 @@ class TextEngine:
         try:
             outputs, mask = self._outputs(lane, rows)
             return {name: self._result(self._heads[name], outputs, mask) for name in rows.names}
-        except Exception as error:  # ours or the library's: the copy tells them apart
+        except Exception as error:  # the library's error or ours: the copy distinguishes them
             return error
 
     def _result(self, head: Head, outputs: Tensors, mask: np.ndarray) -> np.ndarray:
@@ -323,7 +325,7 @@ class TextEngine:
         return result(head, output[:rows], mask, self._description.embedding)
 
     def _outputs(self, lane: int, rows: TextRows) -> tuple[Tensors, np.ndarray]:
-        """The model's outputs, padded rows included, and the attention mask without them."""
+        """The model's outputs, with padded rows, and the attention mask without them."""
         width = self._width(max(1, *map(len, rows.ids)))
         count = len(rows.ids)
         padded = self._padded_rows(count)
@@ -346,7 +348,7 @@ class TextEngine:
         return self._runtime.run(lane, inputs)
 
     def _width(self, longest: int) -> int:
-        """What rows are padded to: the graph's own length, else the bucket of the longest."""
+        """The padded length of rows: the graph's own length, else the bucket of the longest row."""
         if self._width_fixed:
             return self._width_fixed
         widths = self._widths
@@ -354,7 +356,7 @@ class TextEngine:
         return widths[at] if at < len(widths) else longest
 
     def _padded(self, rows: Sequence[Sequence[int]], used: np.ndarray, fill: int) -> np.ndarray:
-        """The rows side by side in one array; spare rows repeat the first."""
+        """The rows in one array; missing rows repeat the first."""
         array = np.full(used.shape, fill, dtype=np.int64)
         array[used] = [number for row in rows for number in row]
         array[len(rows) :] = array[0]
@@ -384,14 +386,14 @@ def row_steps(rows_max: int) -> tuple[int, ...]:
 
 
 def _widths(description: ModelDescription) -> tuple[int, ...]:
-    """The buckets, of which none is longer than texts are cut to."""
+    """The buckets, none longer than the length to which texts are cut."""
     tokens_max = description.tokenizer.tokens_max if description.tokenizer else 1
     return tuple(sorted({min(each, tokens_max) for each in description.batching.buckets}))
 
 
 def _by_length(rows: TextRows, decoded: Decoded) -> TextRows:
     """Rows of a request that will be cut into parts, short ones first, so that only the parts with
-    long ones are wide. The answer is written in the order that came."""
+    long rows are wide. The answer has the original order."""
     order = sorted(range(len(rows.ids)), key=lambda at: len(rows.ids[at]))
     back = np.argsort(order)
     inner = decoded.encode
@@ -401,7 +403,7 @@ def _by_length(rows: TextRows, decoded: Decoded) -> TextRows:
 
 
 def _check_inputs(runtime: TensorRuntime, description: ModelDescription) -> tuple[int, int]:
-    """Returns the rows and the length that the graph insists on; 0 where it takes any."""
+    """Returns the graph's fixed number of rows and its fixed length; 0 where it takes any."""
     names = [spec.name for spec in runtime.inputs]
     unknown = [name for name in names if name not in _INPUT_NAMES]
     if unknown or "input_ids" not in names:

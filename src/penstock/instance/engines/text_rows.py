@@ -1,7 +1,7 @@
-"""Texts of large data sets: a window is tokenized at once, and runs as wide as its longest row.
+"""Texts of large data sets: a window is tokenized at once; a run is as wide as its longest row.
 
-Where the graph takes any shape, nothing is padded but the shorter rows of a batch: rows come sorted
-by length, and a shape that was met once costs nothing more.
+Where the graph takes any shape, only the shorter rows of a batch are padded: rows are sorted by
+length, and a shape that has run once costs nothing more.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from penstock.instance.engines.text_tokenizing import Rows, Tokenizing
 from penstock.instance.engines.text_tokens import TextTokenizer
 from penstock.wire.frames import RequestMeta
 
-#: Of a batch, padding included. Of an encoder with 8 million weights on one thread, 512 to 1,024
-#: tokens took the least time a row; a larger batch also gives its core back later.
+#: Tokens per batch at most, padding included. For an encoder with 8 million weights on one thread,
+#: 512 to 1,024 tokens took the least time per row; a larger batch also keeps its core longer.
 TOKENS_MAX: Final = 1024
 ROWS_MAX: Final = 128
 
 
 class TextRuns(Protocol):
-    """What this needs of a text engine."""
+    """The methods of a text engine that are used here."""
 
     model: TextModel
     has_types: bool
@@ -37,10 +37,10 @@ class TextRuns(Protocol):
     def run_padded(
         self, lane: int, ids: np.ndarray, mask: np.ndarray, types: np.ndarray | None
     ) -> Tensors:
-        """Of every head a row per text. All arrays are [texts, tokens]."""
+        """For every head one row per text. All arrays are [texts, tokens]."""
 
     def finished(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """The results of a head, of such rows."""
+        """The results of a head, from such rows."""
 
 
 class TextRowsEngine:
@@ -57,9 +57,9 @@ class TextRowsEngine:
     ) -> None:
         """
         Args:
-            rows_max: of the model's description; 1 = it is given one row at a time, 0 likewise.
-            rows_fixed: what the graph insists on; 0 = it takes any number.
-            width_fixed: likewise, of tokens.
+            rows_max: of the model's description; 1 or 0 = the model gets one row at a time.
+            rows_fixed: the graph's fixed number of rows; 0 = it takes any.
+            width_fixed: the graph's fixed number of tokens; 0 = it takes any.
         """
         many = ROWS_MAX if rows_max > 1 else 1
         self.rows_spec = RowsSpec(
@@ -91,7 +91,7 @@ class TextRowsEngine:
 
 
 class TextWindow:
-    """The `WindowRows` of texts: their tokens in one array, one behind the other."""
+    """The `WindowRows` of texts: their tokens in one array, one row after the other."""
 
     kinds = None
 
@@ -109,7 +109,7 @@ class TextWindow:
         self._starts = starts
         self._rows = rows
         self.lengths: list[int] = np.diff(rows.ends).tolist()
-        self._outputs: Tensors = {}  #: of each head, a row per text
+        self._outputs: Tensors = {}  #: for each head, one row per text
 
     def record_of(self, row: int) -> int:
         return bisect_right(self._starts, row) - 1
@@ -117,7 +117,7 @@ class TextWindow:
     def run(self, lane: int, rows: Sequence[int]) -> None:
         owner = self._owner
         picked = np.fromiter(rows, dtype=np.int64, count=len(rows))
-        if len(rows) < owner.rows_fixed:  # spare rows of the graph repeat the first
+        if len(rows) < owner.rows_fixed:  # missing rows of a fixed batch size repeat the first
             spare = np.full(owner.rows_fixed - len(rows), picked[0])
             picked = np.concatenate((picked, spare))
         ids, types, ends = self._rows
@@ -138,7 +138,7 @@ class TextWindow:
             self._all(name, array)[picked] = array[: len(rows)]
 
     def _all(self, name: str, like: np.ndarray) -> np.ndarray:
-        """The outputs of all rows of the window. Two lanes may ask at once: the first one makes
+        """The outputs of all rows of the window. Two lanes may ask at once: the first one computes
         it."""
         made = self._outputs.get(name)
         if made is None:
@@ -148,7 +148,7 @@ class TextWindow:
 
     def answers(self, failed: Collection[int]) -> list[bytes | PenstockError]:
         shown = self._shown
-        if failed:  # not one row may have run
+        if failed:  # possibly no row has run
             shown = [None if at in failed else one for at, one in enumerate(shown)]
         finished = self._owner.engine.finished
         results = {name: finished(name, rows) for name, rows in self._outputs.items()}

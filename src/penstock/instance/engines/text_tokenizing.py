@@ -1,8 +1,8 @@
-"""Tokens of many rows: each text is tokenized once, rows are put together of them.
+"""Tokens of many rows: each text is tokenized once, and rows are composed of texts.
 
-Products are compared with several others, and a text costs 50 us to tokenize where a small model
-runs in 300: so texts met lately are remembered, within a bound. Rows that would be cut, and rows of
-a tokenizer that treats a text differently in company, are tokenized whole by the library.
+One product is compared with several others, and tokenizing a text takes 50 us, while a small model
+runs in 300 us. So recent texts are remembered, within a bound. The library tokenizes as a whole:
+rows that would be cut, and all rows if a tokenizer treats texts differently in company.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ import numpy as np
 
 from penstock.instance.engines.text_tokens import TokenFrame, Tokenizes, explains, frame_of
 
-#: Remembered texts, twice of each bound in all: 50 MB at most.
+#: Most remembered texts and characters in one of the two generations: 50 MB in all.
 _TEXTS_MAX: Final = 65_536
 _CHARACTERS_MAX: Final = 8_000_000
-_TEXT_CHARACTERS_MAX: Final = 1024  #: longer ones are seldom met again
-#: Rows of the first window that are tokenized both ways, to see that the frame holds for them.
+_TEXT_CHARACTERS_MAX: Final = 1024  #: longer texts seldom come again
+#: How many rows of the first window are tokenized both ways, to check the frame.
 _CHECKED: Final = 16
 
-#: a text, or two to compare
+#: One text, or two to compare.
 Text = str | tuple[str, str]
 
 
 class Rows(NamedTuple):
-    """Tokens of all rows, one behind the other, and a spare one that is no row's."""
+    """Tokens of all rows, one row after the other, and a spare token that belongs to no row."""
 
     ids: np.ndarray
     types: np.ndarray
-    ends: np.ndarray  #: [rows + 1]: where each begins, and the end of the last
+    ends: np.ndarray  #: [rows + 1]: where each row begins, and the end of the last
 
 
 class KnownTexts:
-    """Tokens of the texts met lately, in two generations: who is met again moves to the younger."""
+    """Tokens of recent texts, in two generations: a text that comes again moves to the younger."""
 
     def __init__(self) -> None:
         self._young: dict[str, np.ndarray] = {}
         self._old: dict[str, np.ndarray] = {}
-        self._characters = 0  #: of the younger
+        self._characters = 0  #: characters in the younger generation
 
     def get(self, text: str) -> np.ndarray | None:
         found = self._young.get(text)
@@ -60,16 +60,16 @@ class KnownTexts:
 
 
 class Tokenizing:
-    """Of one model. On any thread."""
+    """The tokenization of one model. May run on any thread."""
 
     def __init__(self, tokenizer: Tokenizes, tokens_max: int) -> None:
-        """`tokens_max`: longer rows are cut, which is the library's to do."""
+        """`tokens_max`: the library cuts longer rows."""
         self._tokenizer = tokenizer
         self._tokens_max = tokens_max
         self._known = KnownTexts()
         self._frames: dict[
             int, TokenFrame | None
-        ] = {}  #: by the number of texts; None: there is none
+        ] = {}  #: number of texts -> frame; None: there is none
         self._lock = Lock()
 
     def rows(self, texts: Sequence[Text]) -> Rows:
@@ -77,7 +77,7 @@ class Tokenizing:
             frames = [self._frame(texts, count) for count in (1, 2)]
             return self._rows(texts, frames)
 
-    # frames
+    # Frames
 
     def _frame(self, texts: Sequence[Text], count: int) -> TokenFrame | None:
         if count not in self._frames:
@@ -101,10 +101,10 @@ class Tokenizing:
         holds = explains(frame, [rows[at] for at in uncut], [whole[at] for at in uncut])
         return frame if holds else None
 
-    # rows
+    # Rows
 
     def _rows(self, texts: Sequence[Text], frames: Sequence[TokenFrame | None]) -> Rows:
-        slots: dict[str, int] = {}  #: the texts, each once
+        slots: dict[str, int] = {}  #: the distinct texts
         pair = [-1, -1]
         of_rows: list[list[int]] = []
         for text in texts:
@@ -155,16 +155,16 @@ class Tokenizing:
 
 
 class _Pool:
-    """Pieces that rows are put together of: texts, parts of frames, and rows that are whole."""
+    """The pieces of rows: texts, parts of frames, and whole rows."""
 
-    NOTHING: Final = 0  #: the piece without a token
+    NOTHING: Final = 0  #: the piece without tokens
 
     def __init__(self) -> None:
         self._ids: list[np.ndarray] = [np.zeros(0, dtype=np.int32)]
-        self._types: dict[int, Sequence[int]] = {}  #: of pieces that have them
+        self._types: dict[int, Sequence[int]] = {}  #: types of those pieces that have them
 
     def add(self, pieces: Sequence[np.ndarray]) -> int:
-        """Returns the number of the first."""
+        """Returns the number of the first added piece."""
         first = len(self._ids)
         self._ids += pieces
         return first
@@ -178,7 +178,8 @@ class _Pool:
         return np.fromiter(map(len, self._ids), dtype=np.int64, count=len(self._ids))
 
     def rows(self, pieces: np.ndarray, shifts: np.ndarray) -> Rows:
-        """`pieces` [rows, 5]: numbers of pieces; `shifts`: what each adds to its tokens' types."""
+        """`pieces` [rows, 5]: numbers of pieces; `shifts`: the value that each adds to its tokens'
+        types."""
         lengths = self.lengths()
         starts = np.zeros(len(lengths), dtype=np.int64)
         np.cumsum(lengths[:-1], out=starts[1:])
@@ -189,7 +190,7 @@ class _Pool:
         of_piece = lengths[pieces].reshape(-1)
         ends = np.cumsum(of_piece)
         total = int(ends[-1]) if len(ends) else 0
-        # Each token's place in the pool: its piece's start, and how far it is into the piece.
+        # Each token's place in the pool: the start of its piece, and its offset in the piece.
         places = np.repeat(starts[pieces].reshape(-1) - (ends - of_piece), of_piece)
         places += np.arange(total)
         row_ends = np.zeros(len(pieces) + 1, dtype=np.int64)

@@ -1,11 +1,9 @@
-"""The tokenizer of a text model: opened, cut to the model's length, and bounded in memory.
+"""The tokenizer of a text model, cut to the model's length and bounded in memory; its frames.
 
-How a tokenizer puts special tokens around texts, found by asking it.
-
-A text is mostly tokenized for itself, and the rest is a frame: `[CLS] a [SEP] b [SEP]`. Where that
-is so, a text that comes in many pairs need be tokenized once. Nothing is known of the tokenizer's
-own rules: frames are read off what it answers to a few texts, and one that does not explain all
-answers is none.
+A text is mostly tokenized alone, and the rest of a row is a frame: `[CLS] a [SEP] b [SEP]`. Where
+that is so, a text that comes in many pairs needs to be tokenized only once. The tokenizer's own
+rules are not known here: frames are derived from its results for a few texts, and a frame that does
+not explain all results is not used.
 """
 
 from __future__ import annotations
@@ -22,31 +20,31 @@ from penstock.artifacts.description.description import Tokenizer
 from penstock.errors import ModelError
 from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
-#: Texts of more characters in all are tokenized in portions, so that one portion's waste is freed
-#: before the next is made.
+#: Longer lists of texts are tokenized in portions of this many characters, so that one portion's
+#: temporary memory is freed before the next.
 CHARACTERS_AT_ONCE = 64 * 1024
 
-#: digest of its file, where texts are cut, whether pairs come
+#: (digest of the tokenizer's file, length to which texts are cut, whether pairs are possible).
 _Key = tuple[bytes, int, bool]
-#: Models of one kind have one tokenizer: to read it takes 15 ms per 6,000 words. Any thread; at
-#: worst it is read twice.
+#: Models of one kind share a tokenizer, because reading one takes 15 ms per 6,000 words. Used by
+#: any thread; at worst a file is read twice.
 _OPEN: WeakValueDictionary[_Key, TextTokenizer] = WeakValueDictionary()
-#: Those opened last stay for the next model.
+#: Tokenizers that were opened last, kept for the next model.
 _KEPT: OrderedDict[_Key, TextTokenizer] = OrderedDict()
 _KEPT_MAX: Final = 2
 
 
 class Tokens(NamedTuple):
-    """What is kept of one text."""
+    """The kept tokens of one text."""
 
     ids: list[int]
     type_ids: list[int]
 
 
 class TextTokenizer:
-    """A `tokenizers.Tokenizer` whose memory no text can drive up.
+    """A `tokenizers.Tokenizer` whose memory is bounded for any text.
 
-    What lies behind the most characters that its tokens can hold is not read.
+    Characters that the most tokens of a row can't reach are not read.
     """
 
     __slots__ = ("__weakref__", "_characters_max", "_tokenizer", "decode", "tokens_max")
@@ -58,14 +56,14 @@ class TextTokenizer:
         self.decode = tokenizer.decode
 
     def encode_batch(self, texts: Sequence[Any]) -> Sequence[Any]:
-        """Texts, or pairs of texts, to objects with `ids` and `type_ids`, in the same order."""
+        """Texts, or pairs of texts, as objects with `ids` and `type_ids`, in the same order."""
         if sum(map(_characters, texts)) <= CHARACTERS_AT_ONCE:
             encodings: Sequence[Any] = self._tokenizer.encode_batch(texts)
             return encodings
         return [each for portion in self._portions(texts) for each in self._portion(portion)]
 
     def plain(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokens of texts by themselves, without special ones."""
+        """Tokens of texts without special ones."""
         encode = self._tokenizer.encode_batch_fast
         return [
             each.ids
@@ -100,11 +98,10 @@ def _characters(text: Any) -> int:
 def open_tokenizer(
     model_dir: Path, spec: Tokenizer | None, width_fixed: int, *, pairs: bool = False
 ) -> TextTokenizer:
-    """Cuts texts (`pairs`: the longer of two first) to what the model takes. One for all models of
-    this process that have the same.
+    """A tokenizer that cuts texts to the model's length (`pairs`: the longer of two is cut first).
+    All models of this process with the same file share it.
 
-    `width_fixed` is the one length that the model's graph insists on, 0 if it takes any. Raises
-    ModelError.
+    `width_fixed`: the fixed length of the model's graph, 0 if it takes any. Raises ModelError.
     """
     if spec is None:
         raise ModelError(
@@ -127,7 +124,7 @@ def _opened(model_dir: Path, spec: Tokenizer, tokens_max: int, *, pairs: bool) -
     texts = 2 if pairs else 1
     needed = tokenizer.num_special_tokens_to_add(pairs) + texts
     if tokens_max < needed:
-        # Below that the library does not cut at all.
+        # For smaller lengths the library does not cut at all.
         raise ModelError(
             "tokens-max-too-small",
             f"{tokens_max} tokens do not hold the special tokens and one of each text: {needed}",
@@ -138,7 +135,7 @@ def _opened(model_dir: Path, spec: Tokenizer, tokens_max: int, *, pairs: bool) -
 
 
 def _digest(file: Path) -> bytes:
-    """Empty for a file that can't be read: whoever opens it says why."""
+    """ "" for a file that can't be read: opening it will report the reason."""
     with suppress(OSError):
         return hashlib.sha256(file.read_bytes()).digest()
     return b""
@@ -151,9 +148,10 @@ def _keep(key: _Key, tokenizer: TextTokenizer) -> None:
         _KEPT.popitem(last=False)
 
 
-#: Of different lengths in any vocabulary, so that a token of the frame is told from one of a text.
+#: They have different lengths in any vocabulary, so that a token of the frame differs from a
+#: text's.
 _PROBES: Final = ("a", "b a", "x y 1 b a")
-#: So many rows have to agree, of those that are not cut.
+#: How many uncut rows must agree at least.
 _ROWS_MIN: Final = 2
 
 
@@ -166,15 +164,15 @@ class Tokenizes(Protocol):
 
 
 class TokenFrame(NamedTuple):
-    """Tokens before, between and behind the texts; `text_types` of the texts' own tokens."""
+    """Tokens before, between and after the texts; `text_types`: types of the texts' own tokens."""
 
-    ids: tuple[tuple[int, ...], ...]  #: one more than texts
+    ids: tuple[tuple[int, ...], ...]  #: one tuple more than texts
     types: tuple[tuple[int, ...], ...]
     text_types: tuple[int, ...]
 
     @property
     def tokens(self) -> int:
-        """Special ones."""
+        """The number of special tokens."""
         return sum(map(len, self.ids))
 
     def filled(self, texts: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
@@ -187,8 +185,8 @@ class TokenFrame(NamedTuple):
 
 
 def frame_of(tokenizer: Tokenizes, texts: int, tokens_max: int) -> TokenFrame | None:
-    """The frame of rows of so many texts, 1 or 2; None where there is none. Rows of `tokens_max`
-    tokens may have been cut."""
+    """The frame of rows with this number of texts, 1 or 2; None where there is none. Rows of
+    `tokens_max` tokens may have been cut."""
     probes: list[tuple[str, ...]] = (
         [(probe,) for probe in _PROBES]
         if texts == 1
@@ -217,12 +215,12 @@ def explains(
     rows: Sequence[Sequence[Sequence[int]]],
     whole: Sequence[tuple[list[int], list[int]]],
 ) -> bool:
-    """Whether the frame around the plain texts of each row gives what the tokenizer gave."""
+    """Whether the frame around the plain texts of each row gives the tokenizer's result."""
     return all(frame.filled(row) == answer for row, answer in zip(rows, whole, strict=True))
 
 
 def _splits(total: int, parts: int) -> list[tuple[int, ...]]:
-    """All ways to part so many tokens."""
+    """All ways to split a number of tokens into parts."""
     if total < 0:
         return []
     if parts == 1:
@@ -235,7 +233,7 @@ def _splits(total: int, parts: int) -> list[tuple[int, ...]]:
 def _read_off(
     whole: tuple[list[int], list[int]], texts: Sequence[Sequence[int]], lengths: tuple[int, ...]
 ) -> TokenFrame | None:
-    """The frame with tokens of these numbers, as this row has them."""
+    """The frame with tokens of these numbers, read from this row."""
     ids, types = whole
     frame_ids, frame_types, text_types = [], [], []
     at = 0

@@ -1,5 +1,6 @@
-"""The models of one artifact that others of it call: each with its own queue, lanes and workers.
+"""The models of one artifact that its other models call; each has its own queue, lanes and workers.
 
-A call is a request like any other to such a model, joined with those of other callers; its tensors
-stay arrays of this process. It must not know doors, codecs of bodies, or how a model is loaded.
+For such a model a nested call is a request like any other, and joins others in batches; its tensors
+stay arrays of this process. This folder must not know front doors, codecs of bodies, or how a model
+is loaded.
 """

@@ -1,6 +1,6 @@
-"""One model of an artifact, as the others call it: tensors into its copy's queue, tensors out.
+"""One model of an artifact, as other models call it: tensors into its copy's queue, tensors out.
 
-Keeps a copy's promise (`instance.copy`): every call hears once how it ended, unless its caller has
+It has a copy's guarantee (`instance.copy`): every call gets its outcome once, unless its caller has
 cancelled it.
 """
 
@@ -28,7 +28,7 @@ Done = Callable[[Outcome], None]
 
 
 class LoadedModel(Protocol):
-    """What is called of a loaded model (`instance.loading.loaded`)."""
+    """The parts of a loaded model (`instance.loading.loaded`) that are used here."""
 
     spec: BatchSpec
     described: dict[str, Any]
@@ -43,7 +43,7 @@ class LoadedModel(Protocol):
 
 
 class InnerModel:
-    """`on_state` hears of its copy: `copy-lost`, `copy-ready`, `copy-failed`."""
+    """`on_state` gets the events of its copy: `copy-lost`, `copy-ready`, `copy-failed`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class InnerModel:
         self.outputs = _specs(loaded.described["outputs"])
         self._outputs = [each.name for each in self.outputs]
         self._turning = False
-        # What a call is answered with is never written down: nothing is worth another thread.
+        # Answers to calls are never encoded, so no helper thread is needed.
         self.copy = loaded.copy(
             0, clock=clock, call_at=self._call_at, elsewhere=None, on_state=on_state
         )
@@ -78,8 +78,8 @@ class InnerModel:
     def call(
         self, tensors: Tensors, outputs: Sequence[str], asked: CallContext, done: Done
     ) -> InnerCall:
-        """`outputs`: those that are wanted; none named: all. An error is told later, never from
-        within this call."""
+        """`outputs`: the wanted ones; empty: all. An error is reported later, never during this
+        call."""
         call = InnerCall(self, outputs or self._outputs, done)
         try:
             self._check_outputs(outputs)
@@ -95,7 +95,7 @@ class InnerModel:
         call.request = request
         self.copy.accept_read(request, outcome, now)
         if not self._turning:
-            # Calls that begin in one turn of the loop are one batch, if they fit.
+            # Calls that begin in one turn of the loop form one batch, if they fit.
             self._turning = True
             self._loop.call_soon(self._turn)
         return call
@@ -123,7 +123,7 @@ class InnerModel:
 
 
 class InnerCall(ReplySink):
-    """One call under way: the sink of its request's frames."""
+    """One running call: the sink of its request's frames."""
 
     __slots__ = ("_done", "_made", "_model", "_outputs", "_over", "request")
 
@@ -136,7 +136,8 @@ class InnerCall(ReplySink):
         self._over = False
 
     def keep(self, outputs: Tensors) -> tuple[bytes, bytes]:
-        """Where a codec would write a body. Raises ModelError for an output that is not there."""
+        """Keeps the outputs, where a codec would write a body. Raises ModelError for a missing
+        output."""
         for name in self._outputs:
             if name not in outputs:
                 raise ModelError(
@@ -151,7 +152,7 @@ class InnerCall(ReplySink):
             if self.request is not None:
                 self._model.copy.cancel(self.request)
 
-    # ReplySink
+    # Methods of ReplySink
 
     def forget(self, ident: int) -> None:
         return
@@ -169,7 +170,8 @@ class InnerCall(ReplySink):
             self.later(from_dict(orjson.loads(reply.body)))
 
     def later(self, outcome: Outcome) -> None:
-        """Errors come in the middle of what a copy does: whoever hears of them may call it again"""
+        """Reports the outcome in a later turn of the loop: errors occur while a copy works, and the
+        receiver may call it again."""
         self._model._loop.call_soon(self._end, outcome)
 
     def _end(self, outcome: Outcome) -> None:
@@ -179,7 +181,7 @@ class InnerCall(ReplySink):
 
 
 class NestedCall:
-    """A call as its caller holds it, until its outcome is told or nobody wants it."""
+    """A call for its caller, until the outcome is reported or the call is cancelled."""
 
     __slots__ = ("_cancel", "_over", "_told")
 

@@ -1,8 +1,8 @@
-"""All models of an artifact behind the one that requests come to: loaded, called, watched, ended.
+"""All models of an artifact behind the one that gets requests: loaded, called, watched, ended.
 
-Which calls are allowed is `core.nested_calls`'s decision. A model whose workers are lost for a
-while makes an ensemble that needs it lost as well, so that requests go to another copy; a Python
-model that calls it waits. One that will not come back ends the whole copy.
+`core.nested_calls` decides which calls are allowed. If a model's workers are lost for a while, an
+ensemble that needs it is lost as well, so that requests go to another copy; a Python model that
+calls it waits. A model that will not come back ends the whole copy.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from penstock.runtimes.base import Asking, CallContext, LaneListener, LoadContex
 Start = Callable[[LoadContext, LaneListener], Awaitable[LoadedModel]]
 
 
-#: Models of one artifact that load at once.
+#: How many models of one artifact load at once.
 _LOADS_MAX: Final = 4
 
 
 class InnerModels:
-    """`runtimes.base.ModelCalls`. `begin` loads them; `context` and `listener` are those of the
-    model that requests come to."""
+    """A `runtimes.base.ModelCalls`. `begin` loads the models; `context` and `listener` are those of
+    the model that gets requests."""
 
     def __init__(
         self,
@@ -51,22 +51,22 @@ class InnerModels:
         self._models: dict[str, InnerModel] = {}
         self._inside = {each.name: each for each in context.description.models}
         self._needed = _needed_by(context.description, self._inside)
-        self._lost: set[str] = set()  #: of the needed ones
+        self._lost: set[str] = set()  #: needed models that are lost now
         self._calls = NestedCalls({})
 
     async def begin(self) -> None:
-        """Raises PenstockError, naming the model; `close` is the caller's then."""
+        """Raises PenstockError with the model's name; then the caller must call `close`."""
         plain = [each for each in self._inside.values() if not each.description.ensemble]
         ensembles = [each for each in self._inside.values() if each.description.ensemble]
         await self._begin_all(plain)
-        await self._begin_all(ensembles)  # what they are made of is known then
+        await self._begin_all(ensembles)  # their parts are known once the others have loaded
         self._check(self._context.description)
         self._calls = NestedCalls(
             {name: model.loaded.spec.lanes for name, model in self._models.items()}
         )
 
     async def _begin_all(self, inside: list[ModelInside]) -> None:
-        """Some at a time: they start faster together, and each has its height of memory."""
+        """Loads several at a time: that is faster, but each has its peak of memory."""
         turns = asyncio.Semaphore(_LOADS_MAX)
 
         async def begin(each: ModelInside) -> None:
@@ -106,7 +106,7 @@ class InnerModels:
         lanes.attach(model.copy)
 
     def _check(self, description: ModelDescription) -> None:
-        """An ensemble once more, with the tensors that its models' files have."""
+        """Checks an ensemble again, with the tensors in its models' files."""
         if description.ensemble:
             known = {name: self._tensors(name) for name in self._inside}
             known.setdefault(self._context.description.name, tensors_of(self._context.description))
@@ -120,7 +120,7 @@ class InnerModels:
             return configured
         return dataclasses.replace(configured, inputs=model.inputs, outputs=model.outputs)
 
-    # ModelCalls
+    # Methods of ModelCalls
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -170,7 +170,7 @@ class InnerModels:
     def _ruling(
         self, name: str, version: int, asked: CallContext, lane: Hashable
     ) -> PenstockError | Ruling:
-        """Why the call can't be made; or that it has begun, as far as `core.nested_calls` goes."""
+        """Why the call is not allowed; else it counts as begun for `core.nested_calls`."""
         if name not in self._models and name not in asked.path:
             return CallerError(
                 "model-not-ready",
@@ -201,7 +201,7 @@ class InnerModels:
             hint="Give the models more instances (instance_group), or call in one direction only.",
         )
 
-    # how the models are
+    # Reports
 
     def _on_state(self, name: str, event: str, error: PenstockError | None) -> None:
         if event == "copy-failed":
@@ -224,7 +224,7 @@ class InnerModels:
         return [pid for model in self._models.values() for pid in model.loaded.pids()]
 
     async def explain(self) -> dict[str, Any]:
-        """Each model's copy: its batches and what waits; and who waits for whom."""
+        """Each model's copy with its batches and queue; and which calls wait for which."""
         told = {
             name: model.copy.explain() | await model.loaded.explain()
             for name, model in self._models.items()
@@ -232,7 +232,7 @@ class InnerModels:
         return {"models": told, "nested_calls": self._calls.snapshot()}
 
     async def close(self) -> None:
-        """Idempotent. The callers have ended before."""
+        """Idempotent. Callers have ended before."""
         models, self._models = list(self._models.values()), {}
         for model in reversed(models):
             await model.close()

@@ -1,5 +1,5 @@
-"""Loading: from a load call to a model that runs, and what is said of it to gateways.
+"""Loading: from a load call to a running model, and its description for gateways.
 
-Here belongs what happens before the first request and when the model ends. It must not know
-connections, which copies there are, or what is in a request.
+This folder has all that happens before the first request and when the model ends. It must not know
+connections, which copies exist, or what is in a request.
 """

@@ -1,6 +1,6 @@
-"""An adapter's artifact: brought, checked, and loaded into the engine of its base's copy.
+"""An adapter's artifact: fetched, checked, and loaded into the engine of its base's copy.
 
-What an adapter is made of is `adapter_files`'s to know, and how an engine takes it the runtime's.
+`adapter_files` knows an adapter's files, and the runtime how its engine loads them.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from penstock.runtimes.generation.adapter_files import AdapterFiles, read_adapte
 from penstock.runtimes.generation.base import adapters_unsupported
 from penstock.runtimes.generation.runtime import GenerationRuntime
 
-#: Weights of half the width are read into whole ones, and joined.
+#: Weights of half the width are converted to whole ones, and joined.
 _COPIES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedAdapter:
-    """It is here and understood, and not loaded."""
+    """An adapter that is fetched and checked, and not loaded."""
 
     files: AdapterFiles
-    digest: str  #: of its artifact in the cache
-    need: MemoryEstimate  #: beside what its base has
+    digest: str  #: digest of its artifact in the cache
+    need: MemoryEstimate  #: memory beside that of its base
 
 
 async def prepared_adapter(
     call: LoadCall, settings: InstanceSettings, base: Loaded
 ) -> PreparedAdapter:
-    """Brings the artifact. Raises a PenstockError that names file, cause and remedy."""
-    runtime = engine_of(base)  # before a download that is for nothing
+    """Fetches the artifact. Raises a PenstockError that names file, cause and remedy."""
+    runtime = engine_of(base)  # checked before a useless download
     cancelled = threading.Event()
 
     def work() -> PreparedAdapter:
@@ -69,13 +69,13 @@ def engine_of(base: Loaded | Any) -> GenerationRuntime:
 
 
 def _top(root: Path) -> Path:
-    """Archives are often made of a folder instead of what is in it."""
+    """The folder with the files: archives often contain a folder with them."""
     inside = [path for path in root.iterdir() if not path.name.startswith(".")]
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else root
 
 
 class LoadedAdapter:
-    """As `Loaded`, to the server: it is a part of its base's."""
+    """Like `Loaded`, for the server; it is a part of its base's."""
 
     proof = None
     build = None
@@ -88,7 +88,7 @@ class LoadedAdapter:
 
     @property
     def told(self) -> dict[str, Any]:
-        """For those who ask what it is."""
+        """Its description, for reports."""
         return {
             "rank_max": self._files.rank_max,
             "layers": len(self._files.layers),
@@ -100,7 +100,7 @@ class LoadedAdapter:
             await self._runtime.remove_adapter(self._key)
 
     def kill(self) -> None:
-        """With its base."""
+        """Does nothing: it ends with its base."""
 
     async def explain(self) -> dict[str, Any]:
         return {}

@@ -1,4 +1,4 @@
-"""The `load` operation of the control connection, checked. Loads nothing."""
+"""The `load` operation of the control connection, validated. Loads nothing."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ class LoadCall:
     download_timeout_s: float
     startup_timeout_s: float
     network_isolated: bool  #: EnableNetworkIsolation
-    batching: dict[str, Any]  #: fields of Batching that overrule the description's
-    #: most requests are such that others go before them: they have a level of their own, the last
+    batching: dict[str, Any]  #: fields of Batching that replace the description's
+    #: True: others go before most of its requests, which have the last priority level to
+    #: themselves.
     waits_for_others: bool = False
-    multi_model: dict[str, Any] | None = None  #: `source` is a prefix of target models
-    target_model: str = ""  #: of the copy that hosts it
-    base_copy: int = 0  #: an adapter's: the copy of its base that it is loaded into
+    #: Settings of a multi-model endpoint; `source` is then a prefix of target models
+    multi_model: dict[str, Any] | None = None
+    target_model: str = ""  #: its name, for the copy that hosts it
+    base_copy: int = 0  #: for an adapter: the copy of its base into which it is loaded
 
     @property
     def served_as(self) -> str:
-        """The model's name to its callers."""
+        """The model's name for its callers."""
         return f"{self.endpoint}:{self.target_model}" if self.target_model else self.endpoint
 
     @classmethod

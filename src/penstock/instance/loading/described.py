@@ -1,4 +1,4 @@
-"""What follows from a description and the tensors found: batch bounds, and what gateways are told.
+"""Batch bounds and the description for gateways, from a model's description and its tensors.
 
 Pure: it loads and starts nothing.
 """
@@ -20,11 +20,11 @@ from penstock.runtimes.base import LoadContext
 def batch_spec(
     batching: Batching, lanes: int, *, threads: bool = False, seeds: RunsMeasured = ()
 ) -> BatchSpec:
-    """0 rows (no batch dimension) are batches of one request.
+    """0 rows (no batch dimension) means batches of one request.
 
-    A lane that is a thread is given its next full batch ahead: handing it over takes longer than
-    the loop and the thread can spare between two runs. With several lanes it could wait behind the
-    slower one, and with priorities it could not be overtaken.
+    A lane that is a thread gets its next full batch in advance: passing it over takes longer than
+    the pause between two runs allows. Not with several lanes, where it could wait behind the slower
+    one, and not with priorities, where it could not be overtaken.
     """
     rows_max = max(1, batching.rows_max)
     ahead = threads and lanes == 1 and rows_max > 1 and batching.priorities == 1
@@ -44,7 +44,7 @@ def batch_spec(
 
 
 def slots_spec(batching: Batching, slots: int) -> BatchSpec:
-    """One request a slot. Where they are computed they may be joined; here they wait their turn."""
+    """One request per slot. The engine may join them; here they wait for a slot."""
     return BatchSpec(
         rows_max=1,
         lanes=slots,
@@ -55,7 +55,7 @@ def slots_spec(batching: Batching, slots: int) -> BatchSpec:
 
 
 def possible(batching: Batching, inputs: tuple[TensorSpec, ...]) -> Batching:
-    """No larger than a batch size that is baked into the graph."""
+    """`batching` with no more rows than the graph's fixed batch size."""
     fixed = [spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] > 0]
     if batching.rows_max > 0 and fixed and min(fixed) < batching.rows_max:
         return dataclasses.replace(batching, rows_max=min(fixed))
@@ -67,7 +67,7 @@ def check_names(
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
 ) -> None:
-    """The description and the file must speak of the same tensors."""
+    """Checks that the description and the file name the same tensors."""
     for kind, described, actual in (
         ("input", description.inputs, inputs),
         ("output", description.outputs, outputs),
@@ -90,7 +90,7 @@ def codec_model(
     *,
     batched: bool = True,
 ) -> CodecModel:
-    """What codecs are told of its tensors. `batched`: their first dimension may be that of rows."""
+    """The codecs' view of its tensors. `batched`: their first dimension may be that of rows."""
     description = context.description
     return CodecModel(
         name=context.endpoint_name,

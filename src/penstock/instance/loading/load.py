@@ -1,19 +1,16 @@
-"""From a load call to a running model: the artifact is brought, then started, each within its time.
+"""From a load call to a running model: its artifact is fetched, then started, each with a time
+limit.
 
-Between the two it is known what the model needs, and whoever places may say that there is no room.
-Which runtime a model has is nothing to this module (`start`).
+Between the two the model's memory need is known, and placement may answer that there is no room.
+This module does not depend on the model's runtime (`start` does).
 
-What is different for a copy that belongs to a job: nobody waits for one answer, all wait for the
-last.
+A job's copy has other settings: nobody waits for one answer, all wait for the last. One lane of one
+thread per core loses no time in waiting for other threads; online, where one answer is wanted soon,
+the description's lanes are used. No graphs of one shape are compiled while a job's copy runs
+(`runtimes.openvino.shapes`): they depend on timing, and a span that is repeated must give the same
+bytes.
 
-A lane for each core with a thread of its own wastes no time in waiting for other threads; online,
-where one answer is wanted soon, the description's lanes hold. Nor do graphs of one shape come into
-being while a copy runs (`runtimes.openvino.shapes`): they depend on what came when, and a span that
-is done again must give the same bytes.
-
-What a variant's environment says about serving its copies, rather than to the model's code.
-
-The time in which an artifact has to be here, whatever it is of.
+A variant's environment may also name the service level of its copies (`served_with`).
 """
 
 from __future__ import annotations
@@ -50,9 +47,9 @@ T = TypeVar("T")
 
 
 async def brought(call: LoadCall, work: Callable[[], T], cancelled: threading.Event) -> T:
-    """What `work` returns, which runs in a thread and stops once `cancelled` is set: it is when
-    this ends, by whatever means. Raises NotNowError (`download-timeout`), and what `work` raises.
-    """
+    """The result of `work`, which runs in a thread and stops once `cancelled` is set; it is set
+    when this call ends in any way. Raises NotNowError (`download-timeout`), and the exceptions of
+    `work`."""
     try:
         async with asyncio.timeout(call.download_timeout_s):
             return await asyncio.to_thread(work)
@@ -70,9 +67,9 @@ LATENCY_P99_MS = "PENSTOCK_LATENCY_P99_MS"
 
 
 def served_with(batching: Batching, environment: Mapping[str, str]) -> Batching:
-    """`batching` with the service level that the environment names, if it names one.
+    """`batching` with the service level from the environment, if it has one.
 
-    Raises CallerError (`environment-invalid`) for what is no number of milliseconds above 0.
+    Raises CallerError (`environment-invalid`) unless it is a number of milliseconds above 0.
     """
     text = environment.get(LATENCY_P99_MS)
     if text is None:
@@ -90,17 +87,17 @@ def served_with(batching: Batching, environment: Mapping[str, str]) -> Batching:
     return dataclasses.replace(batching, latency_s_p99_max=latency_ms / 1000)
 
 
-#: Endpoints' names have no slash.
+#: Names of endpoints have no slash.
 _JOBS: Final = "transform-job/"
 
 
 def of_job(endpoint: str) -> bool:
-    """Whether what is loaded for an endpoint of this name does offline work."""
+    """Whether the copies of an endpoint with this name do offline work."""
     return endpoint.startswith(_JOBS)
 
 
 def for_throughput(description: ModelDescription, cores: float) -> ModelDescription:
-    """`cores`: of the instance; it may run on fewer than it was given."""
+    """`cores`: of the instance; it may run on fewer than that."""
     record = registry.record(description.runtime)
     if not record.lane_per_core or description.task == "text2text-generation":
         return description
@@ -110,28 +107,28 @@ def for_throughput(description: ModelDescription, cores: float) -> ModelDescript
 
 _LOG = logging.getLogger(__name__)
 
-#: Runtimes that watch the time themselves know more of what went wrong: they speak first.
+#: Extra time for runtimes that watch the time themselves: their errors are more precise.
 _STORY_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model that is here and understood, and not loaded."""
+    """A model that is fetched and checked, and not loaded."""
 
     context: LoadContext
-    digest: str  #: of its artifact in the cache
+    digest: str  #: digest of its artifact in the cache
 
 
-#: (cache, what compiles weights, is set when nobody waits any more) -> the artifact, here
+#: (cache, compiler of weights, event that is set when the load was cancelled) -> the artifact.
 Fetch = Callable[[ArtifactCache, Callable[[Path, str], Path], threading.Event], Detected]
 
 
 async def prepared(
     call: LoadCall, settings: InstanceSettings, fetch: Fetch | None = None
 ) -> Prepared:
-    """Brings the artifact. Raises a PenstockError that names file, cause and remedy.
+    """Fetches the artifact. Raises a PenstockError that names file, cause and remedy.
 
-    `fetch`: how, where `call.source` alone does not say it.
+    `fetch`: how to fetch it, where `call.source` alone is not enough.
     """
     detected = await _detected(call, settings, fetch)
     description = detected.description
@@ -166,7 +163,7 @@ async def prepared(
 
 
 async def load(model: Prepared, listener: LaneListener) -> Loaded:
-    """Starts it. Raises a PenstockError that names file, cause and remedy."""
+    """Starts the model. Raises a PenstockError that names file, cause and remedy."""
     startup_timeout_s = model.context.startup_timeout_s
     try:
         async with asyncio.timeout(startup_timeout_s + _STORY_S):
@@ -183,7 +180,7 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
 
 
 def _build(context: LoadContext) -> BuildChoice | None:
-    """Which of the artifact's builds it is, and why; told in the log as well."""
+    """The chosen build of the artifact, and why; also logged."""
     found = build_of(context.model_dir, instruction_set_here().name)
     if found is not None:
         needs = f", which needs {found.build.needs}," if found.build.needs else ""
@@ -227,7 +224,7 @@ async def _detected(call: LoadCall, settings: InstanceSettings, fetch: Fetch | N
 
 
 def _private_dirs(settings: InstanceSettings) -> tuple[Path, ...]:
-    """What of the platform lies on this machine. The cache is a part of the state directory."""
+    """The platform's folders on this machine. The cache is a part of the state directory."""
     cache = settings.cache_dir
     state = cache.parent if (cache.parent / "lock").exists() else cache
     scheme, _, place = settings.address.partition(":")

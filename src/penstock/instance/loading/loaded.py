@@ -1,4 +1,4 @@
-"""A model that runs: what serves it, tells of it and ends it, whichever runtime it has."""
+"""A running model with its work, reports and end, whichever runtime it has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.instance.inner.models import InnerModels
 
 
 class Warms(Protocol):
-    """An engine whose shapes can be run ahead of callers."""
+    """An engine that can run its shapes ahead of callers."""
 
     @property
     def shapes(self) -> tuple[LaneShape, ...]: ...
@@ -28,22 +28,22 @@ class Warms(Protocol):
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Loaded:
-    """A model that runs, and what is needed to serve and to end it."""
+    """A running model, with all that is needed to serve and to end it."""
 
     runtime: Any
     work: Work  #: computes its requests
     spec: BatchSpec
-    described: dict[str, Any]  #: what gateways are told of the model
+    described: dict[str, Any]  #: the description for gateways
     threads: LaneThreads | DecodeThread | None = None
-    pinning: Pinning | None = None  #: where the lanes have cores of their own
-    digest: str = ""  #: of the artifact in the cache
-    proof: Proof | None = None  #: of a compiled artifact, on this processor
-    build: BuildChoice | None = None  #: of an artifact with several
-    #: (tensors, encode) -> what its work's queue takes; None: it has no calls from other models
+    pinning: Pinning | None = None  #: set where the lanes have cores of their own
+    digest: str = ""  #: digest of the artifact in the cache
+    proof: Proof | None = None  #: for a compiled artifact: its test on this processor
+    build: BuildChoice | None = None  #: for an artifact with several builds: the chosen one
+    #: (tensors, encode) -> the value for its work's queue; None: other models can't call it.
     taken: Callable[..., Any] | None = None
-    rows: RowsEngine | None = None  #: takes rows of large data sets, past the copy's queue
-    warms: Warms | None = None  #: where it was not warmed up while it loaded
-    warm_up_s: float = 0.0  #: that the artifact's own warm-up requests took
+    rows: RowsEngine | None = None  #: runs rows of large data sets, past the copy's queue
+    warms: Warms | None = None  #: set where it was not warmed up while it loaded
+    warm_up_s: float = 0.0  #: duration of the artifact's own warm-up requests, s
     inner: InnerModels | None = None  #: the artifact's other models, which this one calls
 
     async def close(self) -> None:
@@ -66,8 +66,8 @@ class Loaded:
             self.inner.kill()
 
     async def explain(self) -> dict[str, Any]:
-        """How requests are joined, for whoever asks why: settings, and the state of a decode batch
-        where there is one."""
+        """How requests are joined, and why: settings, and the state of a decode batch if there is
+        one."""
         told: dict[str, Any] = {
             "batching": self.described["batching"],
             "seeds": [list(each) for each in self.spec.runs_measured],
@@ -81,7 +81,7 @@ class Loaded:
             try:
                 told["decoding"] = await explain()
             except TimeoutError:
-                told["decoding"] = None  # the story of the queue in front is told all the same
+                told["decoding"] = None  # the state of the queue is reported in any case
         if self.inner is not None:
             told |= await self.inner.explain()
         return told
@@ -91,5 +91,6 @@ class Loaded:
         return pids + self.inner.pids if self.inner is not None else pids
 
     def copy(self, number: int, **driving: Any) -> Copy:
-        """What takes requests for it. `driving`: clock, timers and listeners, as `Copy` has."""
+        """The copy that takes requests for it. `driving`: clock, timers and listeners, as in
+        `Copy`."""
         return Copy(number, self.work, self.spec, **driving)

@@ -1,9 +1,9 @@
-"""What is proved of a compiled artifact on this processor (`core.builds`): asked once, remembered.
+"""The test of a compiled artifact on this processor (`core.builds`): run once, result remembered.
 
-The check is a handful of small batches through the runtime that was just loaded. Its outcome lies
-in the cache beside the compiled blobs, by artifact, instruction set and library version. Nothing
-here keeps a model from loading: an endpoint whose answers differ a little more than promised serves
-on, and says so, because a machine of another kind must not be an outage.
+The test runs a few small batches through the runtime that was just loaded. Its result is stored in
+the cache beside the compiled blobs, by artifact, instruction set and library version. It never
+prevents loading: an endpoint whose answers differ a little more than promised goes on, and reports
+it, because a machine of another kind must not cause an outage.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Run = Callable[[Arrays], Arrays]
 
 
 def proof_here(context: LoadContext, runtime: TensorRuntime | None = None) -> Proof | None:
-    """None for what `penstock compile` did not make for CPUs. Without a runtime nothing is asked:
-    models that write text bring no samples. Blocks for some milliseconds, the first time: call it
-    on a thread, before the lane has work."""
+    """None for artifacts that `penstock compile` did not make for CPUs. Without a runtime no test
+    is run: models that generate text have no samples. The first call blocks for some milliseconds:
+    make it on a thread, before the lane has work."""
     if not registry.record(context.description.runtime).compiled_for_cpus:
         return None
     report = read_report(context.model_dir)
@@ -83,7 +83,7 @@ def _proof(context: LoadContext, report: dict[str, Any], run: Run | None) -> Pro
 def _asked(
     root: Path, description: ModelDescription, report: dict[str, Any], run: Run
 ) -> tuple[str, ...] | None:
-    """What lies outside of the compile's tolerance; None: there is nothing to ask.
+    """The results outside of the compile's tolerance; None: there is nothing to test.
 
     Raises ModelError (`proof-unreadable`).
     """
@@ -109,7 +109,7 @@ def _asked(
 
 
 def _marker(context: LoadContext, here: str) -> Path | None:
-    """Artifacts are immutable in their cache: path, size and time stand for the content."""
+    """Artifacts never change in their cache: path, size and time identify the content."""
     if context.cache_dir is None:
         return None
     record = registry.record(context.description.runtime)
@@ -124,7 +124,7 @@ def _marker(context: LoadContext, here: str) -> Path | None:
 
 
 def _remembered(marker: Path | None) -> tuple[str, ...] | None:
-    """A marker that can't be read is as good as none: the samples are asked again."""
+    """A marker that can't be read counts as missing: the test is run again."""
     try:
         told = json.loads(marker.read_bytes()) if marker is not None else None
     except (OSError, ValueError):
@@ -135,7 +135,7 @@ def _remembered(marker: Path | None) -> tuple[str, ...] | None:
 def _remember(marker: Path | None, failures: tuple[str, ...]) -> None:
     if marker is None:
         return
-    with suppress(OSError):  # a full disk: the next load asks again
+    with suppress(OSError):  # the disk is full: the next load runs the test again
         marker.parent.mkdir(parents=True, exist_ok=True)
         made = marker.with_name(f".{marker.name}.{secrets.token_hex(4)}")
         made.write_text(json.dumps(failures))

@@ -1,13 +1,12 @@
-"""Run times that an artifact brings along: its compile report's, as the batcher's first estimates.
+"""Run times from an artifact's compile report, as the batcher's first estimates.
 
-With them a service level holds from the first request on; what the copy then measures takes their
-place (`core.run_times`). Nothing here may keep a model from loading: a report that can't be used
-is as good as none.
+With them a service level holds from the first request on; later the copy's own measurements replace
+them (`core.run_times`). An unusable report never prevents loading: it counts as missing.
 
-A seed must not be too long. A request whose deadline can't be met by the estimate is refused, and
-where all are refused nothing runs that could correct it. So times count on the processor that they
-were measured on and nowhere else, and for another number of threads they are taken from below: as
-they are for fewer, and as if they shrank in proportion for more.
+An estimate must not be too long. A request whose deadline can't be met by the estimate is refused,
+and if all are refused, no run can correct it. So times are used only on the processor on which they
+were measured. For another number of threads they are estimated from below: unchanged for fewer
+threads, and reduced in proportion for more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Starts a model by its task and runtime: the runtime, and an engine on top that speaks codecs.
+"""Starts a model by its task and runtime: the runtime, and an engine with codecs on top.
 
-One function per kind of model; each ends what it began when a later step fails. Artifacts and time
-limits are `load`'s.
+One function per kind of model; each ends what it has started when a later step fails. `load` has
+the artifacts and time limits.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ from penstock.runtimes.tensor_inputs import threads_of
 
 
 async def start(context: LoadContext, listener: LaneListener) -> Loaded:
-    """With the models that it calls. Raises what a runtime raises; nothing of any is left then."""
+    """Starts a model and the models that it calls. Raises the exceptions of a runtime; then nothing
+    of them is left."""
     if not context.description.models:
         return await start_one(context, listener)
     models = InnerModels(context, listener, start_one)
@@ -67,7 +68,7 @@ async def start(context: LoadContext, listener: LaneListener) -> Loaded:
 
 
 async def start_one(context: LoadContext, listener: LaneListener) -> Loaded:
-    """One model, whichever it is."""
+    """Starts one model of any kind."""
     record = registry.record(context.description.runtime)
     if context.description.task == "text2text-generation":
         return await _seq2seq_model(context)
@@ -107,8 +108,8 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         else:
             outputs = text_heads.output_specs(text_heads.heads_of(description))
             model = codec_model(context, text.input_specs(description.task), outputs)
-            # Of many models each is loaded because somebody waits for it; a job's first batches are
-            # as good as any.
+            # One of many models is loaded because a caller waits for it, and a job's first batches
+            # need not be fast: both skip the warm-up.
             warm_up = not context.target_model and not context.offline
             engine = await asyncio.to_thread(
                 partial(
@@ -146,7 +147,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
 
 
 def _pinning(context: LoadContext, lanes: int) -> Pinning | None:
-    if not context.description.pinned or scheduling.is_guest():  # whose cores are nobody's
+    if not context.description.pinned or scheduling.is_guest():  # a guest has no cores of its own
         return None
     return Pinning(lanes, threads_of(context, lanes), context.log)
 
