@@ -13,7 +13,7 @@ from penstock.wire.span_notes import SpanScope
 
 _LOG = logging.getLogger(__name__)
 
-#: why the batcher did not run an item -> (words, seconds after which it may pass)
+#: Reason why the batcher did not run an item -> (message, seconds after which a retry may pass).
 _NOT_NOW: Final = {
     "queue-full": ("the model's queue is full", 1.0),
     "queue-timeout": ("the request waited longer than the model's queue allows", 1.0),
@@ -26,7 +26,7 @@ _metas: dict[tuple[str, str | None], bytes] = {}
 
 
 def reply_meta(content_type: str, custom_attributes: str | None) -> bytes:
-    """Wire form of `ReplyMeta`; common ones are kept."""
+    """Wire form of `ReplyMeta`; frequent ones are cached."""
     if custom_attributes is not None:
         return frames.encode_reply_meta(frames.ReplyMeta(content_type, custom_attributes))
     key = (content_type, None)
@@ -40,7 +40,7 @@ def reply_meta(content_type: str, custom_attributes: str | None) -> bytes:
 
 
 def error_frame(ident: int, error: PenstockError, *, queue_us: int = 0, run_us: int = 0) -> bytes:
-    """The frame of an error; a failure of the model leaves a line in this instance's log first."""
+    """The frame of an error; a failure of the model is logged by this instance first."""
     if isinstance(error, ModelError):
         logged(error, _LOG.warning)
     return frames.encode_reply(
@@ -54,7 +54,8 @@ def error_frame(ident: int, error: PenstockError, *, queue_us: int = 0, run_us: 
 
 
 def with_spans(frame: bytes, spans: SpanScope) -> bytes:
-    """A last frame that also tells what its request called; one that has no room stays as it is."""
+    """A final frame with the calls of its request added; a frame without room for them is
+    unchanged."""
     told = spans.told() if spans.is_request else None
     if told is None:
         return frame
@@ -74,13 +75,13 @@ def returned_frame(ident: int, reason: str) -> bytes:
 
 
 def not_now(reason: str) -> NotNowError:
-    """The error for an item that the batcher refused or let expire."""
+    """The error for an item that the batcher refused or that expired."""
     words, retry_after_s = _NOT_NOW[reason]
     return NotNowError(reason, words, retry_after_s=retry_after_s)
 
 
 def as_error(error: BaseException, what: str) -> PenstockError:
-    """Our errors as they are; anything else is a bug, whose story goes to the log alone."""
+    """Our errors as they are; anything else is a bug, whose traceback goes to the log alone."""
     if isinstance(error, PenstockError):
         return error
     _LOG.error("%s failed", what, exc_info=error)

@@ -1,7 +1,7 @@
-"""A request inside the instance: where its answer goes, and what of it is queued.
+"""A request inside the instance: its destination for answers, and its items in the queue.
 
-An `Item` is what the batcher orders. A request that fits a batch is its own item; one with more
-rows than a batch takes is cut into several items, whose results are joined again.
+The batcher orders `Item`s. A request that fits into a batch is its own item; one with more rows
+than a batch takes is cut into several items, whose results are joined again.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from penstock.wire.span_notes import SpanScope, scope_of
 
 
 class ReplySink:
-    """The connection that a request came from, or who asks inside the instance."""
+    """The connection of a request, or its sender inside the instance."""
 
     __slots__ = ()
 
-    full: bool = False  #: what was sent has not left: an answer without an end should wait
+    full: bool = False  #: sent data has not left yet: an answer without an end should wait
 
     def forget(self, ident: int) -> None:
-        """The request is answered: a CANCEL for it means nothing any more."""
+        """The request is answered: a later CANCEL for it has no effect."""
         raise NotImplementedError
 
     def send(self, frame: bytes) -> None:
         raise NotImplementedError
 
     def when_taken(self, go_on: Callable[[], None]) -> None:
-        """Called once it is not full any more; never, if it is gone by then."""
+        """Calls `go_on` once it is not full any more; never, if it has closed by then."""
         raise NotImplementedError
 
 
 class Rider(Protocol):
-    """What shares a copy's queue and engine, and hears of its own requests: an adapter."""
+    """An adapter: it shares a copy's queue and engine, and gets the events of its own requests."""
 
-    key: str  #: by which the engine knows it
+    key: str  #: its key in the engine
 
     def taken(self, request: Request) -> None: ...
     def answered(self, request: Request) -> None: ...
@@ -46,10 +46,10 @@ class Item:
     __slots__ = ("data", "number", "result", "rows", "whole")
 
     def __init__(self, whole: Request | None, data: Any, rows: int) -> None:
-        self.whole = whole  #: the request this is a part of; None: it is the request itself
-        self.data = data  #: the engine's: tensors, token ids, or None
+        self.whole = whole  #: the request of which this is a part; None: it is the request itself
+        self.data = data  #: the engine's data: tensors, token ids, or None
         self.rows = rows
-        self.number = 0  #: the driver's id
+        self.number = 0  #: its id in the driver
         self.result: Any = None
 
 
@@ -59,7 +59,7 @@ class Request(Item):
         "meta", "parts", "parts_left", "path", "priority", "received", "sink", "target", "traced",
     )  # fmt: skip
 
-    lane_us: int  #: that its parts so far took of the lanes' time; only where it has parts
+    lane_us: int  #: time of lanes that its parts took so far, us; set only if it has parts
 
     def __init__(
         self,
@@ -81,25 +81,27 @@ class Request(Item):
         self.result = None
         self.sink = sink
         self.ident = ident
-        self.meta = meta  #: wire form of frames.RequestMeta
+        self.meta = meta  #: wire form of `frames.RequestMeta`
         self.body = body
-        self.received = received  #: monotonic s
+        self.received = received  #: arrival, monotonic s
         self.deadline = deadline
         self.priority = priority
-        self.alone = alone  #: workers died under it: it is computed apart from others
+        #: True: workers died while computing it, so it runs in no batch with others
+        self.alone = alone
         self.path = path  #: models of the same artifact that it came through
-        self.calls = calls  #: of one of them: its number (`core.nested_calls`)
+        #: For a nested call: the numbers of the calls behind it (`core.nested_calls`)
+        self.calls = calls
         self.decoded: Decoded | None = None
         self.parts: list[Item] | None = None
         self.parts_left = 1
-        self.by: Rider | None = None  #: the adapter that computes it; none: the model itself
-        self.target = ""  #: the target model, where a host of them takes it
-        self.answered = False  #: or cancelled: nothing more is sent
-        self.traced: SpanScope | None = None  #: `spans`, once they were asked for
+        self.by: Rider | None = None  #: the adapter that computes it; None: the model itself
+        self.target = ""  #: name of the target model, in a host of target models
+        self.answered = False  #: True once it is answered or cancelled: nothing more is sent
+        self.traced: SpanScope | None = None  #: `spans`, once they were read
 
     @property
     def spans(self) -> SpanScope | None:
-        """Where what it calls is noted; None: nobody traces it."""
+        """Where its nested calls are recorded; None: the request is not traced."""
         if self.traced is None and self.meta:
             meta = decode_request_meta(self.meta)
             self.traced = scope_of(meta, received=self.received)

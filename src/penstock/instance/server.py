@@ -1,25 +1,25 @@
 """The instance: its copies, its connections, and the control operations on them.
 
-    prepare  brings an artifact; answered with the memory that its model needs
-    load     prepares where that was not asked for, starts the runtime; answered when the copy takes
+    prepare  fetches an artifact; answered with the memory that its model needs
+    load     prepares if that was not done, starts the runtime; answered when the copy takes
              requests
     unload   drains a copy for at most `drain_s`, then ends it
     status   copies with state, queue and batches; memory and processor time
-    explain  one copy's batcher; of a host, one target model
-    give-back  requests of the asking connection that wait in a copy's queue; an EVENT `gave-back`
-             behind the last of them says that this was all
-    models   of a host: a target model is to be loaded, unloaded, pinned; is described; all it knows
-             of. With `wait_s` answered once that has come about, or with the error
+    explain  one copy's batcher; in a host, one target model
+    give-back  requests of the calling connection that wait in a copy's queue; an EVENT `gave-back`
+             after the last of them marks the end
+    models   in a host: loads, unloads, pins or describes a target model; lists all known ones. With
+             `wait_s` answered once it is done, or with the error
     transform       a span of a transform job through a copy that belongs to the job; answered when
                     its part is committed (`transform/`)
-    transform-stop  all spans of a job end
-    share-counts  the asking connection is told what copies have in flight for others
-    gateways  the processes that connect besides the one that started this instance
+    transform-stop  ends all spans of a job
+    share-counts  the calling connection gets the copies' counts of others' requests in flight
+    gateways  ids of the processes that connect besides the one that started this instance
     ping     {}
 
-Long operations run as tasks and hold up nothing. Events go to every connection, but what a host
-counted of its models (`model-counts`) to the one that loaded it alone: it adds up. Which copies an
-instance should have is the control plane's business; nothing here plans.
+Long operations run as tasks and block nothing. Events go to every connection, except counts of a
+host's models (`model-counts`): only the connection that loaded the host gets them, because it adds
+them up. The control plane decides which copies an instance has; nothing here plans.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ _LOG = logging.getLogger(__name__)
 
 _Operation = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
-#: The server is near, and shakes hands at once; strangers hold a socket no longer than this.
+#: The server is near, and shakes hands at once; strangers can't hold a socket longer than this.
 _HANDSHAKE_S_MAX = 10.0
 #: struct ucred: pid, uid, gid.
 _CREDENTIALS = struct.Struct("3i")
 
 
 class InstanceServer:
-    """Made on the running loop. `listen`, then `drain` and `close`."""
+    """Create it on the running loop. `listen`, then `drain` and `close`."""
 
     def __init__(
         self,
@@ -91,14 +91,15 @@ class InstanceServer:
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.copies: dict[int, AnyCopy] = {}
-        self.counts: InFlightCounts | None = None  #: kept from when a connection asks for them
+        self.counts: InFlightCounts | None = None  #: None until a connection asks for counts
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._loaded: dict[int, Loaded | HostedModels | LoadedAdapter] = {}
-        self._hosts: dict[int, ModelHost] = {}  #: of the copies, those that host target models
+        self._hosts: dict[int, ModelHost] = {}  #: those copies that host target models, by number
         self._loop_lag = LoopLag()
         self._loading: set[int] = set()
-        self._imported = frozenset(sys.modules)  #: before any model was loaded
+        #: Modules that were imported before any model was loaded
+        self._imported = frozenset(sys.modules)
         self._prepared: dict[int, Prepared] = {}
         self._memory = MemoryAccount(memory or MemoryUse(), settings.cache_dir)
         self._adapters = Adapters(
@@ -110,14 +111,14 @@ class InstanceServer:
         self._helper = LaneThreads(1, "large-bodies", self._loop)
         self._server: asyncio.AbstractServer | None = None
         self._parent = os.getppid()
-        #: what those who came in over a network hear first
+        #: The first frame to clients that connect over a network.
         self.greeting = dial.hello(settings.instance_id)
-        self._gateways: frozenset[int] = frozenset()  #: processes
+        self._gateways: frozenset[int] = frozenset()  #: process ids of the gateways
 
     async def listen(self) -> str:
-        """Returns the address, with the port that was really taken.
+        """Returns the address, with the actual port.
 
-        Raises CallerError for an address that is none, OSError if it is taken.
+        Raises CallerError for an invalid address, OSError if it is in use.
         """
         self._loop_lag.start()
         scheme, _, place = self._settings.address.partition(":")
@@ -147,13 +148,14 @@ class InstanceServer:
         context = contexts.listening(self._settings.identity)
         return {"ssl": context, "ssl_handshake_timeout": _HANDSHAKE_S_MAX}
 
-    # Host of connections
+    # Methods of ConnectionHost
 
     def admits(self, peer: socket.socket) -> bool:
-        """Over a Unix socket: the process that started this one, and the gateways it has told of.
+        """Over a Unix socket: admits the process that started this one, and the gateways that it
+        has named.
 
-        All run as one user, so a model's process could find the socket and open it. Who opened it
-        is the kernel's word, and no process can become another one's parent.
+        All processes run as one user, so a model's process could find the socket and open it. The
+        kernel reports who opened it, and no process can become another one's parent.
         """
         if peer.family != socket.AF_UNIX:
             return True
@@ -166,7 +168,7 @@ class InstanceServer:
         return False
 
     def trusts(self, certificate: dict[str, Any]) -> bool:
-        """Over TLS, of a certificate that was verified: the server's, and no other instance's."""
+        """Over TLS: trusts a verified certificate of the server, but of no other instance."""
         if contexts.comes_from_server(certificate):
             return True
         _LOG.warning("a connection is refused: its certificate is not the server's")
@@ -194,7 +196,7 @@ class InstanceServer:
             reply = {"ok": True, **await self._operation(connection, payload)}
         except PenstockError as error:
             reply = {"error": logged(error, _LOG.warning).to_dict()}
-        except Exception as error:  # a bug in an operation must be answered, and must not end us
+        except Exception as error:  # a bug in an operation is answered, and ends nothing else
             reply = {"error": replies.as_error(error, "the control operation").to_dict()}
         connection.send(frames.encode(frames.CONTROL_REPLY, ident, _written(reply)))
 
@@ -224,7 +226,7 @@ class InstanceServer:
             raise CallerError("bad-control-call", f"there is no operation {name!r}")
         return operations[name](call)
 
-    # operations
+    # Operations
 
     async def _ping(self, call: dict[str, Any]) -> dict[str, Any]:
         return {"instance_id": self._settings.instance_id}
@@ -262,7 +264,7 @@ class InstanceServer:
 
     @contextlib.contextmanager
     def _busy_with(self, number: int) -> Iterator[None]:
-        """Raises CallerError where there is such a copy, or one is being loaded."""
+        """Raises CallerError if such a copy exists or is being loaded."""
         if number in self.copies or number in self._loading:
             raise CallerError("copy-exists", f"copy {number} is already here")
         self._loading.add(number)
@@ -298,7 +300,8 @@ class InstanceServer:
         self._loaded[number] = loaded
         listener.attach(copy)
         gc.collect()
-        gc.freeze()  # a loaded model stays: collections under traffic need not walk it again
+        # A loaded model stays: garbage collections under traffic need not scan it again
+        gc.freeze()
         workers = sum(rss_bytes(each) for pid in loaded.pids() for each in tree_pids(pid))
         return {
             "description": loaded.described,
@@ -311,8 +314,8 @@ class InstanceServer:
         }
 
     def _load_host(self, wanted: LoadCall, connection: Connection) -> dict[str, Any]:
-        """A host has no model yet: it takes requests at once. Its counts are told once, to whoever
-        loaded it."""
+        """A new host has no model and takes requests at once. Its counts go only to the connection
+        that loaded it."""
         number = wanted.copy
         with self._busy_with(number):
             from penstock.instance.models.hosted import (  # noqa: PLC0415 - hosts are few
@@ -342,8 +345,8 @@ class InstanceServer:
         }
 
     async def _unload(self, call: dict[str, Any]) -> dict[str, Any]:
-        """Requests that are not answered within `drain_s` are given back. What was only prepared is
-        forgotten."""
+        """Gives back requests that are not answered within `drain_s`. Drops a copy that was only
+        prepared."""
         number = call.get("copy")
         if not isinstance(number, int):
             return {"found": False}
@@ -451,7 +454,7 @@ class InstanceServer:
         if not isinstance(number, int) or not isinstance(count, int):
             raise CallerError("bad-control-call", 'give-back needs "copy" and "count"')
         copy = self.copies.get(number)
-        # A host's requests stay: where a model is loaded says more than the length of a queue.
+        # A host's requests stay: where a model is loaded matters more than the length of a queue.
         given = 0
         if isinstance(copy, Copy) and copy.state == "ready":
             given = copy.give_back_waiting(count, connection)
@@ -466,7 +469,7 @@ class InstanceServer:
         for each in (
             number,
             *self._adapters.on(number),
-        ):  # what befalls a base befalls its adapters
+        ):  # a base's events concern its adapters too
             told = orjson.dumps(fields | {"copy": each})
             self._broadcast(frames.encode(frames.EVENT, 0, told))
 
@@ -474,10 +477,10 @@ class InstanceServer:
         for connection in self._connections:
             connection.send(frame)
 
-    # the end
+    # The end
 
     async def drain(self, drain_s: float = 30.0) -> None:
-        """Finishes what is queued; new requests are given back to the gateway."""
+        """Finishes queued requests; new ones are given back to the gateway."""
         if self._server is not None:
             self._server.close()
         await self._transforms.close()
@@ -497,7 +500,7 @@ class InstanceServer:
         self._helper.close()
 
     def kill_workers(self) -> None:
-        """At once: the server that started this instance is gone."""
+        """Kills all workers at once: the server that started this instance is gone."""
         for loaded in self._loaded.values():
             loaded.kill()
 
@@ -508,7 +511,7 @@ def _event(name: str, copy: int, fields: dict[str, Any]) -> bytes:
 
 
 def _written(reply: dict[str, Any]) -> bytes:
-    """A call is answered even where a model's words about itself are no JSON."""
+    """A call is answered even where the model's description of itself is no JSON."""
     try:
         return orjson.dumps(reply)
     except TypeError as error:

@@ -1,10 +1,10 @@
-"""Ends what an instance leaves behind: workers' children that outlived both, by whatever means.
+"""Ends the processes that an instance leaves behind, such as children of its workers.
 
 `python session_reaper.py SESSION`: a small process of its own that waits for the end of its
-standard input, which is the instance's end (even by SIGKILL), and then kills every process of the
-instance's session. A worker is its own process group inside that session, so that it can be ended
-alone. Only a program that made a session of its own escapes; foreign servers do, and are ended by
-`runtimes/foreign/guard.py`.
+standard input, which comes with the instance's end (even by SIGKILL), and then kills every process
+of the instance's session. A worker is its own process group inside that session, so that it can be
+ended alone. Only a program that made a session of its own escapes; foreign servers do, and
+`runtimes/foreign/guard.py` ends them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ _ROUND_S = 0.05
 
 
 def start() -> None:
-    """Makes this process lead a session, and watches over it until this process ends.
+    """Makes this process lead a session, and starts the reaper, which watches until this process
+    ends.
 
-    Nothing is watched where that can't be (a shell's job): its session would be somebody else's.
+    Does nothing where that is impossible (a shell's job): the session would belong to another
+    process.
     """
-    with contextlib.suppress(PermissionError):  # it leads one already: its fleet saw to that
+    with contextlib.suppress(PermissionError):  # it leads one already: its fleet did that
         os.setsid()
     if os.getsid(0) != os.getpid():
         return
-    # Its input closes when this process ends, and not before: nobody else holds the other end.
+    # The reaper's input closes when this process ends, and not before: no other process has the
+    # write end.
     read_end, _ = os.pipe()
     subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, str(os.getpid())],
@@ -43,7 +46,7 @@ def start() -> None:
 
 
 def session_pids(session: int) -> list[int]:
-    """The processes of a session. A process that has ended but is not yet waited for counts not."""
+    """The processes of a session, except those that have ended and are not waited for yet."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -56,11 +59,12 @@ def session_pids(session: int) -> list[int]:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever ends everything ends the instance
+    # A signal to all processes ends the instance, and that ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     session = int(sys.argv[1])
     while os.read(0, 4096):
         pass
-    # Again while there are any: a process may fork between being seen and being ended.
+    # Repeated, because a process may fork between being found and being killed.
     for _ in range(_ROUNDS_MAX):
         pids = session_pids(session)
         if not pids:

@@ -1,4 +1,4 @@
-"""What an instance is told when it is started: one JSON line on standard input."""
+"""The settings with which an instance is started: one JSON line on standard input."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ class InstanceSettings:
     accelerators: int = 0
     cache_dir: Path  #: artifacts and compiled blobs, shared by the instances of a machine
     artifact: ArtifactSettings = field(default_factory=ArtifactSettings)
-    #: what hosts' models do is noted there, for whoever finds the instance dead; None: nowhere
+    #: Folder for notes about models of hosts, which the server reads if the instance dies; None: no
+    #: notes.
     work_dir: Path | None = None
-    log_path: Path | None = None  #: where its errors are appended; None: where they go already
-    platform: dict[str, str] = field(default_factory=dict)  #: `PlatformAccess`; {}: not told
-    identity: Identity | None = None  #: for TLS
+    #: Errors are appended to this file; None: standard error is unchanged
+    log_path: Path | None = None
+    #: Fields of `PlatformAccess`; {}: unknown
+    platform: dict[str, str] = field(default_factory=dict)
+    identity: Identity | None = None  #: certificate and key for TLS; None without TLS
 
     @classmethod
     def from_line(cls, line: bytes) -> InstanceSettings:
-        """Raises CallerError for a line that is not such settings."""
+        """Raises CallerError for an invalid line."""
         try:
             fields: dict[str, Any] = orjson.loads(line)
             identity = fields.get("identity")
@@ -57,7 +60,7 @@ class InstanceSettings:
 
 
 def _own_places(fields: dict[str, Any]) -> tuple[str, ...]:
-    """What lies on an instance's machine of its own, which may be another than the server's."""
+    """Paths on an instance's own machine, which may differ from the server's."""
     scheme, _, place = str(fields["address"]).partition(":")
     sockets = str(Path(place).parent) if scheme == "unix" else ""
     found = (fields["cache_dir"], fields.get("work_dir"), sockets)

@@ -1,8 +1,9 @@
-"""What a spare instance does before it is one: it imports what instances of this server use.
+"""A spare process before it becomes an instance: it imports modules that instances of this server
+use.
 
-A fleet that keeps spares starts them like any instance, and writes lines {"warm": [modules]} before
-the settings. Each is answered with `warm`. Only the project's own modules, and the libraries that
-its runtimes are made of, are imported, whatever a line says.
+A fleet starts spares like any instance, and writes lines {"warm": [modules]} before the settings.
+Each is answered with `warm`. Only the project's own modules, and the libraries of its runtimes, are
+imported, whatever a line names.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.runtimes import registry
 
 _LOG = logging.getLogger(__name__)
 _OWN: Final = "penstock."
-#: Of the runtimes that run in an instance's own process, and of what reads artifacts.
+#: Libraries of the runtimes that run in an instance's own process, and of readers of artifacts.
 LIBRARIES: Final = frozenset(
     {"numpy", "obstore", "tokenizers", "yaml"}
     | {one.library for one in registry.records() if one.in_threads and one.library}
@@ -30,13 +31,13 @@ _MODULES_MAX: Final = 1024
 
 
 def settings_line(lines: BinaryIO) -> bytes:
-    """Reads up to the line with the settings, getting warm as it is told; b"" at the end."""
+    """Reads up to the line with the settings and imports the requested modules; b"" at the end."""
     while True:
         line = lines.readline()
         modules = _asked(line)
         if modules is None:
             return line
-        # Threads that a library starts as it is imported compute for models later on.
+        # Threads that a library starts when it is imported compute for models later.
         thread = threading.Thread(target=_get_warm, args=(modules,), name="warm")
         thread.start()
         thread.join()
@@ -44,7 +45,7 @@ def settings_line(lines: BinaryIO) -> bytes:
 
 
 def used(before: Iterable[str]) -> list[str]:
-    """What was imported since `before`, of what a spare may import."""
+    """Modules imported since `before` that a spare may import."""
     known = set(before)
     return sorted(name for name in list(sys.modules) if name not in known and _may(name))
 
@@ -64,7 +65,7 @@ def _get_warm(modules: list[str]) -> None:
             continue
         try:
             importlib.import_module(name)
-        except Exception:  # then it is imported when it is needed, or said why not
+        except Exception:  # it is imported, or reports the error, when it is needed
             _LOG.info("%s can't be imported ahead", name)
 
 

@@ -77,8 +77,7 @@ def read_array(body: bytes) -> np.ndarray:
     stream = io.BytesIO(body)
     try:
         shape, fortran, dtype = _header(stream)
-    # The header is a Python literal: numpy raises the errors of its parser
-    except Exception as error:
+    except Exception as error:  # the header is a Python literal: numpy raises its parser's errors
         raise bad(f"the NPY header cannot be read: {str(error)[:200]}") from None
     if dtype.hasobject:
         raise bad("the NPY needs pickle, which is never loaded", hint="Save it with a plain dtype.")

@@ -1,5 +1,5 @@
-"""Memory: what the instance and its models need, take and took, and the limit that holds them.
+"""Memory of the instance and its models: estimates, measurements, and the limit.
 
-Here belongs what looks at processes and files for their size. It must not know requests, engines or
-connections; which models are loaded it is told.
+This folder measures processes and files. It must not know requests, engines or connections; its
+callers say which models are loaded.
 """

@@ -1,4 +1,4 @@
-"""What the models of an instance need, take and took: measured here, told to whoever places."""
+"""Memory of an instance's models: estimated, measured, and reported to placement."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from penstock.instance.memory import facts
 from penstock.instance.memory.facts import facts_of
 from penstock.instance.memory.use import MemoryUse
 
-#: While a model is loaded: the height of it may last no longer.
+#: Time between measurements during a load; a shorter peak may be missed.
 _LOOK_LOADING_S = 0.1
-#: Growth that is worth a new record.
+#: Growth that is worth a new record (1.05: by 5 %).
 _WORTH_A_RECORD = 1.05
 
 
 class MemoryAccount:
-    """One instance's. The record is of its only copy: of several none could be told apart."""
+    """The account of one instance. A record is kept only for a single copy: several can't be told
+    apart."""
 
     def __init__(self, use: MemoryUse, cache_dir: Path) -> None:
         self._use = use
@@ -29,16 +30,17 @@ class MemoryAccount:
         self._loads = 0
         self._load_bytes_max = 0
         self._written: MemoryObserved | None = None
-        self._writing: asyncio.Task[None] | None = None  #: the last one
+        self._writing: asyncio.Task[None] | None = None  #: the last write of a record
 
     def need(self, model: Prepared) -> MemoryEstimate:
-        """Before it is loaded. Blocks, on a few files' names and sizes."""
+        """The estimate before a model is loaded. Blocks, to read the names and sizes of a few
+        files."""
         seen = facts.read(self._path(model))
         return need_of(facts_of(model.context), seen)
 
     @contextlib.asynccontextmanager
     async def loading(self, model: Prepared) -> AsyncIterator[None]:
-        """Around a load: looks for its height, then for what stays."""
+        """Use around a load: measures its peak, then its lasting memory."""
         self._loads += 1
         self._use.begin()
         watch = asyncio.create_task(self._watch())
@@ -53,7 +55,7 @@ class MemoryAccount:
 
     @contextlib.asynccontextmanager
     async def adapting(self) -> AsyncIterator[None]:
-        """Around the load of an adapter: from now on the instance has more than its model."""
+        """Use around the load of an adapter: from then on the instance has more than its model."""
         self._record = None
         try:
             yield
@@ -61,7 +63,7 @@ class MemoryAccount:
             self._use.begin()
 
     def note(self, *, ran: bool) -> None:
-        """Looks, and keeps a record of it for the next time the model is loaded; nobody waits for
+        """Measures, and keeps a record for the next time that the model is loaded; nobody waits for
         the disk."""
         self._use.look()
         seen = MemoryObserved(
@@ -80,11 +82,12 @@ class MemoryAccount:
             await asyncio.wait([self._writing])
 
     def measured(self) -> dict[str, int]:
-        """For replies: what the instance takes now, and the most since its last load."""
+        """For replies: the instance's memory now, and its peak since the last load."""
         return {"own_bytes": self._use.own_bytes, "own_bytes_max": self._use.model_bytes_max}
 
     def _is_news(self, seen: MemoryObserved) -> bool:
-        """A copy that has not run yet has nothing to teach one that had."""
+        """Whether it is worth a record: a copy that has not run yet tells less than one that
+        has."""
         known = self._written
         if known is None:
             before = facts.read(self._record) if self._record and not seen.ran else None

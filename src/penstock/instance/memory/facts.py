@@ -1,17 +1,17 @@
-"""What a model's memory need is estimated from: its runtime, and the files that hold its weights.
+"""The facts for the estimate of a model's memory, and records of earlier loads.
 
-Other files of an artifact do not count: a folder may carry one model in several precisions, and
-what it was made from. Code may read anything, so all of its files count.
+The estimate follows from the runtime and the files with the model's weights. Other files of an
+artifact do not count: a folder may have one model in several precisions, and its sources. Code may
+read any file, so with code all files count.
 
-What models took when they were loaded on this machine, beside the artifacts in the cache.
+Records of earlier loads on this machine are beside the artifacts in the cache:
 
     <cache>/memory/<key>.json           of an instance with this model alone
     <cache>/memory-beside/<key>.json    of this model beside others
 
-The key is made of all that decides: content, settings, share.
-
-A record is a help, never needed: one that can't be read or written is none. Several instances may
-write the same one; each replaces it as a whole.
+The key covers all that matters: content, settings, share. A record helps but is never required: an
+unreadable one counts as missing. Several instances may write the same record; each replaces it as a
+whole.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.runtimes.generation.engine_init import cache_bytes
 
 
 def facts_of(context: LoadContext) -> ModelFacts:
-    """Looks at sizes only; with the models of the artifact that are loaded beside it."""
+    """Looks at sizes only; includes the models of the artifact that are loaded beside it."""
     inside = (
         _facts_of_one(
             dataclasses.replace(
@@ -48,7 +48,7 @@ def facts_of(context: LoadContext) -> ModelFacts:
 
 def _facts_of_one(context: LoadContext) -> ModelFacts:
     description = context.description
-    if description.ensemble:  # it hands tensors on; its models count for themselves
+    if description.ensemble:  # it only passes tensors on; its models count for themselves
         return ModelFacts(library="ensemble", rule=MemoryRule(), file_bytes=0)
     record = registry.record(description.runtime)
     return ModelFacts(
@@ -75,7 +75,8 @@ def _weight_files(
 
 
 def _with_data(file: Path) -> Iterator[Path]:
-    """A graph and what lies beside it: model.bin for IR, model.onnx.data and _data for ONNX."""
+    """A graph and its data files: model.bin for IR, model.onnx.data and model.onnx_data for
+    ONNX."""
     with suppress(OSError):
         for one in file.parent.iterdir():
             if one.name.startswith(file.name) or one.name == file.with_suffix(".bin").name:
@@ -93,7 +94,7 @@ def _bytes(files: Iterable[Path]) -> int:
 def record_path(
     cache_dir: Path, digest: str, context: LoadContext, *, folder: str = "memory"
 ) -> Path:
-    """Where the record of this model, served in this way, is kept."""
+    """Path of the record of this model with these settings."""
     facts = (
         digest,
         repr(context.description),

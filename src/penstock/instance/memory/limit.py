@@ -1,12 +1,12 @@
-"""Holds an instance to the memory of its type: one that takes more is ended, with the reason.
+"""Enforces the memory limit of the instance's type: an instance above it is ended, with the reason.
 
-Instances share a machine: where nobody looks, the operating system ends a neighbour, or the server.
-Counted is what the instance and everything below it have for themselves. One look may meet a
-passing peak, so it takes two in a row.
+Instances share a machine: without this check, the operating system would end a neighbour, or the
+server. The private memory of the instance and all processes below it counts. One measurement may
+hit a short peak, so two in a row are needed.
 
-A compile on deploy does not count. It is the platform's work and not the model's, needs several
-times what the compiled model will take, and ends: an instance that is large enough to serve a model
-must not be too small to receive it. It has the machine's memory as its limit, and is ended before
+A compile on deploy does not count. It is work of the platform and not of the model, needs several
+times what the compiled model takes, and ends: an instance that is large enough to serve a model
+must not be too small to receive it. Its limit is the machine's memory, and it is ended before
 anything else where that runs out.
 """
 
@@ -20,11 +20,11 @@ from penstock.instance.memory.use import MemoryUse
 
 LOOK_EVERY_S = 0.5
 _LOOKS_MAX = 2
-_OOM_SCORE_ADJ = 500  #: of 1000: before the server and other people's programs
+_OOM_SCORE_ADJ = 500  #: out of 1000: killed before the server and other people's programs
 
 
 class MemoryLimit:
-    """`look` is called every `LOOK_EVERY_S`; `on_over(story)` is called once."""
+    """Call `look` every `LOOK_EVERY_S`; it calls `on_over(story)` once."""
 
     def __init__(
         self, bytes_max: int, on_over: Callable[[str], None], use: MemoryUse | None = None
@@ -45,7 +45,8 @@ class MemoryLimit:
 
 
 def be_ended_first() -> None:
-    """Should the machine's memory run out all the same, instances go before their server."""
+    """If the machine runs out of memory in spite of this, the kernel kills instances before their
+    server."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE_ADJ))
 

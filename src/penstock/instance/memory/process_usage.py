@@ -1,4 +1,4 @@
-"""Memory and processor time of processes, from /proc. Processes that are gone count nothing."""
+"""Memory and processor time of processes, from /proc; 0 for processes that have ended."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def rss_bytes(pid: int) -> int:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Resident memory with each page divided by those who share it: the sum over processes is what
-    they take together, pages of files included. Where the kernel does not tell, all of it."""
+    """Resident memory with each page divided by the number of its users, file pages included: the
+    sum over processes is their total. Where the kernel does not report it, all resident memory."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         return next(

@@ -1,7 +1,7 @@
-"""What an instance takes: its process, its workers, and all that they started.
+"""The memory of an instance: its process, its workers, and all that they started.
 
-Pages of files do not count: they go when memory is short. Several ask (the limit of the type, the
-control plane, the record of a load); there is one account, and each look at it is a fresh one.
+File pages do not count: the kernel drops them when memory is short. Several callers ask (the type's
+limit, the control plane, the record of a load); there is one account, and each call measures anew.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from penstock.instance.memory.process_usage import own_bytes, tree_pids
 
 
 class MemoryUse:
-    """`look` measures; the fields are those of the last look. What `exempt` names, and everything
-    below it, is there but not the model's."""
+    """`look` measures; the fields have the last result. Processes in `exempt`, and all below them,
+    exist but are not the model's."""
 
     def __init__(self, *, exempt: Callable[[], Collection[int]] = compiling_pids) -> None:
-        self.own_bytes = 0  #: all of it
-        self.model_bytes = 0  #: without what is exempt
-        self.model_bytes_max = 0  #: the most that was seen since the last `begin`
+        self.own_bytes = 0  #: total, exempt processes included
+        self.model_bytes = 0  #: without exempt processes
+        self.model_bytes_max = 0  #: the highest value since the last `begin`
         self._exempt = exempt
 
     def begin(self) -> None:
-        """From now on the most is looked for anew."""
+        """Resets the peak."""
         self.model_bytes_max = 0
         self.look()
 
     def look(self) -> int:
         """Measures, and returns `model_bytes`."""
-        # First: a process that is exempt before its children are looked for has none that count.
+        # Exempt ids are read first: a process that is exempt at that time has no child that counts.
         exempt = {pid for each in self._exempt() for pid in tree_pids(each)}
         sizes = {pid: own_bytes(pid) for pid in tree_pids(os.getpid())}
         self.own_bytes = sum(sizes.values())

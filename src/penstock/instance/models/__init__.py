@@ -1,3 +1,5 @@
-"""A copy that hosts the target models of a multi-model endpoint: each a copy of its own, loaded
-when it is called. Which are loaded is `core.residency`'s to say; what a copy or a runtime is made
-of is nothing to this room."""
+"""A copy that hosts the target models of a multi-model endpoint.
+
+Each target model has a copy of its own and is loaded when it is called. `core.residency` decides
+which ones are loaded. This folder does not depend on how copies or runtimes work inside.
+"""

@@ -1,7 +1,7 @@
-"""What is counted of one target model on its host, from the first call to the last second loaded.
+"""Counters of one target model on its host, from the first call to the end of its last load.
 
-The hot path adds integers and appends numbers to a flat array; about once a second `take` makes a
-`ModelDelta` of them, which is then told to the control plane, once. Times are the host's, in s.
+The hot path adds integers and appends numbers to a flat array. About once a second `take` makes a
+`ModelDelta` of them, which is sent to the control plane once. Times are the host's, in s.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from penstock.metrics.models.model_delta import ModelDelta
 from penstock.wire import frames
 
 _MICROSECONDS: Final = 1e6
-_KIND_AT: Final = 4  #: of a frame's head, which `frames.HEAD` lays out
-#: status, and behind it batch rows, lane and reason unread: queue and run in microseconds
+_KIND_AT: Final = 4  #: byte of the kind in a frame's head, which `frames.HEAD` defines
+#: Layout after the head: status, (batch rows and lane, not read), queue and run in microseconds.
 _REPLY_TIMES: Final = struct.Struct("<H4xII")
 _MODEL_ERROR_STATUS: Final = ModelError("", "").status
 
 
 class ModelCounts:
-    """Of one target model. Per request: `hits` or `misses` grows by one, and later one of
-    `answered` and `refused` is called; nothing, where it is cancelled or given back."""
+    """Counters of one target model. Per request, `hits` or `misses` grows by one, and later one of
+    `answered` and `refused` is called, but neither if it is cancelled or given back."""
 
     __slots__ = (
         "_busy_s", "_busy_since", "_changed", "_delta", "_footprint", "_latency_us", "_run_us",
@@ -34,33 +34,33 @@ class ModelCounts:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.hits = 0  #: requests that found it loaded, since the last delta
-        self.misses = 0  #: requests that had to wait for a load, likewise
-        self.resident = False  #: it is loaded
+        self.hits = 0  #: requests since the last delta that found it loaded
+        self.misses = 0  #: requests since the last delta that had to wait for a load
+        self.resident = False  #: True while it is loaded
         self._delta = ModelDelta()
         self._changed = False
         self._latency_us = array("d")
-        self._run_us = 0  #: of its present copy, as last taken
+        self._run_us = 0  #: run time of its present copy at the last `take`, us
         self._footprint = NOTHING
-        self._seen_until = 0.0  #: the time that it is loaded is counted up to here
+        self._seen_until = 0.0  #: until when its loaded time is counted
         self._busy_since: float | None = None
         self._busy_s = 0.0
 
-    # requests
+    # Requests
 
     def busy(self, now: float) -> None:
-        """It has something to answer, from now on."""
+        """It has unanswered requests from now on."""
         if self._busy_since is None:
             self._busy_since = now
 
     def idle(self, now: float) -> None:
-        """It has answered everything."""
+        """It has answered all requests."""
         if self._busy_since is not None:
             self._busy_s += max(0.0, now - self._busy_since)
             self._busy_since = None
 
     def answered(self, frame: bytes) -> None:
-        """By its copy, with this last frame."""
+        """Its copy has sent this final frame."""
         self._changed = True
         kind = frame[_KIND_AT]
         if kind in (frames.REPLY, frames.END):
@@ -72,7 +72,7 @@ class ModelCounts:
             self._error(status)
 
     def refused(self, error: PenstockError) -> None:
-        """By its host, before a copy had it."""
+        """Its host refused a request before a copy had it."""
         self._changed = True
         self._error(error.status)
 
@@ -83,25 +83,25 @@ class ModelCounts:
             self._delta.other_errors += 1
 
     def waited(self, seconds: float) -> None:
-        """A request need not wait for a load any longer."""
+        """A request has waited for a load for so long."""
         self._changed = True
         self._delta.sketch("wait_us").add(max(0.0, seconds) * _MICROSECONDS)
 
-    # what came of loads and unloads
+    # Results of loads and unloads
 
     def downloaded(self, seconds: float) -> None:
         self._changed = True
         self._delta.sketch("download_us").add(max(0.0, seconds) * _MICROSECONDS)
 
     def loaded(self, footprint: Footprint, seconds: float, now: float) -> None:
-        """It takes `footprint` from now on."""
+        """It was loaded, and takes `footprint` from now on."""
         self._changed = True
         self._delta.sketch("load_us").add(max(0.0, seconds) * _MICROSECONDS)
         self.resident, self._seen_until = True, now
         self._footprint, self._run_us = footprint, 0
 
     def resized(self, footprint: Footprint, run_us: int, now: float) -> None:
-        """While it is loaded: it takes `footprint` from now on."""
+        """It is still loaded, and takes `footprint` from now on."""
         self._see(run_us, now)
         if self.resident:
             self._footprint = footprint
@@ -111,7 +111,7 @@ class ModelCounts:
         self._delta.loads_failed += 1
 
     def unloading(self, reason: str, run_us: int, now: float) -> None:
-        """It takes nothing from now on. `run_us`: of its copy, which is over."""
+        """It takes no memory from now on. `run_us`: total of its copy, which has ended."""
         if self.resident:
             self._changed = True
             self._delta.unloads[reason] = self._delta.unloads.get(reason, 0) + 1
@@ -120,16 +120,17 @@ class ModelCounts:
             self.resident, self._footprint, self._run_us = False, NOTHING, 0
 
     def unloaded(self, seconds: float) -> None:
-        """Its end took so long."""
+        """Its unload took so long."""
         self._changed = True
         self._delta.sketch("unload_us").add(max(0.0, seconds) * _MICROSECONDS)
 
-    # what is told
+    # Reports
 
     def take(self, run_us: int, now: float, *, use: bool) -> dict[str, Any] | None:
-        """All since the last call, JSON-ready; None where that is nothing.
+        """All changes since the last call, JSON-ready; None if there are none.
 
-        `run_us`: of its copy so far; `use`: that it was loaded is worth telling by itself.
+        `run_us`: total of its copy so far; `use`: report its loaded time even if nothing else
+        changed.
         """
         changed = self._changed or bool(self.hits or self.misses) or run_us != self._run_us
         if not changed and not (use and self.resident):
@@ -149,7 +150,7 @@ class ModelCounts:
         }
 
     def _see(self, run_us: int, now: float) -> None:
-        """Counts what it used up to now."""
+        """Adds its use up to now."""
         if not self.resident:
             return
         delta = self._delta

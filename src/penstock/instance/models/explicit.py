@@ -1,4 +1,4 @@
-"""What is asked of a host's models by name, besides requests: to be loaded, unloaded, kept."""
+"""Operations on a host's models by name: load, unload, and keep warm."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.errors import PenstockError
 from penstock.instance.models.refusals import busy, going, not_ready
 from penstock.instance.models.target import HostedTarget
 
-#: States of a model that is there, or will be unless it is ended.
+#: States of a model that is present, or will be unless it is ended.
 _TAKES_MEMORY = ("loading", "loaded", "draining", "leaving")
 
 
 class Explicit:
-    """Names that can't be one raise CallerError everywhere here."""
+    """Explicit operations. All methods raise CallerError for invalid names."""
 
     def __init__(
         self,
@@ -41,17 +41,17 @@ class Explicit:
         self._ends = Outcomes()
 
     def wish(self, name: str) -> None:
-        """A schedule says that it is to be loaded; nobody waits for that."""
+        """A schedule wants the model to be loaded; no caller waits for it."""
         self._prefix.resolve(name)
         self._carry_out(self._residency.wish(name, now=self._now(), pardon=False))
 
     async def load(self, name: str, *, wait_s: float = 0.0, if_room: bool = False) -> str:
-        """Returns at once (`asked`), or where it may wait when the model is loaded (`loaded`).
+        """Returns at once (`asked`), or with `wait_s` when the model is loaded (`loaded`).
 
-        `if_room`: not where others would have to go for it (`no-room`). Who says so wishes for all
-        models: one that is in quarantine stays there.
+        `if_room`: not where other models would have to go for it (`no-room`). It is used for calls
+        that want all models loaded: a model in quarantine stays there.
 
-        Where it waits it raises whatever refused the load, or NotNowError
+        While it waits it raises the error that refused the load, or NotNowError
         (`target-model-not-ready`).
         """
         self._prefix.resolve(name)
@@ -73,10 +73,10 @@ class Explicit:
         return fits(self._free(), target.taken if target else None, others)
 
     async def unload(self, name: str, *, wait_s: float = 0.0) -> None:
-        """Returns at once, or where it may wait when the model has answered all and is gone.
+        """Returns at once, or with `wait_s` when the model has answered all requests and is gone.
 
-        Raises NotNowError (`target-model-busy`) where it answers for longer, and goes all the same,
-        or is called again before.
+        Raises NotNowError (`target-model-busy`) where that takes longer (it is unloaded all the
+        same), or where it is called again before.
         """
         self._carry_out(self._residency.dismiss(name, now=self._now()))
         state = self._residency.brief(name, now=self._now())["state"]
@@ -90,7 +90,7 @@ class Explicit:
         self._prefix.resolve(name)
         self._carry_out(self._residency.pin(name, pinned, now=self._now()))
 
-    # what came of it
+    # Results
 
     def loaded(self, name: str) -> None:
         self._loads.settle(name)
@@ -110,20 +110,19 @@ class Explicit:
 
 
 class Outcomes:
-    """Who waits until something has become of target models: loaded or not, or gone. Made on the
-    running loop."""
+    """Callers that wait for the result of a load or an unload. Create it on the running loop."""
 
     def __init__(self) -> None:
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
 
     def expect(self, model: str) -> asyncio.Future[None]:
-        """Done when `settle` is called for the model; then await it with `within`."""
+        """A future that `settle` completes for the model; await it with `within`."""
         outcome = asyncio.get_running_loop().create_future()
         self._awaited.setdefault(model, []).append(outcome)
         return outcome
 
     def settle(self, model: str, error: PenstockError | None = None) -> None:
-        """Tells all who wait; `error`: why it did not come about."""
+        """Informs all waiting callers; `error`: why it failed."""
         for outcome in self._awaited.pop(model, ()):
             if outcome.done():
                 continue
@@ -137,7 +136,7 @@ class Outcomes:
             self.settle(model, error)
 
     async def within(self, model: str, outcome: asyncio.Future[None], seconds: float) -> bool:
-        """False when the time is up. Raises the error of `settle`."""
+        """False when the time is over. Raises the error of `settle`."""
         try:
             async with asyncio.timeout(seconds):
                 await outcome

@@ -1,12 +1,12 @@
-"""A host of target models: to its connections and its server one copy, inside many.
+"""A host of target models: one copy for its connections and its server, many copies inside.
 
-    accept     a request for a model that is loaded goes to that model's copy; any other is parked
-    residency  says what is loaded, ended, admitted, refused: this class carries it out
-    unload     only of models that answer nothing; whatever is parked then waits for the next load
+    accept     a request for a loaded model goes to that model's copy; any other is parked
+    residency  decides what is loaded, ended, admitted, refused: this class carries it out
+    unload     only of models without unanswered requests; parked ones then wait for the next load
 
-What becomes of models is in `loads.py`, what of their callers is here. Keeps the promise of a copy:
-each request is answered exactly once. What is parked ends with its model's copy, with an error,
-given back when the host drains, or cancelled.
+`loads.py` handles models, this module their callers. It has a copy's guarantee: each request is
+answered exactly once. A parked request goes to its model's copy, gets an error, is given back when
+the host drains, or is cancelled.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ from penstock.wire import frames
 
 _LOG = logging.getLogger(__name__)
 
-#: why a model is gone
+#: The reason with which models are gone at the host's end.
 _HOST_ENDED = "host-ended"
 
-#: Models that a host knows of, loaded or not, and how many of them are forgotten when there are
-#: more: those that are not loaded, the oldest first.
+#: How many models a host remembers, loaded or not. Above that, models that are not loaded are
+#: forgotten, the oldest first.
 _TARGETS_MAX = 16_384
 _FORGOTTEN = 1024
 
-#: (event, fields) to whoever is connected
+#: (event, fields): sends an event to all connections.
 OnEvent = Callable[[str, dict[str, Any]], None]
 
 
 class ModelHost:
-    """`number` and the public methods are those of a `Copy`. Made on the running loop."""
+    """`number` and the public methods are those of a `Copy`. Create it on the running loop."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ModelHost:
         on_counts: OnCounts = lambda models: None,
         note: WorkNote | None = None,
     ) -> None:
-        """`note`: of what models do; None = nobody reads it."""
+        """`note`: the record of which models are at work; None = nobody reads it."""
         self.number = number
         self.state = "ready"  #: ready | draining | closed
         self.clock = clock
@@ -101,7 +101,8 @@ class ModelHost:
         self._timer_at = 0.0
         self._on_idle: Callable[[], None] | None = None
         self._copies_made = 0
-        self._quiet_since = clock.monotonic()  #: or is served now
+        #: Since when no request is served; while one is served, the time is not used
+        self._quiet_since = clock.monotonic()
         self.explicit = Explicit(
             self._targets,
             self._residency,
@@ -142,7 +143,7 @@ class ModelHost:
         self._loads.begin(self._watch.measure_on())
         self._loads.begin(self._watch.count_on())
 
-    # requests
+    # Requests
 
     @property
     def unanswered(self) -> int:
@@ -175,7 +176,7 @@ class ModelHost:
         self._park(name, request, now)
 
     def turn(self, now: float) -> None:
-        """What came in one read of a socket may leave."""
+        """Requests that came in one read of a socket may leave."""
         touched, self._touched = self._touched, set()
         for copy in touched:
             copy.driver.turn(now)
@@ -230,7 +231,7 @@ class ModelHost:
         if self._comes_back(target):
             return
         if target.failed:
-            # What could not be loaded may have been replaced since.
+            # A model that could not be loaded may have been replaced since.
             if not target.looking:
                 self._loads.begin(self._look_then_ask(target))
         else:
@@ -239,7 +240,7 @@ class ModelHost:
     def _new_target(self, name: str) -> HostedTarget:
         self._copies_made += 1
         target = self._targets[name] = HostedTarget(name, self._copies_made)
-        if len(self._targets) > _TARGETS_MAX:  # names that strangers made up, mostly
+        if len(self._targets) > _TARGETS_MAX:  # most of them are made up by clients
             unused = (one for one in self._targets.values() if one.is_unused and one is not target)
             forgotten = list(itertools.islice(unused, _FORGOTTEN))
             self._watch.tell_counts(forgotten, use=True)
@@ -248,7 +249,7 @@ class ModelHost:
         return target
 
     def _comes_back(self, target: HostedTarget) -> bool:
-        """It is loaded and its worker is being started again: what is parked waits for that."""
+        """Whether it is loaded and its worker is being restarted: parked requests wait for that."""
         return target.copy is not None and self._residency.is_loaded(target.name)
 
     def _unpark(self, target: HostedTarget, request: Request) -> None:
@@ -271,12 +272,12 @@ class ModelHost:
         request.sink.forget(request.ident)
         request.sink.send(replies.returned_frame(request.ident, reason))
 
-    # what the residency decides
+    # Decisions of the residency
 
     def carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             target = self._targets.get(action.model)
-            if target is None:  # a wish for one that nobody has called yet
+            if target is None:  # a wish for a model that nobody has called yet
                 target = self._new_target(action.model)
             match action:
                 case Prepare():
@@ -329,7 +330,7 @@ class ModelHost:
         self._look_idle()
 
     def idle(self, target: HostedTarget) -> None:
-        """Everything that its copy had taken is answered."""
+        """Its copy has answered all requests."""
         self._quiet_since = self._now()
         target.counts.idle(self._quiet_since)
         target.mark.works(False)
@@ -337,7 +338,7 @@ class ModelHost:
         self._look_idle()
 
     def quarantined(self, name: str, digest: str, seconds: float, message: str) -> None:
-        """Hosts before this one crashed with it. `digest`: of the content that it had."""
+        """Earlier hosts crashed with this model. `digest`: of its content then."""
         target = self._new_target(name)
         target.digest, target.left_alone, target.failed = digest, True, True
         actions = self._residency.quarantined(
@@ -346,7 +347,7 @@ class ModelHost:
         target.error = refused(name, RefuseParked(name, QUARANTINED, message, seconds), None)
         self.carry_out(actions)
 
-    # artifacts that change
+    # Artifacts that change
 
     def _replaced(self, target: HostedTarget) -> None:
         target.left_alone = False
@@ -357,14 +358,14 @@ class ModelHost:
         self.ask_for_parked(target)
 
     def ask_for_parked(self, target: HostedTarget) -> None:
-        """The residency has not heard of them yet."""
+        """Reports parked requests of which the residency does not know yet."""
         target.failed = False
         for request in list(target.parked.values()):
             self.carry_out(
                 self._residency.request(target.name, now=self._now(), deadline=request.deadline)
             )
 
-    # memory and time
+    # Memory and time
 
     def _measured(self, used: Footprint, by_model: Mapping[str, Footprint]) -> None:
         self._loads.used = used
@@ -392,10 +393,10 @@ class ModelHost:
         return [target.copy for target in self._targets.values() if target.copy is not None]
 
     async def make_room(self, name: str) -> bool:
-        """See `LoadsDriver.make_room`."""
+        """Implements `LoadsHost.make_room`."""
         return await self._loads.make_room(name)
 
-    # the end
+    # The end
 
     def drain(self, on_idle: Callable[[], None]) -> None:
         self.state = "draining"
@@ -415,7 +416,7 @@ class ModelHost:
             self._on_idle()
 
     def close(self) -> None:
-        """Whoever is parked or queued is given back."""
+        """Gives back all parked and queued requests."""
         self.state = "closed"
         self._on_idle = None
         self.explicit.close()
@@ -431,9 +432,9 @@ class ModelHost:
         self._watch.tell_counts(self._targets.values(), use=True)
 
     async def end(self) -> None:
-        """After `close`: ends every model."""
+        """Ends every model; call it after `close`."""
         await self._loads.give_up()
-        await self._shared.close()  # first: what they shared is then gone at once
+        await self._shared.close()  # first: this ends shared processes at once
         ends = [target.loaded.close() for target in self._targets.values() if target.loaded]
         await asyncio.gather(*ends)
 
@@ -453,10 +454,10 @@ class ModelHost:
                 kill()
         self._shared.kill()
 
-    # what is told
+    # Reports
 
     def tell_all(self) -> dict[str, Any]:
-        """For one who knows nothing yet: every model that is loaded."""
+        """For a new connection: every loaded model."""
         loaded = [name for name, target in self._targets.items() if target.copy is not None]
         return self._news(loaded, [])
 
@@ -484,18 +485,18 @@ class ModelHost:
         }
 
     def index(self, *, after: str, limit: int) -> dict[str, Any]:
-        """The models that this host knows of, in the order of their names, above `after`."""
+        """The models that this host knows, sorted by name, after the name `after`."""
         return reports.index(
             self._targets, self._residency, after=after, limit=limit, now=self._now()
         )
 
     def describe(self, name: str) -> dict[str, Any]:
-        """What callers need to know of a model. Raises CallerError for a name that can't be one."""
+        """The description of a model for its callers. Raises CallerError for an invalid name."""
         self._prefix.resolve(name)
         return reports.described(self._targets.get(name))
 
     async def explain_model(self, name: str) -> dict[str, Any]:
-        """Raises CallerError for a name that can't be one."""
+        """Raises CallerError for an invalid name."""
         self._prefix.resolve(name)
         story = self._residency.explain(name)
         return await reports.explained(self._targets.get(name), story)

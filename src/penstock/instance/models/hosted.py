@@ -1,6 +1,6 @@
-"""Makes a host of target models, and is to the server what a loaded model is.
+"""Creates a host of target models, which the server uses like a loaded model.
 
-How a host of target models is set: by its load call, and by the model's Environment.
+The host's settings come from its load call and from the model's Environment.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from penstock.instance.models.watch import OnCounts
 from penstock.instance.models.work_note import WorkNote
 from penstock.instance.settings import InstanceSettings
 
-#: LRU. GDSF was one as well: it is taken from records that have it, and said to be none any more.
+#: LRU. GDSF was another policy: records with it are accepted, with a note that it has no effect.
 POLICY: Final = "PENSTOCK_MODEL_CACHE_POLICY"
 _LRU: Final = "LRU"
 _RETIRED: Final = "GDSF"
-#: Of the instance's memory, what its process and all its models may take together.
+#: The part of the instance's memory that its process and all its models may take together.
 SHARE: Final = "PENSTOCK_MODEL_CACHE_SHARE"
-#: Minimum residency: s that a model stays once it is loaded; not given: by what its load costs.
+#: Minimum residency: s that a model stays once it is loaded; not set: derived from its load's cost.
 RESIDENCY_S_MIN: Final = "PENSTOCK_MODEL_RESIDENCY_SECONDS_MIN"
 
-#: The rest is for what runs take beyond what loads took.
+#: The rest is for memory that runs need beyond loads.
 _SHARE_DEFAULT: Final = 0.8
-#: Of that, what loads may fill: requests take memory as well, while they run. And what both may,
-#: before idle models go for them: what is measured may be a second old.
+#: Parts of that budget: what loads may fill, because running requests need memory as well; and what
+#: both may fill before idle models are evicted, below 1 because a measurement may be a second old.
 _LOADS_SHARE: Final = 0.9
 _RUNS_SHARE: Final = 0.95
-#: A load keeps a core busy: half of them are for models that are loaded. Not fewer at once than the
-#: first, of which one computes while the other waits for the disk; nor more than the last.
+#: Bounds of loads at once. A load keeps a core busy, so half of the cores are left to loaded
+#: models; but at least two run, of which one computes while the other waits for the disk.
 _LOADS_LEAST: Final = 2
 _LOADS_MOST: Final = 8
 
@@ -72,7 +72,7 @@ def residency_spec(call: LoadCall) -> ResidencySpec:
 
 
 def retired_of(call: LoadCall) -> str:
-    """What is to be said of a setting that is taken and has no effect any more; empty: nothing."""
+    """A note about a setting that is accepted without effect; empty: none."""
     environment = {**call.source.environment, **call.environment}
     if environment.get(POLICY, _LRU).upper() != _RETIRED:
         return ""
@@ -103,9 +103,9 @@ def _number(
 
 _LOG = logging.getLogger(__name__)
 
-#: Requests that a host takes at once, those that wait for a load included; each has a body.
+#: How many requests a host takes at once, those that wait for a load included; each has a body.
 OUTSTANDING_MAX = 4096
-#: More than wait for models that are loaded: each of these has a queue with bounds of its own.
+#: More than can wait for loaded models: each of these has its own bounded queue.
 _LANES = 1024
 
 
@@ -123,13 +123,14 @@ def prefix_of(call: LoadCall, settings: InstanceSettings) -> ModelPrefix:
 
 
 async def prepared_host(call: LoadCall, settings: InstanceSettings) -> MemoryEstimate:
-    """What a host will take; it fills its budget. Raises what looking at its prefix raises."""
+    """The host's memory need, which is its whole budget. Raises the errors of reading its
+    prefix."""
     await asyncio.to_thread(prefix_of(call, settings).list, limit=1)
     return MemoryEstimate(memory_bytes=residency_spec(bounded(call)).budget.host_bytes)
 
 
 def bounded(call: LoadCall) -> LoadCall:
-    """An instance without a limit has the machine's."""
+    """The call with the machine's memory, if the instance has no limit."""
     if call.memory_bytes_max:
         return call
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -137,7 +138,7 @@ def bounded(call: LoadCall) -> LoadCall:
 
 
 class HostedModels:
-    """A host that runs, as `Loaded` is a model that runs."""
+    """A running host, with the interface of a running model (`Loaded`)."""
 
     proof: Proof | None = None
     build: BuildChoice | None = None
@@ -154,7 +155,7 @@ class HostedModels:
         on_event: OnEvent,
         on_counts: OnCounts,
     ) -> None:
-        """Raises CallerError for settings that can't be."""
+        """Raises CallerError for invalid settings."""
         call = bounded(call)
         prefix = prefix_of(call, settings)
         schedules = schedules_of({**call.source.environment, **call.environment})

@@ -1,4 +1,4 @@
-"""Drives `core.idle_warm_up` on a host: runs shapes of loaded models while nobody is served."""
+"""Drives `core.idle_warm_up` on a host: runs shapes of loaded models while no request is served."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.instance.models.target import HostedTarget
 
 _LOG = logging.getLogger(__name__)
 
-#: How soon it is seen that the host is idle.
+#: How often it checks whether the host is idle, s.
 _LOOK_S = 0.1
 
 
@@ -70,12 +70,12 @@ class IdleWarmUpDriver:
             if target is None or target.loaded is None or target.loaded.warms is None:
                 self._machine.gone(run.model)
                 continue
-            # What the run leaves behind is given back as after a request.
+            # Memory that the run leaves is given back as after a request.
             target.rested, target.ran_at = False, now
             outcome: object
             try:
                 outcome = await self._loader.run_shape(target.loaded.warms, run.shape)
-            except Exception as error:  # of this model: others are warmed up as before
+            except Exception as error:  # of this model: others are warmed up all the same
                 outcome = error
             if isinstance(outcome, Exception):
                 _LOG.warning("model %s: warming up %s: %s", run.model, run.shape, outcome)

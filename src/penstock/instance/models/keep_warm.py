@@ -1,4 +1,4 @@
-"""Keeps target models of a host warm by schedule: drives `core.keep_warm`."""
+"""Keeps target models of a host warm by schedule; drives `core.keep_warm`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.instance.models.host import ModelHost
 
 _LOG = logging.getLogger(__name__)
 
-#: Schedules, as `core.keep_warm` reads them; of the model's Environment.
+#: The variable of the model's Environment with schedules, as `core.keep_warm` reads them.
 VARIABLE: Final = "PENSTOCK_KEEP_WARM"
-#: A wall clock may be set, and no timer is longer; it differs from timers, and none is shorter.
+#: The longest sleep, because a wall clock may be set, and differs from timers.
 _SLEEP_S_MAX: Final = 60.0
 _SLEEP_S_MIN: Final = 0.01
 
@@ -26,7 +26,7 @@ def schedules_of(environment: Mapping[str, str]) -> tuple[Schedule, ...]:
 
 
 class KeepWarmDriver:
-    """Makes wishes and pins of one host. Begins at once; `close` it with the host."""
+    """Makes wishes and pins of one host. Starts at once; `close` it with the host."""
 
     def __init__(
         self, schedules: tuple[Schedule, ...], host: ModelHost, *, clock: Clock, call_at: CallAt

@@ -1,13 +1,12 @@
-"""Brings, loads and ends target models: the blocking and waiting parts.
+"""Fetches, loads and ends target models: the blocking and waiting parts, and their order.
 
-Loads of models whose sizes are known run beside one another, and models are ended beside them: each
-is charged with what is known, and their callers wait for no measurement. One of unknown size is
-loaded with nothing beside it (`core.residency` says which): only so can be told what it takes.
-Downloads run beside everything.
+Loads of models with known sizes run beside one another, and other models are ended meanwhile: each
+is charged with its known size, and callers wait for no measurement. A model of unknown size is
+loaded alone (`core.residency` says which), because only so can its size be measured. Downloads run
+beside everything.
 
-Who may load, end or warm up models at this moment: several beside one another, or one alone.
-
-First come, first served: who waits to be alone is passed by nobody.
+A lock decides who may load, end or warm up models now: several side by side, or one alone. First
+come, first served: nobody passes a load that waits to be alone.
 """
 
 from __future__ import annotations
@@ -43,7 +42,8 @@ class Turns:
     def __init__(self) -> None:
         self._beside = 0
         self._alone = False
-        self._waiting: deque[tuple[asyncio.Future[None], bool]] = deque()  #: (told, to be alone)
+        #: (granted, whether it must be alone)
+        self._waiting: deque[tuple[asyncio.Future[None], bool]] = deque()
 
     @property
     def are_taken(self) -> bool:
@@ -51,7 +51,7 @@ class Turns:
 
     @asynccontextmanager
     async def beside(self) -> AsyncIterator[None]:
-        """With others."""
+        """Runs beside others."""
         await self._admitted(alone=False)
         try:
             yield
@@ -75,7 +75,7 @@ class Turns:
         try:
             await told
         except asyncio.CancelledError:
-            if told.done() and not told.cancelled():  # admitted at this very moment
+            if told.done() and not told.cancelled():  # it was admitted while it was being cancelled
                 self._alone, self._beside = False, self._beside - (not alone)
             self._admit()
             raise
@@ -93,7 +93,7 @@ class Turns:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """A model that is here, and what it will take."""
+    """A model that is fetched, and its expected memory."""
 
     model: Prepared
     stamp: str
@@ -102,11 +102,11 @@ class Brought:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Took:
-    """What one load took."""
+    """Memory that one load took."""
 
     loaded: Loaded
-    model: Footprint  #: measured where it was loaded alone, else as known before
-    used: Footprint  #: by the whole host afterwards
+    model: Footprint  #: measured where it was loaded alone, else the known size
+    used: Footprint  #: memory of the whole host afterwards
     seconds: float
 
 
@@ -128,10 +128,10 @@ class Loader:
         self._needs = Needs(settings.cache_dir)
         self._turns = Turns()
         self._meter = Meter()
-        self._settled = False  #: its first model is on its way
+        self._settled = False  #: True once its first model is being loaded
 
     async def prepare(self, name: str) -> Brought:
-        """Raises what fetching and reading an artifact raises."""
+        """Raises the errors of fetching and reading an artifact."""
         source = self._prefix.resolve(name)
         call = dataclasses.replace(self._call, source=source, multi_model=None, target_model=name)
         stamps: list[str] = []
@@ -155,15 +155,17 @@ class Loader:
         return Brought(model=model, stamp=stamps[0], expected=expected)
 
     async def content(self, name: str) -> tuple[str, str]:
-        """(digest, stamp) of what lies there now; fetches it. Raises as `prepare` does."""
+        """(digest, stamp) of the model's present content, which is fetched. Raises as `prepare`
+        does."""
         brought = await self.prepare(name)
         return brought.model.digest, brought.stamp
 
     async def load(
         self, name: str, brought: Brought, listener: LaneListener, *, kept: Footprint, alone: bool
     ) -> Took:
-        """`kept`: what the model is known to take; `alone`: it is not known, and is measured with
-        nothing beside it. Raises what loading raises; nothing of the model is left then."""
+        """`kept`: the known memory of the model; `alone`: it is unknown, so the model is measured
+        while nothing else loads. Raises the errors of loading; then nothing of the model is
+        left."""
         async with self._turns.alone() if alone else self._turns.beside():
             await self._settle(brought.model)
             before = await self._meter.measured() if alone else None
@@ -183,7 +185,7 @@ class Loader:
         return Took(loaded=loaded, model=kept, used=used, seconds=seconds)
 
     async def _loaded(self, model: Prepared, listener: LaneListener) -> tuple[Loaded, float]:
-        """With the seconds that it took."""
+        """The loaded model, and the seconds that it took."""
         started = self._clock.monotonic()
         try:
             await self._shared.started(model.context)
@@ -194,7 +196,7 @@ class Loader:
         return loaded, self._clock.monotonic() - started
 
     async def _learned(self, model: Prepared, taken: Footprint, given_back_bytes: int) -> Footprint:
-        """It was loaded with nothing beside it. Returns what it is charged with."""
+        """Records a load that ran alone. Returns the memory that it is charged with."""
         own_bytes = max(0, taken.host_bytes)
         seen = MemoryObserved(
             load_bytes_max=own_bytes + given_back_bytes, own_bytes_max=own_bytes, ran=False
@@ -202,12 +204,12 @@ class Loader:
         return await asyncio.to_thread(self._needs.learn, model, seen)
 
     async def end(self, loaded: Loaded) -> Footprint:
-        """Returns what the host takes afterwards."""
+        """Ends a model; returns the host's memory afterwards."""
         async with self._turns.beside():
             return await shielded(self._closed(loaded))
 
     async def _closed(self, loaded: Loaded) -> Footprint:
-        """What the host takes once nothing of the model is left."""
+        """Ends a model; returns the host's memory once nothing of the model is left."""
         try:
             await loaded.close()
         finally:
@@ -215,7 +217,7 @@ class Loader:
         return used
 
     async def _settle(self, model: Prepared) -> None:
-        """Before the first model."""
+        """Prepares the process before its first model."""
         if not self._settled:
             self._settled = True
             await asyncio.to_thread(import_library, model.context.description.runtime)
@@ -223,11 +225,12 @@ class Loader:
 
     @property
     def is_busy(self) -> bool:
-        """A model is being loaded, ended or warmed up."""
+        """Whether a model is being loaded, ended or warmed up."""
         return self._turns.are_taken
 
     async def run_shape(self, warms: Warms, shape: LaneShape) -> Any:
-        """With nothing loaded beside it. Returns an exception if the model raised one."""
+        """Runs a shape while nothing is being loaded. Returns an exception if the model raised
+        one."""
         async with self._turns.alone():
             over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -244,11 +247,11 @@ class Loader:
     async def by_model(
         self, loaded: Mapping[str, Prepared], pids: Mapping[str, list[int]]
     ) -> dict[str, Footprint]:
-        """What models take now, of those that have processes for themselves.
+        """Present memory of models that have processes of their own.
 
         Args:
-            loaded: by name.
-            pids: by name, of their processes.
+            loaded: name -> model.
+            pids: name -> its processes.
         """
         own = {
             name: pids[name]

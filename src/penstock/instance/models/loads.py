@@ -1,7 +1,7 @@
-"""Brings, loads and ends models as residency says, and tells it what came of that.
+"""Fetches, loads and ends models as the residency decides, and reports the results to it.
 
-Of a model: bring -> load -> a copy that takes requests -> end, or a crash. Which of these, and
-when, is residency's; who waits for the model is the host's (`host.py`).
+A model's life: fetch -> load -> a copy that takes requests -> end, or a crash. The residency
+decides which of these happens, and when; the host (`host.py`) handles callers that wait.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from penstock.wire.work_note import NotedModel
 
 _LOG = logging.getLogger(__name__)
 
-#: why a model is gone whose worker died and did not come back
+#: The reason with which a model is gone whose worker died and did not come back.
 _CRASHED = "crashed"
 
-#: A foreign server answered 507.
+#: The code where a foreign server answered 507.
 MEMORY_FULL_CODE = "model-memory-full"
 
 
 class LoadsHost(Protocol):
-    """Whom the models are loaded for."""
+    """The host for which models are loaded."""
 
     state: str
 
@@ -63,9 +63,9 @@ class LoadsDriver:
         elsewhere: Elsewhere,
         note: WorkNote,
     ) -> None:
-        """`used`: by the host now."""
-        self.used = used  #: as measured last
-        self.loads = 0  #: so far
+        """`used`: the host's memory now."""
+        self.used = used  #: the host's memory, as measured last
+        self.loads = 0  #: number of loads so far
         self._unloads = 0
         self._host = host
         self._residency = residency
@@ -77,7 +77,7 @@ class LoadsDriver:
         self._elsewhere = elsewhere
         self._note = note
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ends: set[asyncio.Task[None]] = set()  #: models that are being ended
+        self._ends: set[asyncio.Task[None]] = set()  #: running unloads
 
     async def prepare(self, target: HostedTarget) -> None:
         started = self._now()
@@ -87,7 +87,7 @@ class LoadsDriver:
             await self._failed(target, error, "preparing")
             return
         if brought.model.digest != target.digest:
-            target.taken = None  # by another content
+            target.taken = None  # that was measured for other content
         target.stamp, target.digest = brought.stamp, brought.model.digest
         now = target.looked_at = self._now()
         target.counts.downloaded(now - started)
@@ -124,7 +124,7 @@ class LoadsDriver:
             return
         self.loads += 1
         target.loaded, target.error = took.loaded, None
-        if took.loaded.pids():  # it runs elsewhere, and can end nothing but that
+        if took.loaded.pids():  # it runs in another process, and can only end that one
             target.mark.remove()
         target.mark.works(False)
         target.described, target.taken = took.loaded.described, took.model
@@ -203,7 +203,7 @@ class LoadsDriver:
         self._host.carry_out(self._residency.unloaded(target.name, now=self._now(), used=self.used))
 
     def _copy_state(self, target: HostedTarget, event: str, error: PenstockError | None) -> None:
-        """Its worker died, came back, or does not."""
+        """Its worker died, came back, or will not come back."""
         _LOG.warning("model %s: %s", target.name, event)
         if event == "copy-ready":
             self._host.admit(target)
@@ -229,7 +229,7 @@ class LoadsDriver:
         self._host.ask_for_parked(target)
 
     async def make_room(self, name: str) -> bool:
-        """A server has no memory to run a model: whether another one was unloaded for it."""
+        """A server has no memory to run a model: whether another model was unloaded for it."""
         before = self._unloads
         self.used = await self._loader.measured()
         self._host.carry_out(self._residency.full(name, now=self._now(), used=self.used))
@@ -253,7 +253,7 @@ class LoadsDriver:
         return self._clock.monotonic()
 
     async def give_up(self) -> None:
-        """What was begun is cancelled."""
+        """Cancels everything that has begun."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -261,7 +261,7 @@ class LoadsDriver:
 
 
 def _known(target: HostedTarget, brought: Brought) -> Footprint:
-    """What it will be charged with: its own record goes before what it took on this host, and that
-    before what others of its size took, or a rule."""
+    """The memory that it will be charged with, from its own record; else from its earlier load on
+    this host; else from models of its size, or a rule."""
     expected = brought.expected
     return expected.kept if expected.measured else target.taken or expected.kept

@@ -1,4 +1,4 @@
-"""What a host of target models takes, for the budget that its models share."""
+"""Measures the memory of a host of target models, for the budget that its models share."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from penstock.core.residency import Footprint
 from penstock.instance.memory.process_usage import proportional_bytes, rss_bytes, tree_pids
 from penstock.metrics.item_failures import apart
 
-#: While a model is loaded: a height of it may last no longer.
+#: Time between measurements during a load; a shorter peak may be missed.
 _LOOK_LOADING_S = 0.1
 
 
 def footprint() -> Footprint:
-    """Of this process and all below it, as the operating system measures. Pages of files that they
-    have mapped count, once: a compiled model that is evicted from the page cache is slow."""
+    """Memory of this process and all below it, measured by the operating system. File pages that
+    they have mapped count, once: a compiled model that is evicted from the page cache is slow."""
     return Footprint(host_bytes=sum(proportional_bytes(pid) for pid in tree_pids(os.getpid())))
 
 
 class Meter:
-    """What the host takes. To divide pages by those who share them costs 10 ms of a core per GB: so
-    callers do not wait for that. From one whole look to the next what came and went is followed by
-    what is resident, which costs hardly anything."""
+    """Measures the host's memory. A full measurement divides pages by the number of their users,
+    which takes 10 ms of a core per GB: callers do not wait for that. Between full measurements,
+    changes are followed by resident memory, which costs almost nothing."""
 
     def __init__(self) -> None:
-        #: by the last whole look, and what was resident then: process -> bytes
+        #: The last full measurement, and the resident memory at that time: process -> bytes.
         self._last: tuple[Footprint, dict[int, int]] = Footprint(), {}
 
     async def measured(self) -> Footprint:
-        """By a whole look."""
+        """Makes a full measurement."""
         return await asyncio.to_thread(self._measured)
 
     async def rested(self, runtimes: Mapping[str, Any]) -> Footprint:
-        """Once these, by name, gave back what runs and loads have left."""
+        """Measures after these runtimes (by name) have given back what runs and loads left."""
 
         def work() -> Footprint:
             _rest(runtimes)
@@ -47,10 +47,10 @@ class Meter:
         return await asyncio.to_thread(work)
 
     async def given_back(self) -> Footprint:
-        """Once what a model has left behind returned to the operating system.
+        """Measures after memory that a model left was returned to the operating system.
 
-        A host freezes no model for the collector (as an instance with one model does): what is
-        frozen would never be found again once its model is gone.
+        A host freezes no model for the garbage collector (an instance with one model does): frozen
+        objects would never be freed once their model is gone.
         """
         gc.collect()
         return await asyncio.to_thread(self._given_back)
@@ -65,7 +65,8 @@ class Meter:
         return whole
 
     def _followed(self) -> Footprint:
-        """From the last whole look on; by another one, where processes came or went since."""
+        """The last full measurement with later changes; a new one, where processes came or went
+        since."""
         whole, before = self._last
         now = _resident()
         if now.keys() != before.keys():
@@ -75,12 +76,12 @@ class Meter:
 
 
 def _resident() -> dict[int, int]:
-    """Pages that others have as well count in full."""
+    """Shared pages count in full."""
     return {pid: rss_bytes(pid) for pid in tree_pids(os.getpid())}
 
 
 def footprints(pids: Mapping[str, Collection[int]]) -> dict[str, Footprint]:
-    """By name, of processes that are somebody's own, with all below them."""
+    """Name -> memory of its own processes, with all below them."""
     return {
         name: Footprint(
             host_bytes=sum(proportional_bytes(each) for pid in own for each in tree_pids(pid))
@@ -90,7 +91,7 @@ def footprints(pids: Mapping[str, Collection[int]]) -> dict[str, Footprint]:
 
 
 async def rest(runtimes: Mapping[str, Any]) -> None:
-    """What runs have left behind in idle models, by name, returns to the operating system."""
+    """Returns memory that runs have left in idle models (by name) to the operating system."""
     await asyncio.to_thread(_rest, runtimes)
 
 
@@ -104,7 +105,7 @@ def _rest(runtimes: Mapping[str, Any]) -> None:
 
 
 class Height:
-    """The most that is resident inside of its block. What processes share is not told apart."""
+    """The peak of resident memory inside of its block. Shared pages are not told apart."""
 
     def __init__(self) -> None:
         self._bytes_max = 0
@@ -119,7 +120,7 @@ class Height:
             self._looks.cancel()
 
     async def given_back_bytes(self) -> int:
-        """What is resident no more."""
+        """The resident memory that was given back."""
         return max(0, self._bytes_max - await _resident_bytes())
 
     async def _look_on(self) -> None:
@@ -133,12 +134,13 @@ async def _resident_bytes() -> int:
 
 
 def settle() -> None:
-    """What a process has before its first model stays: to look through it each time that a model
-    goes takes 40 ms, in which nobody is answered."""
+    """Freezes the process's objects from before its first model: collecting them each time that a
+    model goes takes 40 ms, in which no request is answered."""
     gc.collect()
     gc.freeze()
 
 
 def _trim() -> None:
-    with contextlib.suppress(OSError, AttributeError):  # a libc without it keeps what it keeps
+    # A libc without this call keeps freed memory
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

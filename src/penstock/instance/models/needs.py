@@ -1,4 +1,4 @@
-"""What a target model is expected to take beside others, and what loads have taught of it."""
+"""Expected memory of a target model beside others, and corrections by earlier loads."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from penstock.runtimes.record import Interface
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a model will take."""
+    """The memory that a model will take."""
 
-    need: Footprint  #: at its highest, while it loads
-    kept: Footprint  #: afterwards
-    measured: bool  #: that was seen before, on this machine
-    sized: bool  #: that, or others of its kind and size were seen by this host
+    need: Footprint  #: at its peak, while it loads
+    kept: Footprint  #: after the load
+    measured: bool  #: True: measured before, on this machine
+    sized: bool  #: True: this host has loaded it, or others of its kind and size
 
 
 class Needs:
-    """By a model's own record, else by the rule as models of its kind have corrected it. Every
-    method blocks on the disk: threads call them, several at once."""
+    """Estimates by a model's own record; else by the rule, corrected by models of its kind. Every
+    method blocks on the disk and is called on threads, several at once."""
 
     def __init__(self, cache_dir: Path) -> None:
         self._cache_dir = cache_dir
         self._kin = KinMemory()
-        self._kin_is_free = threading.Lock()  #: what one thread reads another must not change
-        self._runtimes: set[str] = set()  #: whose libraries this process has
+        self._kin_is_free = threading.Lock()  #: guards data that several threads read and change
+        self._runtimes: set[str] = set()  #: runtimes whose libraries this process has loaded
 
     def of(self, model: Prepared) -> Expected:
         kind = model.context.description.runtime
@@ -62,10 +62,11 @@ class Needs:
         )
 
     def learn(self, model: Prepared, seen: MemoryObserved) -> Footprint:
-        """It was loaded with nothing beside it. Returns what it is charged with.
+        """Records a load that ran alone. Returns the memory that it is charged with.
 
-        With the first of a runtime its libraries came, which stay when it goes. They are nobody's,
-        so as much as the rule says of them is taken off; and what it took is no record of it.
+        The first model of a runtime also loads its libraries, which stay when the model goes. They
+        belong to no model, so the rule's size for them is subtracted; and no record of that load is
+        kept.
         """
         kind = model.context.description.runtime
         facts = facts_of(model.context)
@@ -94,6 +95,6 @@ class Needs:
 
 
 def _by_files(runtime: str) -> bool:
-    """Whether its models hold what their files hold: of two whose files have one size, one tells
-    what the other takes. Code may read anything."""
+    """Whether the runtime's models take the memory that their files suggest: then two models with
+    files of one size take the same. Code may read anything."""
     return registry.record(runtime).has(Interface.TENSORS)

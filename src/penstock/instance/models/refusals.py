@@ -1,7 +1,4 @@
-"""What callers are told of a target model that does not answer them.
-
-Whether a request asks for a version of a target model that is not the one which is loaded.
-"""
+"""Errors for callers of a target model that does not answer, or has another version."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from penstock.core.residency.actions import LARGER_THAN_BUDGET, LOAD_FAILED, QUA
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.wire.frames import decode_request_meta
 
-#: SageMaker's status for a target model that is not there yet (ModelNotReadyException).
+#: SageMaker's status for a target model that is not loaded yet (ModelNotReadyException).
 NOT_READY_STATUS = 429
 _RETRY_AFTER_S = 1.0
 
@@ -68,7 +65,7 @@ def going() -> NotNowError:
 
 
 def wrong_version(meta: bytes, described: dict[str, Any]) -> CallerError | None:
-    """`described`: of the loaded model. None for requests that name no version, or its own."""
+    """`described`: of the loaded model. None if the request names no version, or the loaded one."""
     if b"version" not in meta:
         return None
     parameters = decode_request_meta(meta).parameters

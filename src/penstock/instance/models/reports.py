@@ -1,4 +1,4 @@
-"""What a host tells of its target models: totals, an index, and the story of one."""
+"""Reports of a host about its target models: totals, an index, and details of one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.instance.models.target import HostedTarget
 
 LOADED, LOADING, UNLOADED, FAILED = "loaded", "loading", "unloaded", "failed"
 
-#: States of the residency -> what they are to whoever only wants to know whether it answers.
+#: States of the residency -> states for callers that only want to know whether it answers.
 _STATES = {
     "queued": LOADING,
     "preparing": LOADING,
@@ -19,12 +19,12 @@ _STATES = {
     "loading": LOADING,
     "leaving": "unloading",
 }
-#: A name under which there is nothing is no model of this host.
+#: With these errors there is nothing under the name, so it is no model of this host.
 _NO_MODEL = ("target-model-not-found", "target-model-invalid")
 
 
 def totals(targets: Collection[HostedTarget]) -> dict[str, Any]:
-    """Of all models together, as a copy tells them of itself."""
+    """Totals of all models, in the form of a copy's report."""
     copies = [target.copy for target in targets if target.copy is not None]
     return {
         "queue_rows": sum(len(target.parked) for target in targets)
@@ -51,7 +51,7 @@ def index(
 
 
 def described(target: HostedTarget | None) -> dict[str, Any]:
-    """`described` is None before it was first loaded."""
+    """`described` is None before its first load."""
     if target is None:
         return {"loaded": False, "described": None, "requests": 0, "batches": 0}
     return {
@@ -63,7 +63,7 @@ def described(target: HostedTarget | None) -> dict[str, Any]:
 
 
 async def explained(target: HostedTarget | None, residency: dict[str, Any]) -> dict[str, Any]:
-    """`residency`: its story of the model."""
+    """`residency`: its details of the model."""
     told: dict[str, Any] = {"residency": residency}
     if target is None:
         return told
@@ -85,7 +85,7 @@ def _is_known(target: HostedTarget) -> bool:
 
 
 def _row(target: HostedTarget, brief: Mapping[str, Any]) -> dict[str, Any]:
-    """As the list of models shows it, JSON-ready. `brief`: what the residency says of it."""
+    """A row of the list of models, JSON-ready. `brief`: the residency's data about it."""
     copy = target.copy
     return {
         "model": target.name,

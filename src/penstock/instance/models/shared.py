@@ -1,5 +1,8 @@
-"""Processes that the target models of a host have in common: workers of Python models, and the one
-foreign server. Each begins with the first model that needs it."""
+"""Processes that the target models of a host share: workers of Python models, and one foreign
+server.
+
+Each starts with the first model that needs it.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ from penstock.runtimes.base import LoadContext
 from penstock.runtimes.foreign.multi_model import ForeignHost, MakeRoom
 from penstock.runtimes.python.shared.pool import WorkerPool
 
-#: Of the host's budget, what one worker of Python models may take: one that leaks is found before
-#: it has taken what all models have.
+#: The part of the host's budget that one worker of Python models may take: a worker that leaks is
+#: found before it has taken the memory of all models.
 _WORKER_SHARE = 0.5
 
 
@@ -47,7 +50,7 @@ class SharedProcesses:
         self._starting = asyncio.Lock()
 
     async def started(self, context: LoadContext) -> None:
-        """What the model needs of this runs. Raises what starting it raises."""
+        """Starts the shared processes that the model needs. Raises the errors of starting them."""
         shared = registry.record(context.description.runtime).shared
         if shared == "workers" and self._workers is None:
             self._workers = WorkerPool(
@@ -70,21 +73,21 @@ class SharedProcesses:
                     )
 
     def told(self, model: Prepared) -> Prepared:
-        """The model, to be loaded here."""
+        """The model, with the shared processes in its context."""
         context = dataclasses.replace(
             model.context, shared_workers=self._workers, shared_server=self._server
         )
         return dataclasses.replace(model, context=context)
 
     def shares(self, context: LoadContext) -> bool:
-        """Whether its processes are others' as well."""
+        """Whether the model's processes serve other models as well."""
         shared = registry.record(context.description.runtime).shared
         if shared == "workers":
             return self._workers is not None and self._workers.may_share(context)
         return shared == "server"
 
     async def alone(self) -> Mapping[str, Footprint]:
-        """By model, of those that have a shared worker for themselves now."""
+        """Model -> memory, for those that have a shared worker for themselves now."""
         if self._workers is None:
             return {}
         pids = {

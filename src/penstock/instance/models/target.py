@@ -1,4 +1,4 @@
-"""One target model on its host: what is loaded of it, and who waits for it."""
+"""One target model on its host: its loaded parts, and its waiting callers."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from penstock.instance.request import Request
 @dataclasses.dataclass(slots=True, eq=False)
 class HostedTarget:
     name: str
-    number: int  #: of its copies on this host, for logs
-    #: requests that wait for it, oldest first; by identity: ids are unique per connection only
+    number: int  #: number of its present copy on this host, for logs
+    #: Requests that wait for it, oldest first; keyed by identity, because ids are unique per
+    #: connection only.
     parked: dict[int, Request] = dataclasses.field(default_factory=dict)
     brought: Brought | None = None
     loaded: Loaded | None = None
     copy: Copy | None = None
-    stamp: str | None = None  #: of the content that was fetched last, or was looked at last
-    digest: str = ""  #: of the content that was fetched last
-    left_alone: bool = False  #: in quarantine, as long as its content is that
-    looked_at: float = 0.0  #: when that was
+    stamp: str | None = None  #: stamp of the content that was fetched or checked last
+    digest: str = ""  #: digest of the content that was fetched last
+    left_alone: bool = False  #: True: in quarantine, as long as its content is unchanged
+    looked_at: float = 0.0  #: when the content was checked last
     looking: bool = False
-    error: PenstockError | None = None  #: of the last attempt to load it
-    failed: bool = False  #: that attempt is the last word; its place is looked at before the next
-    described: dict[str, Any] | None = None  #: when it was loaded last, while its content is that
-    rested: bool = True  #: since it last ran, what runs leave behind was given back
-    ran_at: float = 0.0  #: when a request last went to it
-    taken: Footprint | None = None  #: when it was loaded last, as far as known now
+    error: PenstockError | None = None  #: error of the last attempt to load it
+    failed: bool = False  #: that attempt was final; its place is checked before the next
+    #: Description from its last load, while its content is unchanged
+    described: dict[str, Any] | None = None
+    rested: bool = True  #: True: memory that runs leave was given back since it last ran
+    ran_at: float = 0.0  #: when its last request went to it
+    taken: Footprint | None = None  #: memory at its last load, or as measured since
     hits: int = 0  #: requests that found it loaded
     misses: int = 0  #: requests that had to wait for a load
-    requests: int = 0  #: answered by copies of it that are gone
+    requests: int = 0  #: requests that its former copies have answered
     batches: int = 0
-    mark: Mark = dataclasses.field(default_factory=Mark)  #: in the note of who is at work
+    mark: Mark = dataclasses.field(default_factory=Mark)  #: its entry in the note of models at work
     counts: ModelCounts = dataclasses.field(default_factory=ModelCounts)  #: for metrics and cost
 
     @property
@@ -49,7 +51,7 @@ class HostedTarget:
 
     @property
     def run_us(self) -> int:
-        """Of its present copy, as long as it has one."""
+        """Run time of its present copy; 0 without one."""
         return self.copy.run_us if self.copy is not None else 0
 
     @property
@@ -61,13 +63,13 @@ class HostedTarget:
         return self.batches + (self.copy.batches if self.copy is not None else 0)
 
     def keep_counts(self, copy: Copy) -> None:
-        """Of a copy that is about to go."""
+        """Keeps the counts of a copy that is about to go."""
         self.requests += copy.requests
         self.batches += copy.batches
 
     @property
     def is_unused(self) -> bool:
-        """Nothing of it is here, and nobody waits for it."""
+        """Whether nothing of it is here and no caller waits for it."""
         return not (self.parked or self.prepared or self.copy or self.looking)
 
     @property

@@ -1,4 +1,4 @@
-"""What a host looks at again and again: its memory, its counts, and whether artifacts changed."""
+"""Repeated checks of a host: its memory, its counts, and whether artifacts have changed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from penstock.metrics.item_failures import apart
 
 _LOG = logging.getLogger(__name__)
 
-#: A model's content is looked at again when it is called, not more often than this.
+#: A model's content is checked when it is called, at most once in this time, s.
 LOOK_EVERY_S = 5.0
-#: What the host takes is measured as often, besides around each load.
+#: How often the host's memory is measured, besides around each load, s.
 _MEASURE_EVERY_S = 1.0
-#: After so long without a request a model gives back what its runs have left behind.
+#: After this time without a request, a model gives back memory that its runs left, s.
 _REST_S = 2.0
-#: Each model's counts are told as often, a part of the models at a time; those of models that are
-#: loaded and not called, in one of so many rounds.
+#: How often each model's counts are reported, a part of the models at a time. Loaded models without
+#: calls are reported only once in so many rounds.
 _COUNT_EVERY_S = 1.0
 _COUNT_PARTS = 10
 _USE_EVERY = 10
 
-#: (target model -> its `ModelDelta`) to the one who adds them up
+#: (target model -> its `ModelDelta`): sends the deltas to the process that adds them up.
 OnCounts = Callable[[dict[str, Any]], None]
 
 
@@ -49,7 +49,7 @@ class Watch:
         on_counts: OnCounts,
         on_replaced: Callable[[HostedTarget], None],
     ) -> None:
-        """`on_memory`: (what the host takes, what models with processes for themselves take)."""
+        """`on_memory`: (the host's memory, memory of models with processes of their own)."""
         self._targets = targets
         self._loader = loader
         self._prefix = prefix
@@ -76,7 +76,7 @@ class Watch:
                     pids[name] = one.loaded.pids()
                     prepared[name] = one.prepared
         by_model = await self._loader.by_model(prepared, pids)
-        # One that was ended or loaded anew meanwhile is no longer the one that was looked at.
+        # A model that was ended or loaded again meanwhile is not the one that was measured.
         still = {
             name: taken
             for name, taken in by_model.items()
@@ -89,7 +89,7 @@ class Watch:
         self._on_memory(used, still)
 
     async def _rest(self) -> None:
-        """Models that have not run for a while keep their weights, and nothing else."""
+        """Models that have not run for a while keep only their weights."""
         before = self._clock.monotonic() - _REST_S
         idle = [
             target
@@ -106,7 +106,7 @@ class Watch:
             await memory.rest({one.name: one.loaded.runtime for one in idle if one.loaded})
 
     async def count_on(self) -> None:
-        """A part of the models at a time: whoever adds up their counts has other work as well."""
+        """Reports a part of the models at a time: the receiver has other work as well."""
         for turn in itertools.count():
             await asyncio.sleep(_COUNT_EVERY_S / _COUNT_PARTS)
             part = list(self._targets.values())[turn % _COUNT_PARTS :: _COUNT_PARTS]
@@ -125,7 +125,8 @@ class Watch:
                 self._on_counts(models)
 
     async def look(self, target: HostedTarget) -> None:
-        """Whether its content is still what was loaded: one that was copied anew is."""
+        """Checks whether its content is still that of its load. If it was replaced, it is loaded
+        again."""
         target.looking = True
         try:
             stamp = await asyncio.to_thread(self._prefix.stamp, target.name)
@@ -134,7 +135,7 @@ class Watch:
                 if _counts(target) and content == target.digest:
                     target.stamp = stamp
         except PenstockError as error:
-            # What is loaded serves on while its place can't be reached.
+            # A loaded model goes on serving while its place can't be reached.
             _LOG.warning("model %s can't be looked at: %s", target.name, error.message)
             return
         finally:
@@ -145,6 +146,7 @@ class Watch:
 
 
 def _counts(target: HostedTarget) -> bool:
-    """Whether its content is asked for where its stamp alone is another one: what is loaded stays,
-    and so does a quarantine. What could not be loaded is tried again when it was only touched."""
+    """Whether the digest must be checked when only the stamp has changed. A loaded model stays with
+    the same content, and so does a quarantine. A model that could not be loaded is tried again even
+    if its files were only touched."""
     return target.prepared is not None or target.left_alone

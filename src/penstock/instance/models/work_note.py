@@ -1,7 +1,9 @@
-"""Notes which models of a host are at work, so that a crash of its process tells who was.
+"""Notes which models of a host are at work, so that after a crash of its process the cause is
+known.
 
-Only models whose library runs in this process are of interest: others die in processes of their
-own. Written through a mapping, which costs the requests one byte each way and survives the process.
+Only models whose library runs in this process are noted: others crash in processes of their own.
+The note is a memory-mapped file: each request writes one byte at its start and end, and the file
+survives the process.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _SLOTS_MIN = 64
 
 
 class Mark:
-    """One model in the note. Without a note it does nothing."""
+    """The entry of one model. Without a note it does nothing."""
 
     __slots__ = ("_at", "_note")
 
@@ -38,7 +40,7 @@ class Mark:
 
 
 class WorkNote:
-    """A file that is made when there is something to note."""
+    """The file; it is made when there is something to note."""
 
     def __init__(self, path: Path | None) -> None:
         """`path`: None = nobody reads it, and nothing is noted."""
@@ -48,8 +50,8 @@ class WorkNote:
         self._free: list[int] = []
 
     def mark(self, model: NotedModel) -> Mark:
-        """At work from here on. A full disk must keep no model from being loaded: it is not noted
-        then."""
+        """The model's entry; it counts as at work from here on. If the disk is full, the model is
+        loaded all the same, without an entry."""
         written = slot(model)
         if self._path is None or written is None:
             return Mark()
@@ -73,7 +75,7 @@ class WorkNote:
         self._free.append(at)
 
     def close(self) -> None:
-        """The process ends on purpose: nobody is to blame."""
+        """The process ends on purpose: no model is suspected."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         if self._map is not None:
@@ -92,7 +94,8 @@ class WorkNote:
         return self._free.pop()
 
     def _grow(self, before: int, size: int) -> None:
-        """Its blocks are set aside: writing to a mapping of a full disk would end the process."""
+        """Allocates its disk blocks: writing to a mapping would crash the process if the disk is
+        full."""
         os.posix_fallocate(self._file, 0, size)
         if self._map is None:
             self._map = mmap.mmap(self._file, size)

@@ -1,7 +1,7 @@
-"""Suspected records of a span, run part by part with nothing beside them, for what becomes of us.
+"""Runs suspected records of a span alone, part by part, to see whether the instance survives.
 
-What they are answered is nobody's concern: the process is still there afterwards, or the note says
-which part was at work when it ended (`core/blame/crashed_instances.py`).
+The answers are not used. If the process is still there afterwards, the records have passed; else
+the note says which part was at work when it ended (`core/blame/crashed_instances.py`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from penstock.records.bodies import Bodies
 from penstock.runtimes.base import Returned
 from penstock.wire.frames import encode_request_meta
 
-#: runs what the model is given of some records together
+#: Runs the model's inputs of some records together.
 RunInputs = Callable[[list[bytes]], Awaitable[None]]
 
 
 async def run_apart(call: TransformCall, progress: SpanProgress, run: RunInputs) -> None:
     """Returns once all parts have run.
 
-    Raises what reading the span raises; NotNowError where the span was ended, or may pass later.
+    Raises the errors of reading the span; NotNowError where the span was ended, or may pass later.
     """
     inputs = await asyncio.to_thread(_read, call)
     noted = AtWork(call.parts_uri, call.span)
@@ -50,7 +50,7 @@ async def run_apart(call: TransformCall, progress: SpanProgress, run: RunInputs)
 
 
 def _read(call: TransformCall) -> dict[int, bytes]:
-    """What the model is given of the suspects, by their numbers; reads no further than the last."""
+    """The model's inputs of the suspects, by their numbers; reads no further than the last one."""
     wanted = {number for part in call.apart for number in part}
     found: dict[int, bytes] = {}
     with closing(call.reader().blocks()) as blocks:  # type: ignore[type-var]
@@ -59,7 +59,7 @@ def _read(call: TransformCall) -> dict[int, bytes]:
                 if number not in wanted:
                     continue
                 wanted.discard(number)
-                with suppress(PenstockError):  # nothing of it reaches the model
+                with suppress(PenstockError):  # the model gets nothing of such a record
                     found[number] = call.model_input(number, record)
             if not wanted:
                 break
@@ -67,7 +67,7 @@ def _read(call: TransformCall) -> dict[int, bytes]:
 
 
 def through_rows(call: TransformCall, engine: RowsEngine, pool: LanePool) -> RunInputs:
-    """Through a model of this process."""
+    """Runs them through a model of this process."""
 
     def run_on_lanes(inputs: list[bytes]) -> None:
         with suppress(Exception), closing(pool.begin()) as lanes:
@@ -84,7 +84,7 @@ def through_rows(call: TransformCall, engine: RowsEngine, pool: LanePool) -> Run
 
 
 def through_copy(call: TransformCall, copy: Copy) -> RunInputs:
-    """As a request body."""
+    """Runs them as a request body."""
     bodies = Bodies(call.spec)
     meta = encode_request_meta(call.asked)
 

@@ -1,10 +1,9 @@
-"""A span through a copy's requests: models whose bodies only they can read.
+"""A span through a copy's requests: for models whose bodies only they can read.
 
-A few bodies are asked for at once, and written in the order of the input. A body that fails with
-several records in it is halved until the guilty records are alone (`core/blame/bisection.py`). What
-a try that failed means is decided in `core/jobs/invocations.py`.
-
-One request body to a copy, and its whole answer: streamed parts are put together.
+A few bodies are sent at once, and written in the order of the input. A body with several records
+that fails is halved until the guilty records are alone (`core/blame/bisection.py`).
+`core/jobs/invocations.py` decides what a failed attempt means. The parts of a streamed answer are
+joined.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from penstock.wire.frames import encode_request_meta
 
 _numbers: Final = itertools.count(1)
 
-#: Between two looks whether a body that waits in the queue has begun.
+#: Time between two checks whether a queued body has begun.
 LOOK_S: Final = 0.25
 
 Outcome = bytes | PenstockError | Returned
@@ -54,7 +53,7 @@ class BodyCall(ReplySink):
         self._decoder = frames.FrameDecoder()
         self._streamed: list[bytes] = []
 
-    # ReplySink
+    # Methods of ReplySink
 
     def forget(self, ident: int) -> None:
         return
@@ -79,7 +78,7 @@ class BodyCall(ReplySink):
             self._future.set_result(b"".join((*self._streamed, reply.body)))
 
     async def wait(self, seconds: float) -> bool:
-        """Whether the outcome is there, after at most that time."""
+        """Whether the outcome has come, after at most that time."""
         await asyncio.wait((self._future,), timeout=seconds)
         return self._future.done()
 
@@ -88,9 +87,11 @@ class BodyCall(ReplySink):
 
 
 async def ask(copy: Copy, meta: bytes, body: bytes, *, alone: bool, timeout_s: float) -> Outcome:
-    """The answer; an error, also for one that did not come in time; or why it was given back.
+    """Sends one body to a copy. Returns the answer, an error (also where it did not come in time),
+    or why it was given back.
 
-    `timeout_s`: from when the model begins with it. Whoever is cancelled here cancels the request.
+    `timeout_s`: counted from when the model begins with it. Cancelling this call cancels the
+    request.
     """
     call = BodyCall()
     now = copy.clock.monotonic()
@@ -135,7 +136,7 @@ class BodySpan:
     ) -> None:
         """
         Args:
-            at_once: of the copy: its spans share what it is asked at once.
+            at_once: shared by all spans of the copy: bounds the bodies that it has at once.
             ahead: bodies of this span that are read and not yet written.
         """
         self._call = call
@@ -150,9 +151,9 @@ class BodySpan:
         self._busy_since = 0.0
 
     async def run(self) -> SpanDone:
-        """The part is committed when it returns, and nothing is there when it raises.
+        """When it returns, the part is committed; when it raises, nothing of it is left.
 
-        Raises CallerError where the data can't be read as it was said to be, or a disk fails;
+        Raises CallerError where the data does not have the declared format, or a disk fails;
         NotNowError where the span was ended, or may pass later.
         """
         call = self._call
@@ -208,10 +209,10 @@ class BodySpan:
         self._progress.records += len(group.entries)
         self._progress.refused += group.refused
 
-    # one body
+    # One body
 
     async def _answered(self, group: RecordGroup) -> None:
-        """All of its records have an output or an error."""
+        """Returns when all of its records have an output or an error."""
         if not group.inputs:
             return
         async with self._at_once:
@@ -237,8 +238,8 @@ class BodySpan:
     async def _ask_for(
         self, group: RecordGroup, items: tuple[int, ...], tries: Tries
     ) -> PenstockError | None:
-        """The answers are kept; or why they could not be had. Raises NotNowError: the copy is gone
-        or does not take it."""
+        """Keeps the answers, or returns why there are none. Raises NotNowError if the copy is gone
+        or does not accept it."""
         body = self._bodies.joined([group.inputs[item] for item in items])
         noted = self._noted
         with nullcontext() if noted is None else noted.working(group.numbers(items)):
@@ -284,7 +285,7 @@ class BodySpan:
             if step.do == "wait":
                 await asyncio.sleep(RETRY_S)
 
-    # how long something was asked for: there are no lanes to look at
+    # How long bodies were computed: the copy's lanes are not visible here
 
     def _busy(self) -> None:
         if not self._asking:
@@ -309,7 +310,7 @@ def _died() -> ModelError:
 async def _over(
     tasks: Iterable[asyncio.Task[None]], found: Generator[RecordGroup, None, None]
 ) -> None:
-    """Nobody is in the reader any more when it is closed."""
+    """Closes the reader, once no thread is in it."""
     await asyncio.gather(*tasks, return_exceptions=True)
     with contextlib.suppress(ValueError):  # a thread is still in it: the process is ending
         found.close()

@@ -1,4 +1,4 @@
-"""The `transform` operation of the control connection, checked."""
+"""The `transform` operation of the control connection, validated."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class TransformCall:
     spec: TransformSpec
     object: InputObject
     span: Span
-    parts_uri: str  #: where the part is committed
+    parts_uri: str  #: URI where the part is committed
     settings: ArtifactSettings
-    noted: bool = False  #: what is at work is written down: an instance ended over this span
-    #: records (numbered in the span) that are suspected, in parts that are run one after the other;
-    #: nothing else is run then, and nothing is committed
+    noted: bool = False  #: True: an instance ended over this span, so the records at work are noted
+    #: Suspected records (by number in the span), in parts that are run one after the other. Then
+    #: nothing else is run and nothing is committed.
     apart: tuple[tuple[int, ...], ...] = ()
-    #: records that the model is not given, and why: how the last instance that had one ended, and
-    #: what the reader finds too large
+    #: Records that the model does not get, and the error: how the last instance with them ended, or
+    #: that the reader finds them too large.
     refused: dict[int, PenstockError] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -59,19 +59,19 @@ class TransformCall:
 
     @cached_property
     def processing(self) -> Processing:
-        """Raises CallerError for filters that can't be."""
+        """Raises CallerError for invalid filters."""
         return Processing(self.spec.processing, self.spec.input, self.spec.output)
 
     @property
     def asked(self) -> RequestMeta:
-        """What the model is told of each body."""
+        """The metadata of each body for the model."""
         return RequestMeta(
             content_type=self.processing.body_type or None,
             accept=self.processing.accept or None,
         )
 
     def model_input(self, number: int, record: bytes) -> bytes:
-        """What the model is given of a record. Raises PenstockError where that is nothing.
+        """The model's input for a record. Raises PenstockError where there is none.
 
         Args:
             number: of the record in the span, from 0.
@@ -93,12 +93,12 @@ class TransformCall:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """One part is written by one run at a time."""
+        """Identifies the part: only one run writes it at a time."""
         return self.job, self.span.object, self.span.number
 
 
 def ended(story: str) -> ModelError:
-    """Of a record over which instances ended. `story`: how the last one did."""
+    """The error of a record over which instances ended. `story`: how the last one did."""
     return ModelError(
         "model-worker-died",
         f"instances ended while they had this record and no other: {story}",

@@ -1,4 +1,4 @@
-"""Records of a span that share a request body, from their bytes to what is written of them."""
+"""Records of a span that share a request body: from their bytes to their written outputs."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from penstock.records.parts import PartWriter
 
 
 class _GroupEntry(NamedTuple):
-    """A record."""
+    """One record."""
 
     record: bytes
     block: RecordBlock
-    number: int  #: in the span
-    error: PenstockError | None  #: the model can be given nothing of it
+    number: int  #: its number in the span
+    error: PenstockError | None  #: why the model can't get it; None: it can
 
 
 class RecordGroup:
-    """Records of one body, with those before them of which the model can be given nothing."""
+    """Records of one body, together with preceding records that the model can't get."""
 
     def __init__(
         self, entries: list[_GroupEntry], inputs: list[bytes], processing: Processing
     ) -> None:
         self.entries = entries
-        self.inputs = inputs  #: what the model is given, of the records that have it
+        self.inputs = inputs  #: the model's inputs, for records that have one
         self._processing = processing
         self._of_input = [at for at, entry in enumerate(entries) if entry.error is None]
         self._errors = {at: entry.error for at, entry in enumerate(entries) if entry.error}
         self._outputs: dict[int, bytes] = {}
-        #: answers that are one output for several records, by the first of them
+        #: Answers that are one output for several records, keyed by the first of them.
         self._whole: dict[int, tuple[bytes, int]] = {}
 
     @property
@@ -44,11 +44,12 @@ class RecordGroup:
         return len(self._errors)
 
     def numbers(self, items: Iterable[int]) -> Iterator[int]:
-        """In the span, of the records of these inputs."""
+        """Numbers in the span of the records with these inputs."""
         return (self.entries[self._of_input[item]].number for item in items)
 
     def take(self, items: tuple[int, ...], answer: bytes, bodies: Bodies) -> None:
-        """The answer to these inputs. Raises ModelError where it can't be told apart and must."""
+        """Takes the answer to these inputs. Raises ModelError if it must be split by record and
+        can't be."""
         places = [self._of_input[item] for item in items]
         if not bodies.needs_parts:
             self._whole[places[0]] = (answer, len(items))
@@ -85,9 +86,10 @@ class RecordGroup:
 
 
 def groups(call: TransformCall, bodies: Bodies) -> Generator[RecordGroup, None, None]:
-    """In the order of the input. Raises CallerError, NotNowError: see `RecordReader.blocks`."""
+    """Groups in the order of the input. Raises CallerError, NotNowError: see
+    `RecordReader.blocks`."""
     processing = call.processing
-    waiting: deque[_GroupEntry] = deque()  #: read, and not yet in a group
+    waiting: deque[_GroupEntry] = deque()  #: records that are read and not yet in a group
     blocks = cast(Generator[RecordBlock, None, None], call.reader().blocks())
 
     def inputs() -> Iterator[bytes]:

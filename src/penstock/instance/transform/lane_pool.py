@@ -1,8 +1,8 @@
 """Batches of all spans of a copy on its lanes: those of the span that began first go first.
 
-So a copy with two spans runs one, while the windows of the other are read and wait: where the first
-one ends, no lane does. A lane takes one batch at a time and then queues up again behind whatever
-else its thread was given: requests to the same copy are not kept waiting for the end of a span.
+So a copy with two spans runs one, while the windows of the other are read and wait: when the first
+span ends, no lane is idle. A lane takes one batch at a time, and then queues after all other work
+of its thread: requests to the same copy do not wait for the end of a span.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from collections.abc import Callable, Iterable
 
 from penstock.instance.engines.lane_threads import LaneThreads
 
-#: runs a batch on a lane; raises nothing
+#: Runs a batch on a lane; raises nothing.
 Run = Callable[[int], None]
 
 
 class LanePool:
-    """All methods on any thread."""
+    """All methods may be called on any thread."""
 
     def __init__(self, threads: LaneThreads, lanes: int) -> None:
         self._threads = threads
         self._lock = threading.Lock()
-        self._spans: list[deque[Run]] = []  #: batches that wait, of each span, in their order
+        #: Waiting batches of each span, in the order of the spans
+        self._spans: list[deque[Run]] = []
         self._idle = list(range(lanes))
 
     def begin(self) -> SpanLanes:
-        """For a span, which ends with `close`."""
+        """The lanes for a new span, which ends with `close`."""
         waiting: deque[Run] = deque()
         with self._lock:
             self._spans.append(waiting)
@@ -65,18 +66,18 @@ class LanePool:
 
 
 class SpanLanes:
-    """The lanes as one span has them."""
+    """The lanes for one span."""
 
     def __init__(self, pool: LanePool, waiting: deque[Run]) -> None:
         self._pool = pool
         self._waiting = waiting
 
     def add(self, batches: Iterable[Run], *, first: bool = False) -> None:
-        """`first`: before those of this span that wait."""
+        """`first`: before waiting batches of this span."""
         self._pool.add(self._waiting, batches, first=first)
 
     def close(self) -> None:
-        """All that was added has run."""
+        """Call this when all added batches have run."""
         self._pool.end(self._waiting)
 
 

@@ -1,15 +1,13 @@
 """A span through a model of this process: records to rows, rows to full batches, answers in order.
 
-Three things go on at once: this thread reads, decodes and tokenizes window after window; the lanes
-run the batches of those that are read; the writing thread writes windows whose batches have all
+Three things run at once: this thread reads, decodes and tokenizes window after window; the lanes
+run the batches of windows that are read; the writing thread writes windows whose batches have all
 run, in the order of the input. At most `WINDOWS_MAX` windows are held, so memory does not grow with
 the span.
 
-Windows and batches depend on the records alone, so a span that is done again gives the same bytes,
-as far as the model does for the same batch. Where a batch fails its records are told apart by
-bisection; a refused record goes to the part's errors with its own reason.
-
-A window of a span's records, from the blocks they were read in to the answers written.
+Windows and batches depend on the records alone, so a repeated span gives the same bytes, as far as
+the model does for the same batch. If a batch fails, bisection finds its guilty records; a refused
+record goes to the part's errors with its own reason.
 """
 
 from __future__ import annotations
@@ -42,16 +40,16 @@ class SpanWindow:
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
-        self.first = 0  #: index of the first record in the span
+        self.first = 0  #: index in the span of its first record
         self.batches = 0
-        self.left = 0  #: of them those that are not over
-        self.counted = 0  #: records that progress was told of
-        self.ran = Event()  #: all are
-        self.refused: dict[int, PenstockError] = {}  #: by place in the window
+        self.left = 0  #: batches of it that have not ended
+        self.counted = 0  #: records that were reported to progress
+        self.ran = Event()  #: set when all its batches have run
+        self.refused: dict[int, PenstockError] = {}  #: errors by index in the window
         self._blocks: list[RecordBlock] = []
 
     def take(self, block: RecordBlock, begin: int, end: int) -> None:
-        """The records of a block from one place on to before the other."""
+        """Adds the records of a block from index `begin` to before `end`."""
         if begin == end:
             return
         if not self.records:
@@ -60,23 +58,23 @@ class SpanWindow:
         self._blocks.append(block)
 
     def numbers(self) -> range:
-        """Of its records in the span."""
+        """Numbers in the span of its records."""
         return range(self.first, self.first + len(self.records))
 
     def offset_of(self, at: int) -> int:
-        """Where the record at a place begins, in bytes from the object's start."""
+        """Offset of the record at index `at`, in bytes from the object's start."""
         index = self.first + at
         block = next(each for each in reversed(self._blocks) if each.first <= index)
         return block.offset_of(index)
 
 
-#: One is read, one runs, and one is written.
+#: One window is read, one runs, and one is written.
 WINDOWS_MAX: Final = 3
-_WAIT_S: Final = 0.1  #: between two looks whether the span is to go on
+_WAIT_S: Final = 0.1  #: time between two checks whether the span should go on
 
 
 class RowsSpan:
-    """`run` once, on a thread of its own."""
+    """Call `run` once, on a thread of its own."""
 
     def __init__(
         self,
@@ -92,7 +90,7 @@ class RowsSpan:
         self._processing = call.processing
         self._asked = call.asked
         self._noted = AtWork(call.parts_uri, call.span) if call.noted else None
-        # What is noted is to be few: no window is read while another one runs.
+        # With notes, few records should be at work: no window is read while another one runs.
         self._room = Semaphore(1 if call.noted else WINDOWS_MAX)
         self._read: SimpleQueue[SpanWindow | None] = (
             SimpleQueue()
@@ -100,9 +98,9 @@ class RowsSpan:
         self._lock = Lock()
 
     def run(self) -> SpanDone:
-        """The part is committed when it returns, and nothing is there when it raises.
+        """When it returns, the part is committed; when it raises, nothing of it is left.
 
-        Raises CallerError where the data can't be read as it was said to be, or a disk fails;
+        Raises CallerError where the data does not have the declared format, or a disk fails;
         NotNowError where the span was ended, or may pass later.
         """
         call = self._call
@@ -132,13 +130,13 @@ class RowsSpan:
             for window in self._windows():
                 if not self._begin(window):
                     return
-        except Exception as error:  # told by `check` once everything has come to rest
+        except Exception as error:  # `check` raises it once all threads have stopped
             self._progress.end(replies.as_error(error, "reading the records"))
         finally:
             self._read.put(None)
             writing.join()
 
-    # reading
+    # Reading
 
     def _windows(self) -> Iterator[SpanWindow]:
         reader = self._call.reader()
@@ -156,7 +154,7 @@ class RowsSpan:
             yield window
 
     def _begin(self, window: SpanWindow) -> bool:
-        """Reads a window and hands its batches to the lanes; False where the span ends."""
+        """Reads a window and passes its batches to the lanes; False where the span ends."""
         while not self._room.acquire(timeout=_WAIT_S):
             if self._progress.ended:
                 return False
@@ -177,11 +175,11 @@ class RowsSpan:
     def _rows_of(self, inputs: list[bytes]) -> WindowRows:
         try:
             return self._engine.read(self._asked, inputs)
-        except ModelError as error:  # of all records, whatever they are: the job asks for it
+        except ModelError as error:  # concerns all records: the job's own settings
             raise CallerError(error.code, error.message, hint=error.hint) from error
 
     def _inputs(self, window: SpanWindow) -> tuple[list[bytes], dict[int, PenstockError]]:
-        """What the model is given, and the records of which it can be given nothing."""
+        """The model's inputs, and the errors of records that it can't get."""
         if self._processing.is_plain and not self._call.refused:
             return window.records, {}
         inputs: list[bytes] = []
@@ -194,7 +192,7 @@ class RowsSpan:
                 inputs.append(b"")
         return inputs, refused
 
-    # running, on lanes
+    # Running, on lanes
 
     def _run_batch(self, window: SpanWindow, rows: tuple[int, ...], lane: int) -> None:
         error = self._try(window, rows, lane)
@@ -210,14 +208,14 @@ class RowsSpan:
         self._carry_out(window, halves, actions, error)
 
     def _try(self, window: SpanWindow, rows: tuple[int, ...], lane: int) -> PenstockError | None:
-        """None: the rows have run, or nobody wants them any more."""
+        """None: the rows have run, or the span was ended."""
         if self._progress.ended:
             return None
         begin = time.monotonic()
         try:
             with self._working(window.first + window.rows.record_of(row) for row in rows):
                 window.rows.run(lane, rows)
-        except Exception as error:  # ours or the library's
+        except Exception as error:  # the library's error or ours
             return replies.as_error(error, "running the model")
         finally:
             with self._lock:
@@ -225,7 +223,7 @@ class RowsSpan:
         return None
 
     def _working(self, records: Iterable[int]) -> AbstractContextManager[None]:
-        """While these are, in what is noted of a span over which an instance has ended."""
+        """Marks these records as at work in the notes, if an instance has ended over this span."""
         return nullcontext() if self._noted is None else self._noted.working(records)
 
     def _carry_out(
@@ -250,7 +248,7 @@ class RowsSpan:
             self._over(window)
 
     def _over(self, window: SpanWindow) -> None:
-        """A batch of the window is over, with all that came of it."""
+        """A batch of the window has ended, with all its results."""
         with self._lock:
             window.left -= 1
             done = not window.left
@@ -260,7 +258,7 @@ class RowsSpan:
         if done:
             window.ran.set()
 
-    # writing, on a thread of its own
+    # Writing, on a thread of its own
 
     def _write_all(self, writer: PartWriter) -> None:
         scheduling.compute()
@@ -293,8 +291,8 @@ class RowsSpan:
                 self._progress.records += len(window.records)
 
     def _output(self, record: bytes, answer: bytes | PenstockError) -> bytes | PenstockError:
-        """What is written for a record: the answer to a request that has it alone, whatever else
-        was in its batch."""
+        """The output for a record: the answer to a request with it alone, whatever else its batch
+        had."""
         if not isinstance(answer, bytes) or self._processing.is_plain:
             return answer
         try:

@@ -1,7 +1,8 @@
-"""The spans that run in an instance: `transform` and `transform-stop`, and how far they are.
+"""The spans that run in an instance: `transform` and `transform-stop`, and their progress.
 
-A span belongs to the connection that asked for it: where that goes away nobody would hear of its
-end, so it ends, and whoever comes back asks again. A copy that is unloaded ends its spans first.
+A span belongs to the connection that requested it. If that breaks, nobody gets the result, so the
+span ends; the client requests it again after it has reconnected. When a copy is unloaded, its spans
+end first.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from penstock.instance.transform.rows_span import RowsSpan
 from penstock.records.spec_json import to_dict
 from penstock.wire import frames
 
-#: Between two events about a span.
+#: Time between two events about a span.
 TELL_S: Final = 0.5
 
-#: a copy's number -> what serves it, and what is loaded behind it; CallerError where it is not here
+#: Number of a copy -> the copy and its loaded model; raises CallerError if it is not here.
 Find = Callable[[int], tuple[Copy, Loaded]]
 
 
@@ -53,13 +54,14 @@ class Transforms:
         self._settings = settings
         self._find = find
         self._running: dict[tuple[str, int, int], _Running] = {}
-        self._lanes: dict[int, LanePool] = {}  #: of each copy
-        self._at_once: dict[int, asyncio.Semaphore] = {}  #: bodies that a copy is asked
-        self._says: dict[int, ContainerSays] = {}  #: the container of each copy
+        self._lanes: dict[int, LanePool] = {}  #: copy -> its lanes
+        #: Copy -> bound for the bodies that it has at once
+        self._at_once: dict[int, asyncio.Semaphore] = {}
+        self._says: dict[int, ContainerSays] = {}  #: copy -> settings that its container names
 
     async def transform(self, connection: Connection, call: dict[str, Any]) -> dict[str, Any]:
-        """Answers with a SpanDone, or that suspects have passed. Raises PenstockError; nothing of
-        the span is there then."""
+        """Returns a SpanDone, or that the suspects have passed. Raises PenstockError; then nothing
+        of the span is left."""
         wanted = TransformCall.from_dict(call, self._settings)
         copy, loaded = self._find(wanted.copy)
         if wanted.key in self._running:
@@ -115,7 +117,7 @@ class Transforms:
         return pool
 
     async def _container_says(self, copy: int, loaded: Loaded) -> ContainerSays:
-        """The same for all spans of a copy, so that one that is done again has the same bodies."""
+        """The same for all spans of a copy, so that a repeated span has the same bodies."""
         ask = getattr(loaded.runtime, "execution_parameters", None)
         if ask is not None and copy not in self._says:
             told = await ask()
@@ -138,10 +140,10 @@ class Transforms:
             }
             running.connection.send(frames.encode(frames.EVENT, 0, orjson.dumps(told)))
 
-    # ends
+    # Ends
 
     async def stop(self, call: dict[str, Any]) -> dict[str, Any]:
-        """Answers once all spans of the job have ended, with how many there were."""
+        """Returns the number of the job's spans, once all have ended."""
         job = call.get("job")
         if not isinstance(job, str):
             raise CallerError("bad-control-call", 'transform-stop needs "job"')
@@ -157,7 +159,7 @@ class Transforms:
                 )
 
     async def unload(self, copy: int) -> None:
-        """Ends what runs through a copy, before the copy itself ends."""
+        """Ends the spans of a copy, before the copy itself ends."""
         await _ended([each for each in self._running.values() if each.call.copy == copy], _ending())
         self._lanes.pop(copy, None)
         self._at_once.pop(copy, None)
@@ -181,7 +183,7 @@ async def _on_a_thread(run: Callable[[], SpanDone], progress: SpanProgress) -> S
     working = asyncio.ensure_future(asyncio.to_thread(run))
     try:
         return await asyncio.shield(working)
-    except asyncio.CancelledError:  # the instance ends: threads are let come to rest
+    except asyncio.CancelledError:  # the instance ends: waits for the threads to stop
         progress.end(_ending())
         with suppress(PenstockError):
             await shielded(working)

@@ -1,6 +1,5 @@
-"""Warm-up: a model that was started answers its own sample requests before anybody else's.
+"""Warm-up: a new model answers its own sample requests before all others.
 
-Here belongs how a description's requests are made and asked. It knows a loaded model as whoever
-serves it does, through a copy; which copies there are, and where others' requests come from, it
-does not know.
+This folder makes and sends the requests in a description. It uses a loaded model through a copy, as
+the server does; it does not know which copies exist, and where other requests come from.
 """

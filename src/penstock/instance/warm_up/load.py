@@ -1,11 +1,10 @@
-"""Loads a model and has it answer its warm-up requests, within the time that it has to start.
+"""Loads a model and lets it answer its warm-up requests, within the time limit of its start.
 
-They go the way of all requests, through codec, batcher and runtime, so that whatever is made on
-first use is made: kernels, caches, connections, what the model's own code loads lazily. A copy of
-their own takes them; the copy that serves begins with empty counts. A model that does not answer
-them is not loaded. The text runtimes' own warm-up, of each shape, has run before.
-
-Warm-up requests of a description as heads and bodies, the same bytes in each load.
+The requests take the way of all requests, through codec, batcher and runtime. So everything that is
+made on first use exists afterwards: kernels, caches, connections, modules that the model's own code
+loads lazily. A separate copy takes them; the copy that serves begins with empty counts. A model
+that does not answer them is not loaded. The text runtimes' own warm-up of each shape has run
+before. Generated requests have the same bytes in each load.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from penstock.runtimes.tensor_bytes import encode_raw, objects
 from penstock.wire import frames
 from penstock.wire.frames import RequestMeta
 
-#: As large as a request may be by default, and more than a warm-up should need.
+#: The default limit of a request, and more than a warm-up should need.
 FILE_BYTES_MAX: Final = 64 << 20
 _TYPES: Final = {
     ".json": "application/json",
@@ -50,12 +49,12 @@ _TYPES: Final = {
 }
 _KEY: Final = "warmup"
 _SEED: Final = 0
-#: Small enough to be an index into any vocabulary.
+#: Small enough to be a valid index in any vocabulary.
 _INTEGER_MAX: Final = 100
 
 
 def request_of(root: Path, warm_up: WarmUp) -> tuple[RequestMeta, bytes]:
-    """Reads files; raises ModelError (`warmup-failed`) or CallerError where they are not there."""
+    """Reads files; raises ModelError (`warmup-failed`) or CallerError where they are missing."""
     if warm_up.tensors:
         return _tensors(root, warm_up)
     accept = warm_up.accept or None
@@ -73,7 +72,7 @@ def request_of(root: Path, warm_up: WarmUp) -> tuple[RequestMeta, bytes]:
 
 
 def _tensors(root: Path, warm_up: WarmUp) -> tuple[RequestMeta, bytes]:
-    """In the Open Inference Protocol's binary form."""
+    """The tensors in the Open Inference Protocol's binary form."""
     raws = [_raw(root, tensor) for tensor in warm_up.tensors]
     inputs = [
         {
@@ -122,8 +121,8 @@ _CODE: Final = "warmup-failed"
 
 
 async def load(model: Prepared, listener: LaneListener) -> Loaded:
-    """As `loading.load.load`, and warm. Raises ModelError (`warmup-failed`) with what the model
-    answered instead, or `worker-died` where it died of it; nothing of it is left then."""
+    """Like `loading.load.load`, with warm-up. Raises ModelError: `warmup-failed` with the model's
+    wrong answer, or `worker-died` where its worker died; then nothing of it is left."""
     loop = asyncio.get_running_loop()
     context = model.context
     until = loop.time() + context.startup_timeout_s
@@ -149,10 +148,10 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
 
 
 async def _warm_up(loaded: Loaded, root: Path, requests: tuple[WarmUp, ...]) -> None:
-    """Has each of `requests` answered as often as it says, in every lane."""
+    """Sends each of `requests` as often as it says, on every lane."""
     clock = SystemClock()
     loop = asyncio.get_running_loop()
-    # Nobody keeps it company: to wait for more would only take time.
+    # No other requests come: waiting for more would only take time.
     spec = replace(loaded.spec, wait_s_max=0.0, latency_s_p99_max=None)
     copy = Copy(
         0,
@@ -191,7 +190,7 @@ def _send(copy: Copy, request: Request, clock: Clock) -> None:
 
 
 def _elsewhere(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-    """Other models of the instance answer meanwhile."""
+    """Runs the work on a thread, so that other models of the instance can answer meanwhile."""
 
     def over(future: asyncio.Future[Any]) -> None:
         if not future.cancelled():
@@ -205,12 +204,12 @@ class _Answers(ReplySink):
 
     def __init__(self, count: int) -> None:
         self.all_there = asyncio.Event()
-        self.wrong: tuple[str, str] | None = None  #: message and hint of the first bad answer
-        self.given_back = ""  #: the reason why one was: its worker is gone
+        self.wrong: tuple[str, str] | None = None  #: message and hint of the first wrong answer
+        self.given_back = ""  #: the reason why one was given back: its worker is gone
         self._left = count
 
     def forget(self, ident: int) -> None:
-        """Nothing can cancel these."""
+        """Does nothing: these requests can't be cancelled."""
 
     def send(self, frame: bytes) -> None:
         for kind, _, meta_bytes, _, payload in frames.FrameDecoder().feed(frame):

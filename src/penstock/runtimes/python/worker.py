@@ -45,8 +45,7 @@ def answers_of(
     """One answer per item, whatever the contract does; together they fit into one message."""
     try:
         answers = contract.answer(items, progress)
-    # Contracts handle errors of each item; this is for errors that they miss
-    except BaseException as error:
+    except BaseException as error:  # for errors that a contract's own handling misses
         answers = [failed(error)] * len(items)
     room = ANSWER_BYTES_MAX
     for index, (body, *_) in enumerate(answers):

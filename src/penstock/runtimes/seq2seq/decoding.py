@@ -129,8 +129,7 @@ class DecodeLoop:
         kept = max((row + 1 for job in self._running.values() for row in job.rows), default=0)
         try:
             self._model.prefill([job.source for job in jobs], action.rows, kept)
-        # The library's error: the requests that caused it end, the others go on
-        except Exception as error:
+        except Exception as error:  # the library's: requests of this prefill end, others go on
             for ident, job in zip(action.ids, jobs, strict=True):
                 self._running[ident] = job
                 self._fail(ident, error)
