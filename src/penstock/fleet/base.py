@@ -40,7 +40,7 @@ class InstanceSpec:
     cores_max: int = 0  #: how many cores of the machine a guest may use; 0 = all
     settings: dict[str, object] = field(
         default_factory=dict
-    )  #: JSON; what `ArtifactCache` and limits need
+    )  #: JSON: settings of `ArtifactCache` and limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class PlatformAccess:
 
     url: str
     key: str = ""  #: bearer key of the platform itself, made anew at each start of the platform
-    #: path of the PEM file with the certificate that a TLS server there must show; "" without TLS
+    #: Path of the PEM file with the certificate that a TLS server there must show; "" without TLS
     certificate: str = ""
 
     def to_dict(self) -> dict[str, str]:

@@ -43,7 +43,7 @@ class Child:
         self.socket = socket
         self.log = log
         self.log_path = log_path
-        #: byte where this instance's lines begin: those before are of an earlier instance
+        #: Byte where this instance's lines begin: those before are of an earlier instance
         self.log_from = log.tell()
         self.address = ""  #: the address that the child reported, where it chose the port
         self.asked_to_stop = False

@@ -35,7 +35,7 @@ def end(leader: int) -> None:
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         release = ctypes.CDLL(None, use_errno=True).syscall
         for descriptor in descriptors:
-            # an older kernel: the processes free it themselves
+            # An older kernel: the processes free it themselves
             release(_PROCESS_MRELEASE, descriptor, 0)
     finally:
         for descriptor in descriptors:

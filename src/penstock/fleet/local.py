@@ -89,7 +89,7 @@ class LocalFleet:
             raise NotNowError("fleet-closing", "the server is stopping: no instance is started")
         if spec.instance_id in self._children:
             raise InternalError("instance-exists", f"instance {spec.instance_id} runs already")
-        # guests never take a spare: spares are kept for endpoints
+        # Guests never take a spare: spares are kept for endpoints
         child = None if spec.guest else self._take_spare(spec)
         warm = child is not None
         child = child or self._spawn(spec.log_path, spec.instance_id, self._command_of(spec))

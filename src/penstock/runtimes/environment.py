@@ -16,19 +16,19 @@ from typing import Final
 
 #: Names that every process may see; with a "*" at the end they are prefixes.
 _MODELS: Final = (
-    # the system's
+    # The operating system
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "LANG", "LANGUAGE", "LC_*",
     "LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_*", "GLIBC_TUNABLES", "TCMALLOC_*", "SSL_CERT_FILE",
     "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "XDG_CACHE_HOME",
-    # Python's
+    # Python
     "PYTHON*", "VIRTUAL_ENV", "CONDA_PREFIX", "COVERAGE_*",
-    # of libraries that compute
+    # Libraries of numerics
     "OMP_*", "GOMP_*", "KMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NUMEXPR_*", "ONEDNN_*", "DNNL_*",
     "OPENVINO_*", "OV_*", "ORT_*", "ATEN_*", "TORCH_*", "TORCHINDUCTOR_*", "PYTORCH_*", "TRITON_*",
     "TOKENIZERS_*", "HF_*", "TRANSFORMERS_*", "TF_*", "XLA_*", "RAYON_*", "VLLM_*",
-    # of accelerators
+    # Accelerators
     "CUDA_*", "CUDNN_*", "CUBLAS_*", "NVIDIA_*", "NCCL_*", "ROCR_*", "HIP_*", "HSA_*", "ZE_*",
-    # of SageMaker's containers
+    # SageMaker's containers
     "SAGEMAKER_*", "SM_*",
 )  # fmt: skip
 #: Names that only an instance may see as well.

@@ -92,7 +92,7 @@ class RuntimeRecord:
     memory: MemoryRule
     memory_of: Mapping[str, MemoryRule] = field(
         default_factory=dict
-    )  #: of model files with this ending, where it is another
+    )  #: suffix of a model file -> its own memory rule, where that differs
     #: Patterns, below the artifact's root, of files that are held in memory; None: the model file
     #: and its data files.
     weight_files: tuple[str, ...] | None = None

@@ -56,7 +56,7 @@ def listening(identity: Identity) -> ssl.SSLContext:
     """TLS settings for the end that accepts connections; `comes_from_server` says who connected."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, identity)
     context.verify_mode = ssl.CERT_REQUIRED
-    # no session tickets: connections last as long as their two ends, so nobody resumes
+    # No session tickets: connections last as long as their two ends, so nobody resumes
     context.num_tickets = 0
     return context
 

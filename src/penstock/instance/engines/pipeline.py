@@ -25,7 +25,7 @@ _EVENT_BYTES: Final = 256
 #: Errors of a step that had no process -> why the request is given back.
 _GIVEN_BACK: Final = {
     "worker-down": "steps-restart",
-  # reasons with which a model of the artifact gives a request back
+    # Reasons with which a model of the artifact gives a request back
     **{
         reason: reason
         for reason in (

@@ -94,7 +94,7 @@ class RowsSpan:
         self._room = Semaphore(1 if call.noted else WINDOWS_MAX)
         self._read: SimpleQueue[SpanWindow | None] = (
             SimpleQueue()
-        )  #: in order, for the writing thread
+        )  #: windows in order, for the writing thread
         self._lock = Lock()
 
     def run(self) -> SpanDone:

@@ -54,7 +54,7 @@ from penstock.wire.frames import Reply
 _log = logging.getLogger(__name__)
 
 _LOOP: Final = "asynchronous"  #: the name of this loop in the count of failures
-#: how often copies are looked at; requests are sent as soon as something happens
+#: How often copies are looked at; requests are sent as soon as something happens
 LOOK_EVERY_S: Final = 1.0
 #: Requests at once per copy, where a copy does not report a number.
 _CONCURRENCY: Final = 4
@@ -69,7 +69,7 @@ class _Queue:
     def __init__(self, ident: QueueId, backlog: int) -> None:
         self.id = ident
         self.machine = AsyncQueue(QueueSpec(concurrency_max=_CONCURRENCY), backlog=backlog)
-        #: errors of requests whose failure is not recorded yet
+        #: Errors of requests whose failure is not recorded yet
         self.errors: dict[int, PenstockError] = {}
         self.answers: dict[int, Reply] = {}  #: answers that could not be written yet
         #: True: the endpoint was out of sight, and may be another one of the same name.
@@ -288,7 +288,7 @@ class AsynchronousDriver:
                 case FetchOverdue():
                     self._begin(self._fetch_overdue(queue, one))
                 case _:
-                    # published at once, so that alarms see even a short backlog
+                    # Published at once, so that alarms see even a short backlog
                     self._published.at_once()
                     self._look_at = 0.0
                     self._capacity_wanted(queue.id.endpoint, "", "", one.waiting)

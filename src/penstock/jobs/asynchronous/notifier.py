@@ -87,7 +87,7 @@ class Notifier:
                 if due:
                     results = await asyncio.gather(*map(self._deliver, due), return_exceptions=True)
                     for failed in results:
-                        # an error of the record: all have to wait
+                        # An error of the record: all have to wait
                         if isinstance(failed, BaseException):
                             raise failed
                     continue
@@ -113,7 +113,7 @@ class Notifier:
                 failure = "" if status in _DELIVERED else f"the answer was {status}"
             except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
                 failure = without_secrets(str(error) or type(error).__name__)
-            # postponed like any other, so that those behind it get their turn
+            # Postponed like any other, so that those behind it get their turn
             except Exception as error:
                 item_failures.note("notifications", told.message_id, error)
                 failure = "an internal error occurred"

@@ -122,7 +122,7 @@ class Objects:
             importlib.import_module("obstore").delete(self._store(bucket, budget), key)
         except Exception as error:
             failure = remote_error(budget.what, error)
-            # the right to write does not imply the right to delete
+            # The right to write does not imply the right to delete
             if not isinstance(failure, CallerError):
                 raise _output_error(uri, failure) from error
 

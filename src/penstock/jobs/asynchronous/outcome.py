@@ -162,7 +162,7 @@ class Published:
     def __init__(self, store: MetricStore, work: WorkCounts) -> None:
         self._store = store
         self._work = work
-        #: endpoint -> (backlog, age of the oldest request in s), as put last
+        #: Endpoint -> (backlog, age of the oldest request in s), as put last
         self._shown: dict[str, tuple[int, float]] = {}
         self._due_at = 0.0
         #: (endpoint, metric) -> values since the last flush

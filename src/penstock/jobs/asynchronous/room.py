@@ -25,7 +25,7 @@ class BytesRoom:
             try:
                 await future
             except asyncio.CancelledError:
-                # it got its room while it was being cancelled: give it back
+                # It got its room while it was being cancelled: give it back
                 if future.done() and not future.cancelled():
                     self.give(size)
                 raise

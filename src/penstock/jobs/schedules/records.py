@@ -148,7 +148,7 @@ schedules = Table(
     Column("ends", Double),
     Column("job", Text, nullable=False),  #: JSON: members of CreateTransformJob, with placeholders
     Column("paused", Integer, nullable=False),
-    #: the first due time without a decision; NULL: paused, or never due again
+    #: The first due time without a decision; NULL: paused, or never due again
     Column("due", Double),
     Column("created", Double, nullable=False),
 )
@@ -168,7 +168,7 @@ schedule_runs = Table(
     metadata,
     Column("schedule_key", String(64), primary_key=True),
     Column("due", Double, primary_key=True),
-    #: the last of the skipped due times; for a run it equals `due`
+    #: The last of the skipped due times; for a run it equals `due`
     Column("last", Double, nullable=False),
     Column("job", String(64), nullable=False),  #: the job's name; empty: skipped
     Column("state", String(16), nullable=False),

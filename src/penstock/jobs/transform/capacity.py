@@ -53,7 +53,7 @@ class JobCapacity:
         self._counted_at = clock.monotonic()
         self.instance_s = instance_s
         self.cost = cost
-        #: since when instances have been missing, monotonic s; None: none is missing
+        #: Since when instances have been missing, monotonic s; None: none is missing
         self.short_since: float | None = None
 
     def ask(

@@ -119,7 +119,7 @@ class TransformRun:
             await asyncio.wait([self._task])
         await self._cancel()
 
-    # the life of the run
+    # From start to end
 
     async def _run(self) -> None:
         name = self._record.name
@@ -228,7 +228,7 @@ class TransformRun:
         except TimeoutError:
             return lambda one: one.on_timer(now=self._clock.monotonic())
 
-    # what happens
+    # Events
 
     def _tell(self, told: _Told) -> None:
         self._inbox.put_nowait(told)
@@ -251,7 +251,7 @@ class TransformRun:
     def _on_event(self, event: dict[str, Any]) -> None:
         self.tally.under_way(event, now=self._clock.monotonic())
 
-    # what is to be done
+    # Actions
 
     async def _carry_out(self, machine: TransformJob, actions: list[Action]) -> None:
         name = self._record.name

@@ -28,7 +28,7 @@ _STORY_S_MAX: Final = 2.0
 _LOOK_S: Final = 0.02
 #: Reasons why instances end by themselves.
 EXITED: Final = "instance-exit"
-#: a signal stopped it for too long: not the fault of a record
+#: A signal stopped it for too long: not the fault of a record
 STOOD_STILL: Final = "instance-stood-still"
 
 

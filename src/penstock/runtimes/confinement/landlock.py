@@ -79,7 +79,7 @@ def drop_capabilities(numbers: Iterable[int]) -> None:
     dropped = 0
     for number in numbers:
         dropped |= 1 << number
-        library.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # refused to who has none to give
+        library.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # fails for a process without capabilities
     head = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     sets = ctypes.create_string_buffer(24)
     if library.capget(head, sets):

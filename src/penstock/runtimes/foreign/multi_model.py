@@ -177,7 +177,7 @@ class ForeignHost(Supervised[ForeignServer]):
         async with self._showing:
             await asyncio.to_thread(self.views.hide, place)
 
-    # its own listener: what befalls the server befalls its models
+    # Its own listener: events of the server are passed on to its models
 
     def lane_lost(self, lane: int, error: PenstockError) -> None:
         self._is_up.clear()

@@ -43,7 +43,7 @@ def mismatch(cause: str) -> CallerError:
 
 
 def _shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
-    """Of every tensor in the base's safetensors files, which were checked when it was loaded."""
+    """Name -> shape of the tensors in the base's safetensors files, checked when it was loaded."""
     found: dict[str, tuple[int, ...]] = {}
     for path in sorted(model_dir.glob("*.safetensors")):
         with open(path, "rb") as file:

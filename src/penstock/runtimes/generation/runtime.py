@@ -105,7 +105,7 @@ class GenerationRuntime(Supervised[EngineProcess]):
         self._on_events = on_events
         self._on_lost = on_lost
 
-    # commands
+    # Commands
 
     def add(self, ident: int, prompt: Any, sampling: Sampling, adapter: str = "") -> None:
         process = self.process
@@ -123,7 +123,7 @@ class GenerationRuntime(Supervised[EngineProcess]):
                 process.write(wire.message(wire.CANCEL, idents))
                 self._look_whether_done(process)
 
-    # adapters
+    # Adapters
 
     @property
     def model_dir(self) -> Path:
@@ -230,7 +230,7 @@ class GenerationRuntime(Supervised[EngineProcess]):
             shutil.copyfile(files.root / name, folder / name)
         return folder
 
-    # life and death
+    # Start and end of processes
 
     def _hear(self, process: EngineProcess, kind: int, count: int, payload: bytes) -> None:
         if kind == wire.ADAPTED:

@@ -106,7 +106,7 @@ class WorkerPool:
         self._watch: asyncio.Task[None] | None = None
         self._closed = False
 
-    # models
+    # Models
 
     def may_share(self, context: LoadContext) -> bool:
         return messages.may_share(context)
