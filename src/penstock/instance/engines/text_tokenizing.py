@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.instance.engines.text_tokens import TokenFrame, Tokenizes, explains, frame_of
 
-#: Most remembered texts and characters in one of the two generations: 50 MB in all.
+#: Bounds for each of the two generations of remembered texts: 50 MB at most in all.
 _TEXTS_MAX: Final = 65_536
 _CHARACTERS_MAX: Final = 8_000_000
 _TEXT_CHARACTERS_MAX: Final = 1024  #: longer texts seldom come again

@@ -204,8 +204,8 @@ class WorkerProcess(asyncio.Protocol):
             self._ready.set_exception(error_of(payload))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The process is reaped first, to know how it ended. A worker that outlives its socket is
-        killed."""
+        """Reports the end once the process is reaped, because only then it is known how it ended.
+        A worker that goes on without its socket is killed."""
         self._transport = None
         if self._gone.is_set():
             self._lost()
