@@ -1,3 +1,3 @@
 """From the place that names a model to a folder that can be loaded, and what the model in it is.
-The floor holds the whole way (`prepare`) and the prefix of a multi-model endpoint.
+This folder holds the whole way (`prepare`) and the prefix of a multi-model endpoint.
 """

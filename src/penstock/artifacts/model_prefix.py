@@ -1,9 +1,9 @@
 """The prefix of a multi-model endpoint: from the name of a target model to its artifact.
 
 A prefix is a directory (`file:///models/`, `/models`) or `s3://bucket/prefix/`. A target model is
-an archive, a model file or a folder below it; adding one is copying it there. Every call but
-`resolve` blocks on the disk or the network, and none but `fetch` reads contents. Knows nothing of
-endpoints, nor of what is loaded.
+an archive, a model file or a folder below it; copying one there adds it. Every call but `resolve`
+blocks on the disk or the network, and only `fetch` reads contents. This module knows nothing of
+endpoints, nor of which models are loaded.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from penstock.artifacts.sources.submitted_code import together
 from penstock.clock import Clock, SystemClock
 from penstock.errors import CallerError, PenstockError
 
-#: A look is no download. A bucket that does not answer for so long is asked again later.
+#: Looking at a model takes less than a download. A slower bucket is tried again later.
 LOOK_S_MAX: Final = 60.0
 _ABSENT: Final = ("artifact-not-found", "artifact-empty")
-#: Nothing that is shown: what lies there is the server's own.
+#: Code of the error for a place that belongs to the server itself; such a model is not listed.
 _CLOSED: Final = "place-refused"
 
 
@@ -42,24 +42,24 @@ class ModelEntry:
     """One target model of the index."""
 
     name: str
-    #: Of what lies there; empty for what can't be served as it does, and `ModelPrefix.stamp` says
-    #: why.
+    #: Stamp of its files; empty for a model that can't be served as it is. `ModelPrefix.stamp` then
+    #: raises the reason.
     stamp: str
-    size_bytes: int  #: of what lies below the prefix: of an archive, not of what is in it
+    size_bytes: int  #: size below the prefix: that of an archive, not that of its content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedModel:
-    """A target model that is on this machine and understood, and not loaded."""
+    """A target model that is on this machine and described, but not loaded."""
 
     detected: Detected  #: its `digest` is the artifact's in the cache
-    #: Of the version that was fetched; empty where its bucket could not be reached and what was
-    #: last fetched is used.
+    #: Stamp of the version that was fetched; empty where the bucket could not be reached and the
+    #: last fetched version is used.
     stamp: str
 
 
 class ModelPrefix:
-    """What lies below one prefix. Safe for many threads at once."""
+    """The models below one prefix. Safe for many threads at once."""
 
     def __init__(
         self,
@@ -72,22 +72,22 @@ class ModelPrefix:
         seconds_max: float = 0.0,
         clock: Clock | None = None,
     ) -> None:
-        """`image`, `compressed` and `seconds_max` as in `ArtifactSource`, for every model of it.
+        """`image`, `compressed` and `seconds_max` are as in `ArtifactSource`, for all its models.
 
         Raises `CallerError` (`artifact-scheme-unsupported`, `artifact-uri-invalid`).
         """
         self._settings = settings
         self._clock = clock or SystemClock()
         self._shown = shown_uri(uri)
-        #: The prefix as a directory of this machine; None: a bucket.
+        #: The prefix as a directory of this machine; None for a bucket.
         self._folder = local_path(uri, settings, self._budget())
         self._bucket, self._key = "", ""
         if self._folder is None:
             self._bucket, self._key = s3_parts(_only_s3(uri, self._shown), self._budget())
         self._is_file_uri = uri[:5].lower() == "file:"
-        # Names are put behind it: what urlsplit would cut off a file:// URI goes now.
+        # Names are appended to it, so the query and fragment that urlsplit would cut off go now.
         self._uri = _plain_file_uri(uri) if self._is_file_uri else uri.rstrip("/") + "/"
-        self._stores: dict[str, Any] = {}  #: the prefix's bucket, and that of the code
+        self._stores: dict[str, Any] = {}  #: opened stores: the prefix's bucket, and the code's
         self._common = ArtifactSource(
             image=image,
             compressed=compressed,
@@ -97,7 +97,7 @@ class ModelPrefix:
         )
 
     def resolve(self, target_model: str) -> ArtifactSource:
-        """Where a target model lies. Looks at nothing: it need not be there.
+        """The place of a target model. Reads nothing, and the model need not exist.
 
         Raises `CallerError` (`target-model-invalid`).
         """
@@ -106,11 +106,12 @@ class ModelPrefix:
         return dataclasses.replace(self._common, uri=uri)
 
     def stamp(self, target_model: str) -> str | None:
-        """What lies there now, as a text that changes with it; None: nothing. Where the code of the
-        models lies elsewhere, it changes with the code as well.
+        """A text that changes with what lies there now; None where nothing does. It also changes
+        with the models' code where that lies elsewhere.
 
-        Another stamp may still be the same content (a file that was copied anew, or one so young
-        that its time can't tell): whoever has it loaded compares the digest that `fetch` returns.
+        The content may be equal under another stamp (a file that was copied anew, or one too young
+        for its time to prove it): a host that has it loaded compares the digest that `fetch`
+        returns.
 
         Raises `CallerError` (`target-model-invalid`, `artifact-access-denied`,
         `artifact-link-refused` ...) and `NotNowError` (`artifact-unreachable`).
@@ -157,7 +158,7 @@ class ModelPrefix:
 
         Raises what `prepare` raises, and `CallerError` (`target-model-invalid`,
         `target-model-not-found`) or `NotNowError` (`artifact-changed`, `artifact-incomplete`) for
-        one that is replaced or uploaded at this moment.
+        a model that is being replaced or uploaded.
         """
         source = self.resolve(target_model)
         try:
@@ -196,7 +197,7 @@ class ModelPrefix:
             return None if gone else ModelEntry(name=name, stamp="", size_bytes=0)
 
     def _opened(self, bucket: str) -> Any:
-        """The bucket. Making it takes longer than asking it, so it is kept."""
+        """The opened bucket, kept because opening takes longer than a request."""
         store = self._stores.get(bucket)
         if store is None:
             object_store = importlib.import_module("penstock.artifacts.sources.object_store")
@@ -210,7 +211,7 @@ class ModelPrefix:
 
 
 def not_found(target_model: str, prefix: str) -> CallerError:
-    """There is nothing of that name below the prefix, or nothing any more."""
+    """The error for a name below the prefix that does not exist, or no longer does."""
     return CallerError(
         "target-model-not-found",
         f"there is no target model {target_model!r} below {prefix}",

@@ -1,8 +1,8 @@
 """From an `ArtifactSource` to a model that can be loaded: fetch, verify, unpack, detect.
 
-`prepare` blocks, on the network and on the disk, and is called on a thread. Calling it again is
-cheap: a source that has not changed is found in the cache by its stamps, without being read. One
-that can't be reached is what it last was: an endpoint comes back without its object store.
+`prepare` blocks on the network and on the disk, so call it on a thread. Calling it again is cheap:
+an unchanged source is found in the cache by its stamps, without reading it. A source that can't be
+reached counts as unchanged, so that an endpoint comes back without its object store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.errors import CallerError, NotNowError
 
 _log = logging.getLogger(__name__)
 
-#: Model files that are zip archives inside: they are not unpacked unless the source says Gzip.
+#: Model files that are zip archives inside: they are unpacked only if the source says Gzip.
 _ZIP_SUFFIX = ".zip"
 
 
@@ -47,9 +47,9 @@ def prepare(
 ) -> Detected:
     """Makes the artifact available on this machine and says what it is.
 
-    `compile_uncompiled` is given the artifact's root and its digest, and returns the root of what
-    is to be served: weights without a graph are compiled there. `instruction_set`: this
-    processor's, by which one of several builds is chosen.
+    `compile_uncompiled` gets the artifact's root and digest, compiles weights that have no graph,
+    and returns the root to be served. `instruction_set`: of this processor; it chooses among
+    several builds.
 
     Raises `CallerError` for what its owner must fix (the message names file and cause, the hint the
     remedy) and `NotNowError` where only the network, the time or the caller's patience failed.
@@ -78,7 +78,7 @@ def _whole(
     cancelled: threading.Event | None,
     clock: Clock | None,
 ) -> CacheEntry:
-    """The artifact, with the code that its environment says lies elsewhere."""
+    """The artifact, joined with its code where the environment names a place for that."""
     submitted = code_source(source, settings)
     if submitted is None:
         return obtain(source, cache, settings, cancelled=cancelled, clock=clock)
@@ -92,7 +92,7 @@ def _whole(
 
 
 def code_source(source: ArtifactSource, settings: ArtifactSettings) -> ArtifactSource | None:
-    """The artifact's other half: the archive with its code, where its environment names one."""
+    """The archive with the model's code, where the environment names one; else None."""
     uri = code_uri(source.environment)
     if not uri or image_hint(source.image, settings.image_commands).kind == "process":
         return None
@@ -127,7 +127,7 @@ def obtain(
         except NotNowError as error:
             if error.code != "artifact-changed":
                 raise
-        # Whoever replaced it has mostly finished by now.
+        # A second try: whoever replaced the source has mostly finished by now.
         return _current(source, key, cache, settings, budget, clock)
 
 
@@ -139,9 +139,9 @@ def _current(
     budget: Budget,
     clock: Clock | None,
 ) -> CacheEntry:
-    """One version of the source, from the cache where that has it.
+    """One version of the source, from the cache if it is there.
 
-    Raises `NotNowError` (`artifact-changed`) for one that is another before all of it is read.
+    Raises `NotNowError` (`artifact-changed`) where the source changes while it is read.
     """
     try:
         listing = look(source.uri, settings, budget, clock=clock, within=source.within)
@@ -160,7 +160,7 @@ def _current(
         with cache.staging(budget.what) as staging:
             entry = _fetched(source, listing, staging, cache, settings, budget)
         if not listing.single:
-            # Each file was as it was listed; that they belong together, a second look says.
+            # Each file was as listed; a second look shows whether they belong to one version.
             again = look(source.uri, settings, budget, clock=clock, within=source.within)
             if not again.is_as(listing):
                 raise changed(budget.what)
@@ -169,7 +169,7 @@ def _current(
 
 
 def refuse_part_of_names(listing: Listing, what: str) -> None:
-    """Before anything of it is copied. Raises CallerError (`artifact-not-found`)."""
+    """Called before anything of it is copied. Raises CallerError (`artifact-not-found`)."""
     if not listing.single and is_part_of_names([file.name for file in listing.files]):
         raise CallerError(
             "artifact-not-found",
@@ -217,7 +217,7 @@ def _fetched(
 def _kept_files(
     files: tuple[SourceFile, ...], staging: Path, cache: ArtifactCache, budget: Budget
 ) -> CacheEntry:
-    """A directory or a prefix, taken file by file."""
+    """Copies a directory or a prefix, file by file."""
     folder = staging / "files"
     folder.mkdir()
     facts = []
@@ -238,7 +238,7 @@ def _kept_file(
     cache: ArtifactCache,
     budget: Budget,
 ) -> CacheEntry:
-    """A single model file is an artifact of one file, under its own name."""
+    """Copies a single model file: an artifact of one file, under its own name."""
     folder = staging / "files"
     folder.mkdir()
     download.rename(folder / file.name)
@@ -251,7 +251,7 @@ def _kept_file(
 def _without_data(
     source: ArtifactSource, cache: ArtifactCache, settings: ArtifactSettings
 ) -> CacheEntry:
-    """Only a command brings its model itself."""
+    """An artifact without data; only a command brings its own model."""
     if image_hint(source.image, settings.image_commands).kind != "process":
         raise CallerError(
             "artifact-missing",
@@ -292,7 +292,7 @@ def _refuse_digest(source: ArtifactSource, what: str) -> None:
 
 
 def _source_key(source: ArtifactSource) -> str:
-    """What decides, besides the content, into which files a source is turned."""
+    """The properties, besides the content, that decide which files a source is turned into."""
     return hashlib.sha256(json.dumps([source.uri, source.compressed]).encode()).hexdigest()
 
 

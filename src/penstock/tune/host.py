@@ -1,12 +1,12 @@
-"""What a request costs beside the model: gateway, the instance's loop, and the load that is made.
+"""The cost of a request besides the model: gateway, the instance's loop, and making the load.
 
-Measured on a real server under a short load, as processor time of the main thread of each process
-(there the loops run) and of this process, which makes the load; the model's lanes are threads of
-their own. Charged to the twin's run times by conservation of work: lanes that would use all cores
+It is measured on a real server under a short load, as processor time of each process's main thread
+(the event loops run there) and of this process, which makes the load; the model's lanes are other
+threads. By conservation of work it is added to the twin's run times: lanes that would use all cores
 give up what the loops need of them, and no loop takes more than one core.
 
-On other machines the load comes from elsewhere. It is charged here because the live verification
-makes it here: predicted and live rates must speak of the same machine.
+On other machines the load comes from outside. It is charged here because the live verification
+makes it here: predicted and live rates must describe the same machine.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _ROUND_S = 1.0
 class HostCost:
     """Processor time per request, s."""
 
-    loops_s: tuple[float, ...]  #: of each process of the server that took any
-    load_s: float  #: of making the load
+    loops_s: tuple[float, ...]  #: one value for each process of the server that used processor time
+    load_s: float  #: cost of making the load
 
     @property
     def request_s(self) -> float:
@@ -40,7 +40,7 @@ class HostCost:
 
     @property
     def narrowest_s(self) -> float:
-        """Of the loop that is full first."""
+        """Time of the busiest loop, which is the first to be full."""
         return max((*self.loops_s, self.load_s))
 
     def told(self) -> str:
@@ -48,7 +48,7 @@ class HostCost:
         return f"{loops} us in the server's loops, {self.load_s * 1e6:.0f} us in the load"
 
     def charged(self, service: ServiceSpec, *, lanes: int, threads: int, cores: int) -> ServiceSpec:
-        """The run times as they are on `cores` cores that the loops share."""
+        """The run times on `cores` cores that the lanes share with the loops."""
         return dataclasses.replace(
             service,
             measured=tuple(
@@ -96,7 +96,7 @@ def measure_host(server: LiveServer, setting: Setting, rate_rps: float) -> HostC
 
 
 def _main_thread_s(pid: int) -> float:
-    """Time on a processor, to the nanosecond; 0 for a process that is gone."""
+    """Processor time of the main thread, exact to the nanosecond; 0 for a process that is gone."""
     try:
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
     except (OSError, IndexError, ValueError):

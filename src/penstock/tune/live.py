@@ -1,7 +1,7 @@
-"""A real server with the candidates deployed side by side, one endpoint each, under short load.
+"""A real server with one endpoint per candidate, side by side, under short load.
 
-Idle copies cost memory, not time, so one start serves all candidates. The server is a process of
-its own with a state directory that is thrown away; it listens on loopback only.
+Idle copies cost memory, not time, so one start serves all candidates. The server is a separate
+process with a temporary state directory; it listens on loopback only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _READY = re.compile(r"penstock ready: http://([^:/\s]+):(\d+)")
 
 
 class LiveServer:
-    """Endpoints `tune-0`, `tune-1`, ... of the candidates, in their order."""
+    """Endpoints `tune-0`, `tune-1`, ... of the candidates, in the candidates' order."""
 
     def __init__(self, host: str, port: int, body: bytes, pid: int) -> None:
         self.pid = pid
@@ -42,7 +42,7 @@ class LiveServer:
         self._body = body
 
     def run(self, at: int, setting: Setting, rate_rps: float, seconds: float) -> SearchPoint:
-        """One load on the candidate number `at`."""
+        """One load on the candidate number `at`, from 0."""
         load = open_loop(
             self._host,
             self._port,
@@ -62,7 +62,8 @@ class LiveServer:
         )
 
     def wait_answers(self, count: int, log: Path, process: subprocess.Popen[bytes]) -> None:
-        """Until each of `count` endpoints answers the body. Raises ModelError with the log."""
+        """Waits until each of `count` endpoints answers the body. Raises ModelError with the
+        log."""
         deadline = time.monotonic() + _START_S_MAX
         for at in range(count):
             problem = "no answer"
@@ -118,7 +119,7 @@ def serving(
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                # Settings of the user's own server are not this one's.
+                # The settings of the user's own server do not apply to this one.
                 env={k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")},
             )
         try:
@@ -134,7 +135,7 @@ def copied(model_dir: Path, description: ModelDescription, target: Path) -> None
     """The artifact's files, linked where possible, with a model.yaml of `description`."""
     shutil.copytree(model_dir, target, copy_function=_link)
     written = target / model_yaml.FILE_NAME
-    written.unlink(missing_ok=True)  # never written through a link
+    written.unlink(missing_ok=True)  # else writing would follow the link
     written.write_text(model_yaml.dump(description))
 
 

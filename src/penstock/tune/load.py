@@ -2,9 +2,9 @@
 
 Latency counts from the moment a request was due, so a server that stalls is charged for the wait
 (Tene's "coordinated omission"), and so is a load generator that is late. Only status lines are
-looked at; answers are checked before a run, once.
+read; the answers are checked once, before a run.
 
-A request of a given length for the live verification, made from the model's description.
+`body_of` makes a request of a given length from the model's description.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of one run."""
+    """The result of one run."""
 
     sent: int
-    answered: int  #: with 2xx
+    answered: int  #: number of 2xx answers
     seconds: float
-    latencies_s: tuple[float, ...]  #: of answers, ascending
+    latencies_s: tuple[float, ...]  #: latencies of the 2xx answers, ascending
 
 
 class _LoadLane:
@@ -100,7 +100,7 @@ class _OfferedLoad:
 async def open_loop(
     host: str, port: int, path: str, body: bytes, *, rate_rps: float, seconds: float, seed: int
 ) -> Figures:
-    """Posts the JSON `body` at `rate_rps` for `seconds`. Raises OSError if nobody listens."""
+    """Posts the JSON `body` at `rate_rps` for `seconds`. Raises OSError if no server listens."""
     rng = random.Random(seed)
     headers = {"host": f"{host}:{port}", "content-type": "application/json"}
     load = _OfferedLoad(request_of("POST", path, headers, body))
@@ -132,7 +132,8 @@ _WORD = "a "
 def body_of(
     model_dir: Path, description: ModelDescription, inputs: tuple[TensorSpec, ...], tokens: int
 ) -> bytes:
-    """JSON for one row: a text of about `tokens` tokens, or tensors with free dimensions of it."""
+    """JSON for one row: a text of about `tokens` tokens, or tensors with free dimensions of
+    `tokens`."""
     if description.tokenizer is not None:
         text = _text(model_dir, description.tokenizer.file, tokens)
         paired = description.task == "pair-classification"
@@ -144,7 +145,7 @@ def body_of(
 
 
 def _text(model_dir: Path, tokenizer_file: str, tokens: int) -> str:
-    """Words until the tokenizer makes `tokens` of them, or one token per word at most."""
+    """As many words as the tokenizer turns into `tokens` tokens, at most one word per token."""
     tokenizer = open_tokenizer_file(model_dir, tokenizer_file)
     words = 1
     while words < tokens and len(tokenizer.encode(_WORD * (words + 1)).ids) <= tokens:

@@ -1,8 +1,8 @@
 """Run times of the real runtime in this process: rows x padded length, for lanes and threads.
 
 All lanes run at once while they are timed, because that is how they run under load: they share the
-memory bandwidth and the caches. What is timed is the model alone; bodies, tokenizer and frames are
-left to the live verification.
+memory bandwidth and the caches. Only the model is timed; bodies, tokenizer and frames are left to
+the live verification.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.runtimes.record import Interface
 from penstock.sim.service import ServiceSpec
 
 _WARM_UP_RUNS = 2
-_RUNS_MAX = 200  #: per lane, size and pass: enough for a 99th percentile
+_RUNS_MAX = 200  #: most runs per lane, size and pass: enough for a 99th percentile
 _RUNS_MIN = 5
 
 
@@ -37,19 +37,19 @@ class MeasuredTimes:
 
     lanes: int
     threads: int
-    runs_s: Mapping[tuple[int, int], tuple[float, ...]]  #: (rows, bucket) -> single runs
+    runs_s: Mapping[tuple[int, int], tuple[float, ...]]  #: (rows, bucket) -> s of each run
 
     def told(self) -> str:
-        """Mean run times in a line, by rows x length."""
+        """Mean run times in one line, as rows x length."""
         return ", ".join(
             f"{rows} x {bucket}: {statistics.fmean(runs_s) * 1e3:.2f} ms"
             for (rows, bucket), runs_s in self.runs_s.items()
         )
 
     def service(self, *, padded_rows: bool) -> ServiceSpec:
-        """For the twin: means, and the noise of all runs around the mean of their size.
+        """The times for the twin: means, and the noise of all runs around the mean of their size.
 
-        With `padded_rows` a batch costs what the next measured size costs, as texts in buckets do.
+        With `padded_rows` a batch costs as much as the next measured size, as texts in buckets do.
         """
         table, noise = [], []
         before = 0
@@ -86,7 +86,7 @@ def measure(
     runtime = load_tensor_runtime(context)
     try:
         runs_s: dict[tuple[int, int], tuple[float, ...]] = dict.fromkeys(sizes, ())
-        # There and back again: what a neighbour does meanwhile must not hit one size alone.
+        # Forwards and backwards: other load on the machine must not hit one size alone.
         for rows, bucket in (*sizes, *reversed(sizes)):
             inputs = inputs_of(runtime.inputs, rows, bucket)
             runs_s[rows, bucket] += _timed(runtime, inputs, size_s / 2)
@@ -96,7 +96,7 @@ def measure(
 
 
 def check_tunable(description: ModelDescription) -> None:
-    """Raises CallerError for what has no run times by rows and length."""
+    """Raises CallerError for a model that has no run times by rows and length."""
     tunable = registry.names(Interface.TENSORS)
     if description.runtime not in tunable or description.batching.rows_max < 1:
         raise CallerError(
@@ -120,7 +120,7 @@ def inputs_of(specs: tuple[TensorSpec, ...], rows: int, bucket: int) -> dict[str
                 hint="Numeric inputs can be tuned.",
             )
         shape = (rows, *(max(bucket, 1) if size < 0 else size for size in spec.shape[1:]))
-        # Ones are a valid token id, a mask that hides nothing, and a number like any other.
+        # Ones are a valid token id, a mask that hides nothing, and an ordinary number.
         inputs[spec.name] = np.ones(shape, dtype=kind)
     return inputs
 
@@ -128,7 +128,7 @@ def inputs_of(specs: tuple[TensorSpec, ...], rows: int, bucket: int) -> dict[str
 def _timed(
     runtime: TensorRuntime, inputs: Mapping[str, np.ndarray], size_s: float
 ) -> tuple[float, ...]:
-    """Single run times in s, of all lanes at once."""
+    """Times in s of single runs, of all lanes at once."""
     by_lane: list[list[float]] = [[] for _ in range(runtime.lanes)]
     errors: list[Exception] = []
     barrier = threading.Barrier(runtime.lanes)
@@ -146,7 +146,7 @@ def _timed(
                 started = time.perf_counter()
                 runtime.run(lane, inputs)
                 runs_s.append(time.perf_counter() - started)
-        except Exception as error:  # handed to the caller below, whichever lane it was
+        except Exception as error:  # raised for the caller below, whichever lane failed
             barrier.abort()
             errors.append(error)
 

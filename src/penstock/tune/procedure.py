@@ -1,13 +1,13 @@
 """One tuning, from artifact to chosen setting, within a time budget.
 
 1. Measure the runtime's run times for each choice of lanes and threads (a third of the budget).
-2. Measure what a request costs beside the model on a real server, and charge it to the run times.
+2. Measure the cost of a request besides the model on a real server; add it to the run times.
 3. Search in the twin: for every choice of lanes, threads and rows the highest rate within the
    latency; then other delays for the best of them (a fifth).
-4. Verify the best few on a real server under short loads, from below, and choose by what was seen
-   there (the rest). Both rates are reported.
+4. Verify the best few on a real server under short loads, from low rates up, and choose by the
+   result (the rest). Both rates are reported.
 
-Steps that the budget does not allow are left out and named in `Tuned.left_out`.
+Steps that do not fit into the budget are left out and named in `Tuned.left_out`.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from penstock.tune.search import (
 
 _MEASURE_SHARE = 0.3
 _TWIN_SHARE = 0.2
-_REFINED_MAX = 3  #: settings of the first search that other delays are tried for
+_REFINED_MAX = 3  #: best settings of the first search for which other delays are tried
 _VERIFIED_MAX = 6
-_LIVE_START_S = 10.0  #: what a server with a few small models takes to be there
-_LOAD_S = 2.5  #: one live load; at 400 requests per s, 10 are beyond the 99th percentile
-_HOST_S = _LIVE_START_S + 4.0  #: what the host's own cost takes to measure
-_HOST_RATE_SHARE = 0.3  #: of what the lanes would carry alone: busy, and not yet behind
-_LIVE_FIRST_SHARE = 0.7  #: of the twin's rate: the first live load
-_LIVE_FIRST_RPS_MAX = 4000.0  #: beyond, the load generator beside it may be what is measured
-_LIVE_LOADS = 6  #: per candidate, at most
-_LIVE_LOADS_WANTED = 4  #: per candidate; with less time there are fewer candidates
+_LIVE_START_S = 10.0  #: s until a server with a few small models is ready
+_LOAD_S = 2.5  #: s of one live load; at 400 requests/s, 10 lie beyond the 99th percentile
+_HOST_S = _LIVE_START_S + 4.0  #: s that the measurement of the host's own cost takes
+_HOST_RATE_SHARE = 0.3  #: share of what the lanes alone could carry: busy, but no queue yet
+_LIVE_FIRST_SHARE = 0.7  #: rate of the first live load, as a share of the twin's rate
+_LIVE_FIRST_RPS_MAX = 4000.0  #: above this rate the load generator itself may be the limit
+_LIVE_LOADS = 6  #: most loads per candidate
+_LIVE_LOADS_WANTED = 4  #: loads per candidate; in a short time there are fewer candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneSpec:
-    """What to tune for. Times in s."""
+    """The goal and bounds of a tuning. Times in s."""
 
     p99_s: float
     cores: int
@@ -73,20 +73,21 @@ class Verified:
     """A candidate on the real server."""
 
     setting: Setting
-    twin: SearchPoint  #: the twin at the rate that the server was found to sustain
+    twin: SearchPoint  #: the twin at the highest rate that the live server sustained
     live: SearchResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """All that a tuning found. `chosen` is None where nothing is within the latency."""
+    """The result of a tuning. `chosen` is None where no setting is within the latency."""
 
     spec: TuneSpec
-    found: tuple[SearchResult, ...]  #: by the twin, best first
+    found: tuple[SearchResult, ...]  #: the twin's results, best first
     verified: tuple[Verified, ...]
     chosen: Setting | None
     left_out: tuple[str, ...]
-    host: HostCost | None = None  #: None: not measured, and the twin's rates are the model's alone
+    #: None = not measured, so that the twin's rates are those of the model alone
+    host: HostCost | None = None
 
 
 def tune(
@@ -156,7 +157,7 @@ def _host(
     services: dict[tuple[int, int], ServiceSpec],
     say: Callable[[str], None],
 ) -> HostCost:
-    """On the choice of lanes that carries most by itself, at a rate that leaves it room."""
+    """Measures with the fastest choice of lanes, at a rate that does not fill it."""
 
     def alone_rps(lanes: int, threads: int) -> float:
         setting = Setting(lanes, threads, spec.rows_max)
@@ -177,9 +178,9 @@ def _host(
 
 
 def unlike(found: list[SearchResult]) -> list[SearchResult]:
-    """What is worth a live look: the best of each choice of lanes and threads, whose share of the
-    machine the twin can't judge; then the best of each other kind of delay. Near twins of either
-    would tell nothing new."""
+    """The candidates for live loads: the best of each choice of lanes and threads, because the twin
+    can't judge their share of the machine; then the best of each other kind of delay. Candidates
+    close to one of these would teach nothing new."""
     firsts: dict[tuple[object, ...], SearchResult] = {}
     others: dict[tuple[object, ...], SearchResult] = {}
     for each in found:
@@ -307,7 +308,7 @@ def _verified(
 def _loaded(
     server: LiveServer, at: int, candidate: SearchResult, p99_s: float, loads: int
 ) -> SearchResult:
-    """The highest rate within the latency that a few short loads can find."""
+    """The highest rate within the latency that a few short loads find."""
     points: list[SearchPoint] = []
     low, high = 0.0, math.inf
     rate_rps = min(candidate.rate_rps * _LIVE_FIRST_SHARE, _LIVE_FIRST_RPS_MAX)

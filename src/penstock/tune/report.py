@@ -1,8 +1,7 @@
-"""What a tuning came to: rows for a table, a plot in text, an object for programs.
+"""The result of a tuning: rows for a table, plots as text and PNG, an object for programs.
 
-Rate against P99 as a PNG: all that the twin ran, the best of it, and what was seen live.
-
-Matplotlib is of the extra `tune`, and imported when a picture is asked for.
+The plots show rate against P99. The PNG has all runs of the twin, the best of them, and the live
+loads. Matplotlib belongs to the extra `tune`, and is imported when a PNG is requested.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def _best(found: SearchResult) -> dict[str, Any]:
 
 
 def plot(tuned: Tuned) -> str:
-    """Rate against P99 of every run of the twin: `o` nobody beats in both, `.` others, `-` P99."""
+    """Rate against P99 of the twin's runs: `o` unbeaten in both, `.` others, `-` the P99 bound."""
     points = points_of(tuned)
     if not points:
         return ""
@@ -121,7 +120,7 @@ def plot(tuned: Tuned) -> str:
 
 
 def points_of(tuned: Tuned) -> list[SearchPoint]:
-    """The twin's runs that are worth a place in a plot."""
+    """The twin's runs that a plot shows."""
     return [
         point
         for found in tuned.found
@@ -138,7 +137,7 @@ _MARKS = "sD^vPX"  #: one shape per live candidate
 
 
 def check_drawable(path: Path) -> None:
-    """Raises CallerError (`matplotlib-missing`, `output-impossible`) where none can be written."""
+    """Raises CallerError (`matplotlib-missing`, `output-impossible`) if no PNG can be written."""
     if importlib.util.find_spec("matplotlib") is None:
         raise CallerError(
             "matplotlib-missing",
@@ -149,7 +148,7 @@ def check_drawable(path: Path) -> None:
 
 
 def write_png(tuned: Tuned, path: Path) -> None:
-    """Raises CallerError as `check_drawable`."""
+    """Writes the PNG. Raises CallerError as `check_drawable`."""
     check_drawable(path)
     figure = importlib.import_module("matplotlib.figure").Figure(figsize=(9, 5.5))
     axes = figure.subplots()

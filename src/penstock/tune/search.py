@@ -1,12 +1,10 @@
-"""The highest Poisson rate that a setting sustains within a latency, as the twin tells it.
+"""The highest Poisson rate that a setting sustains within a latency, according to the twin.
 
 Sustained means: the 99th percentile of all answers is within the bound, and fewer than one request
 in a hundred went unanswered. The rate is found by doubling and halving; each step is a run of the
-twin with the measured run times.
+twin with the measured run times. The search varies lanes, threads, rows and delay of one copy.
 
-What is searched: lanes, threads, rows and delay of one copy; and where the search begins.
-
-The chosen setting as the artifact says it: lines to read, or a model.yaml to serve.
+The chosen setting becomes lines of text, or a model.yaml to serve.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ from penstock.sim.service import ServiceSpec, ServiceTimes
 from penstock.sim.twin import Twin
 from penstock.sim.workload import WorkloadSpec
 
-#: Delays that are tried beside the service level, s. Longer ones only cost latency where the copy
-#: is busy, which is where a sustainable rate is decided.
+#: Delays that are tried besides the service level, s. Longer ones only add latency where the copy
+#: is busy, and a busy copy decides the sustainable rate.
 _WAITS_S = (0.0, 0.001, 0.002, 0.005)
 
 
@@ -43,11 +41,11 @@ class Setting:
     threads: int  #: per lane
     rows_max: int
     wait_s_max: float = 0.0
-    latency_s_p99_max: float | None = None  #: instead of a delay
+    latency_s_p99_max: float | None = None  #: a service level, used instead of a delay
 
     @property
     def delay(self) -> str:
-        """The delay as a person reads it."""
+        """The delay as text for people."""
         if self.latency_s_p99_max is not None:
             return f"level {self.latency_s_p99_max * 1e3:g} ms"
         return f"{self.wait_s_max * 1e3:g} ms"
@@ -60,7 +58,7 @@ class Setting:
         return "wait" if self.wait_s_max > 0 else "none"
 
     def batch_spec(self, description: ModelDescription) -> BatchSpec:
-        """As the instance will make it for this setting."""
+        """The spec that an instance makes for this setting."""
         batching = description.batching
         return BatchSpec(
             rows_max=self.rows_max,
@@ -72,7 +70,7 @@ class Setting:
         )
 
     def applied(self, description: ModelDescription) -> ModelDescription:
-        """The description with this setting; what the setting does not speak of stays."""
+        """The description with this setting; keys that the setting does not have stay unchanged."""
         batching = dataclasses.replace(
             description.batching,
             rows_max=self.rows_max,
@@ -86,9 +84,9 @@ class Setting:
 
 
 def lane_choices(cores: int) -> list[tuple[int, int]]:
-    """(lanes, threads per lane) that use all cores, or half of them, without sharing one.
+    """(lanes, threads per lane) that use all cores or half of them, with no core used twice.
 
-    Half of them, because gateway, parsing and tokenizers want cores of the same machine.
+    Half of them, because gateway, parsing and tokenizers need cores of the same machine.
     """
     choices = []
     for used in (cores, cores // 2):
@@ -126,9 +124,9 @@ def lines(setting: Setting) -> str:
 
 
 def write(model_dir: Path, description: ModelDescription, setting: Setting) -> Path:
-    """Writes model.yaml as a whole; of its comments those at the head of the file stay.
+    """Writes the whole model.yaml; of its comments, those at the head of the file are kept.
 
-    Behind a full disk or a power cut there is the old file or the new one, and nothing beside it.
+    After a full disk or a power cut either the old file or the new one exists, and nothing else.
 
     Raises:
         NotNowError: `model-yaml-not-written`.
@@ -156,10 +154,10 @@ def _head(path: Path) -> list[str]:
     return head
 
 
-_REQUESTS = 5000  #: per run: 50 beyond the 99th percentile
-_STEPS = 4  #: halvings: the rate is known to 6 %
+_REQUESTS = 5000  #: requests per run: 50 lie beyond the 99th percentile
+_STEPS = 4  #: number of halvings: the rate is known to 6 %
 _RATE_RPS_MIN = 1.0
-_RATE_RPS_MAX = 1e6  #: beyond what any gateway takes
+_RATE_RPS_MAX = 1e6  #: more than any gateway takes
 _UNANSWERED_MAX = 0.01
 
 
@@ -171,7 +169,7 @@ class SearchPoint:
     rate_rps: float
     answered_rps: float
     p99_s: float
-    unanswered: float = 0.0  #: share of the requests
+    unanswered: float = 0.0  #: share of the requests, 0 to 1
 
     def within(self, p99_s: float) -> bool:
         return self.p99_s <= p99_s and self.unanswered < _UNANSWERED_MAX
@@ -179,10 +177,10 @@ class SearchPoint:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A setting, its best point within the bound, and all that was looked at for it."""
+    """A setting, its best point within the bound, and all points that were run for it."""
 
     setting: Setting
-    best: SearchPoint | None  #: None: not even the lowest rate is within the bound
+    best: SearchPoint | None  #: None = not even the lowest rate is within the bound
     points: tuple[SearchPoint, ...]
 
     @property
@@ -227,7 +225,7 @@ def simulate(
 
 
 def likely_rps(setting: Setting, service: ServiceSpec, bucket: int) -> float:
-    """Half of what the lanes carry in full batches: where a search begins."""
+    """Half of what the lanes carry in full batches; the search begins there."""
     run_s = ServiceTimes(dataclasses.replace(service, noise=()), 0).run_s(setting.rows_max, bucket)
     return setting.lanes * setting.rows_max / run_s / 2
 
@@ -235,7 +233,7 @@ def likely_rps(setting: Setting, service: ServiceSpec, bucket: int) -> float:
 def sustainable(
     run: Callable[[float], SearchPoint], setting: Setting, p99_s: float, start_rps: float
 ) -> SearchResult:
-    """The highest rate within the bound; `run` tells what comes of one rate."""
+    """The highest rate within the bound; `run` returns the point of one rate."""
     points: list[SearchPoint] = []
 
     def good(rate_rps: float) -> bool:
@@ -266,7 +264,7 @@ def sustainable(
 
 
 def pareto(points: list[SearchPoint]) -> list[SearchPoint]:
-    """Those that no other beats in both rate and latency, by rising rate."""
+    """The points that no other beats in both rate and latency, by rising rate."""
     front: list[SearchPoint] = []
     for point in sorted(points, key=lambda point: (-point.answered_rps, point.p99_s)):
         if not front or point.p99_s < front[-1].p99_s:

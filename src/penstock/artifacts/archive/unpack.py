@@ -5,14 +5,10 @@ larger than it may, or pretend to be whole when it was cut short. Links to files
 become hard links of the unpacked file, so no symbolic link ever exists on disk and no path can be
 redirected by one. Set-user bits and write permission are dropped; the execute bit is kept.
 
-The formats are parsed by `tarfile` and `zipfile` in `readers.py`; the rules are here.
-
-Reads tar, tar.gz and zip as a stream of members, with nothing decided about them.
-
-`tarfile` and `zipfile` do the parsing. Around them stand the guards that they lack: no single read
-of a header may be huge, a tar file must have its end mark, a gzip stream its checksum, and every
-way in which a broken archive makes them fail becomes one `CallerError`. Members come in archive
-order and each must be read before the next is asked for.
+An archive is read as a stream of members. `tarfile` and `zipfile` parse the formats, and guards
+here add what they lack: no single read of a header is huge, a tar file has its end mark, a gzip
+stream has its checksum, and every way in which a broken archive makes them fail becomes one
+`CallerError`. Members come in archive order, and each must be read before the next is requested.
 """
 
 from __future__ import annotations
@@ -42,8 +38,8 @@ from penstock.errors import CallerError
 #: Largest single read that a parser may ask for: an extended header or a zip directory. At 46 bytes
 #: and more per entry, 4 MiB of zip directory are under 100,000 members.
 HEADER_BYTES_MAX = 4 * 1024 * 1024
-#: All headers of a tar file together, names and padding among them: no file's content, so that the
-#: byte counts of the consumer never see them. 20,000 members with names of 1 KiB have 50 MiB.
+#: All headers of a tar file together, with names and padding. They belong to no file's content, so
+#: the consumer's byte counts miss them. 20,000 members with names of 1 KiB have 50 MiB.
 HEADERS_BYTES_MAX = 64 * 1024 * 1024
 #: Keys of pax's global headers, which tarfile copies for each member.
 GLOBAL_KEYS_MAX = 100
@@ -60,7 +56,7 @@ class ArchiveMember:
     name: str
     kind: Kind
     read: Callable[[int], bytes] = lambda size: b""  #: at most `size` bytes; b"" at the end
-    link: str = ""  #: what a link names
+    link: str = ""  #: path that a link points to; "" for a member that is no link
     executable: bool = False
 
 
@@ -131,7 +127,7 @@ def _tar_member(
 
 
 def _guarded(read: Callable[[int], bytes], what: str) -> Callable[[int], bytes]:
-    """Content is read by the consumer, outside the generator and its error handling."""
+    """Wraps the parsers' errors: the consumer reads content outside the generator's handling."""
 
     def guarded_read(size: int) -> bytes:
         with _parser_errors(what):
@@ -141,7 +137,7 @@ def _guarded(read: Callable[[int], bytes], what: str) -> Callable[[int], bytes]:
 
 
 class _Forward(io.RawIOBase):
-    """What tarfile reads from: forward only, in bounded steps, remembering the last block.
+    """The file that tarfile reads: forward only, in bounded steps, with the last block remembered.
 
     A gzip stream would be unpacked again from its start for a single step back.
     """
@@ -151,7 +147,8 @@ class _Forward(io.RawIOBase):
         self._source = source
         self._what = what
         self._position = 0
-        self.content_bytes = 0  #: of what was read; the rest are headers
+        #: bytes of files' content that were read; all other bytes are headers
+        self.content_bytes = 0
         self.last_block = b""
 
     def tell(self) -> int:
@@ -178,7 +175,7 @@ class _Forward(io.RawIOBase):
         return data
 
     def drain(self) -> None:
-        """Reads what follows the end mark: padding, of which no more than a header's bound."""
+        """Reads the padding that follows the end mark, at most as much as headers may have."""
         left = HEADER_BYTES_MAX
         while left > 0:
             data = self._pull(min(left, 1 << 16))
@@ -231,7 +228,7 @@ def zip_members(file: BinaryIO, *, what: str) -> Iterator[ArchiveMember]:
 
 
 class _BoundedReads(io.RawIOBase):
-    """A seekable file of which no single read may be huge: zipfile takes its directory in one."""
+    """A seekable file that refuses huge single reads: zipfile reads its directory in one."""
 
     def __init__(self, source: BinaryIO, what: str) -> None:
         super().__init__()
@@ -355,7 +352,7 @@ class _Unpacking:
         self._limits = limits
         self._files: set[str] = set()
         self._folders: set[str] = {""}
-        self._links: dict[str, str] = {}  #: path -> path of its target, both inside
+        self._links: dict[str, str] = {}  #: path -> path of its target, both inside the folder
         self._bytes = 0
         self.digests: dict[str, str] = {}  #: SHA-256 of each file, by its path
 
@@ -473,7 +470,7 @@ class _Unpacking:
                 raise self._unsafe(
                     path, f"it is a link to {shown(first)}, which is not a file in the archive"
                 )
-            for passed in seen:  # none of a long chain of links is followed again
+            for passed in seen:  # shorten a long chain of links, so that it is followed once
                 self._links[passed] = target
             with disk_errors(self._what, self._to):
                 os.link(self._to / target, self._to / path, follow_symlinks=False)

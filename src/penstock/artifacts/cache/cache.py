@@ -47,7 +47,7 @@ class CacheEntry:
     digest: str
     root: Path  #: the folder with its files
     size: int  #: bytes of its files
-    #: Of the source that it was fetched from; empty where that could not be looked at.
+    #: Stamp of the source that the entry was fetched from; empty where it gives none.
     stamp: str = field(default="", compare=False)
 
 
@@ -81,7 +81,7 @@ class ArtifactCache:
     def find(self, digest: str) -> CacheEntry | None:
         """The entry, if it is there and whole. Marks it as used now; drops it if it is broken.
 
-        Raises NotNowError (`artifact-disk-failed`) where that can't be found out now.
+        Raises NotNowError (`artifact-disk-failed`) where the disk does not answer now.
         """
         if not _DIGEST.match(digest):
             return None
@@ -107,7 +107,7 @@ class ArtifactCache:
     def _note_checked(
         folder: Path, listed: Mapping[str, Any], before: Mapping[str, Any] | None
     ) -> None:
-        with suppress(OSError):  # another user's cache is compared every time
+        with suppress(OSError):  # another user's cache can't record it, and is compared every time
             stamps = cache_contents.stamps(folder / "files", listed)
             if stamps != before:
                 _write_json(folder, "checked.json", stamps)
@@ -152,8 +152,8 @@ class ArtifactCache:
     ) -> CacheEntry:
         """Turns the folder `files`, inside a staging folder, into the entry of `digest`.
 
-        `digests`: SHA-256 of files that is known already, by their paths. Where another process was
-        faster its entry is used and ours is left to be removed.
+        `digests`: the SHA-256 of files where it is known already, by path. If another process was
+        faster, its entry is used, and the staging folder's exit removes ours.
         """
         made = files.parent / f"entry-{digest}"
         with disk_errors(what, self.root):
@@ -179,9 +179,9 @@ class ArtifactCache:
 
     @contextmanager
     def source_lock(self, key: str, budget: Budget) -> Iterator[None]:
-        """Held while one source is fetched; waits within the budget's time."""
+        """Locks the source while it is fetched; waits within the budget's time."""
         with disk_errors(budget.what, self.root):
-            # Never deleted: a process that waits on a deleted file would share it with nobody.
+            # Never deleted: two processes could then lock two files under one name.
             lock = os.open(self._locks / key, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             pause = threading.Event()
@@ -266,7 +266,7 @@ def _size(listed: Mapping[str, object]) -> int:
 
 
 def _read_json(path: Path) -> dict[str, object] | None:
-    """None: there is none, or it is none. Raises OSError where that can't be found out now."""
+    """The file's object; None where there is none. Raises OSError where the disk fails for now."""
     try:
         value = json.loads(path.read_bytes())
     except ValueError:

@@ -4,9 +4,9 @@
     checked.json   the files' stamps when their bytes were last compared, and in which boot
 
 Reading ten gigabytes at every load would cost more than the model. So the bytes are compared once
-in each boot of the machine (a power failure is what loses them), and whenever a stamp is another
-one: the kernel sets a file's ctime with every write, and no program can set it back. Files that a
-running model adds are not looked at.
+in each boot of the machine, since a power failure is what loses them, and whenever a stamp has
+changed: the kernel sets a file's ctime with every write, and no program can set it back. Files
+that a running model adds are ignored.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from penstock import durable_files
 from penstock.artifacts.files.listing import CHUNK_BYTES
 from penstock.core.request.storage_failures import errno_passes
 
-#: An older version recorded sizes alone (1).
+#: Version 1 recorded sizes alone.
 SCHEMA: Final = 2
-#: More files than this are synced with their file system in one call.
+#: Up to this many files are synced one by one; more are synced with their whole file system.
 _SYNCED_ONE_BY_ONE_MAX: Final = 256
 
 Stamp = list[int]
 
 
 def record(files: Path, known: Mapping[str, str]) -> dict[str, object]:
-    """entry.json for the folder `files`. `known`: digests that were computed on the way."""
+    """entry.json for the folder `files`. `known`: digests that are already computed, by path."""
     found = sorted(_files(files).items())
     sizes = {name: path.stat().st_size for name, path in found}
     listed = {name: [sizes[name], known.get(name) or _sha256(path)] for name, path in found}
@@ -41,8 +41,8 @@ def record(files: Path, known: Mapping[str, str]) -> dict[str, object]:
 
 
 def damage(files: Path, listed: Mapping[str, Any], checked: Mapping[str, Any] | None) -> str:
-    """What is wrong with an entry, for the log; "" where it is whole. Raises OSError where that
-    can't be found out now."""
+    """What is wrong with an entry, for the log; "" where it is whole. Raises OSError where the disk
+    does not answer now."""
     expected = listed.get("files")
     if listed.get("schema") not in (1, SCHEMA) or not isinstance(expected, dict):
         return "its list can't be read"
@@ -66,8 +66,8 @@ def damage(files: Path, listed: Mapping[str, Any], checked: Mapping[str, Any] | 
 
 
 def says_nothing(error: OSError) -> bool:
-    """Whether a read failed for want of something (descriptors, memory, a network file system's
-    server), and what is there may be whole. Of a disk that can't read its bytes they are gone."""
+    """Whether a failed read proves no damage: descriptors, memory or a network file system's server
+    were missing, and the file may be whole. Where a disk can't read its bytes, they are lost."""
     return errno_passes(error.errno) and error.errno != errno.EIO
 
 
@@ -77,14 +77,14 @@ def stamps(files: Path, listed: Mapping[str, Any]) -> dict[str, object]:
 
 
 def boot() -> str:
-    """The machine's present boot."""
+    """An id of the machine's present boot."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
 def sync(folder: Path) -> None:
-    """Returns once all below `folder`, names included, would outlive a power failure."""
+    """Returns once everything below `folder`, names included, would survive a power failure."""
     files = _files(folder)
     if len(files) > _SYNCED_ONE_BY_ONE_MAX:
         descriptor = os.open(folder, os.O_RDONLY)

@@ -5,7 +5,7 @@
       - {folder: amx, needs: AVX512_CORE_AMX, target: cpu-bf16}
       - {folder: avx2, needs: AVX2, target: cpu-fp32}
 
-Each folder is an artifact by itself; which one is loaded is `core.builds`' to say, on the machine
+Each folder is an artifact by itself. `core.builds` decides which one is loaded, on the machine
 that loads it. The file lies at the artifact's root and is as untrusted as the rest of it.
 """
 
@@ -34,10 +34,10 @@ _BUILDS_MAX = 64
 class BuildEntry:
     """One build of the model."""
 
-    folder: str  #: beside the file: an artifact by itself
-    #: instruction set, by oneDNN's name, or the machine's; "" = any processor
+    folder: str  #: name of the folder beside this file; it is an artifact by itself
+    #: instruction set by oneDNN's name, or the machine's (aarch64, arm64); "" = any processor
     needs: Annotated[str, one_of(("", *NAMES, "aarch64", "arm64"))] = ""
-    target: str = ""  #: what it was compiled for; for people
+    target: str = ""  #: compile target, shown to people only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class BuildsFile(Versioned):
 
 
 def read_builds(root: Path) -> tuple[Build, ...]:
-    """() where the artifact has one form only. Raises CallerError (`model-yaml-invalid`,
+    """The builds; () where the artifact has one form. Raises CallerError (`model-yaml-invalid`,
     `artifact-incomplete`, `artifact-path-unsafe`)."""
     path = root / FILE_NAME
     if not path.is_file():
@@ -63,7 +63,7 @@ def read_builds(root: Path) -> tuple[Build, ...]:
 
 
 def chosen_build(root: Path, here: str) -> BuildChoice | None:
-    """None where the artifact has no builds.yaml. `here`: this processor's instruction set.
+    """The build for this processor's instruction set `here`; None where there is no builds.yaml.
 
     Raises what `read_builds` raises, and CallerError (`no-build-for-processor`).
     """
@@ -82,7 +82,7 @@ def chosen_build(root: Path, here: str) -> BuildChoice | None:
 
 
 def build_of(folder: Path, here: str) -> BuildChoice | None:
-    """The same, asked of the folder that was chosen: None where it is no build."""
+    """As `chosen_build`, for a folder that was chosen already; None where it is no build."""
     choice = chosen_build(folder.parent, here) if (folder.parent / FILE_NAME).is_file() else None
     return choice if choice is not None and choice.build.folder == folder.name else None
 

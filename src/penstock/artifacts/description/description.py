@@ -3,12 +3,12 @@
 `model.yaml` is the explicit form; every other layout (a bare ONNX file, OpenVINO IR, a Triton
 repository, `code/inference.py`) is turned into the same `ModelDescription` by
 `artifacts/detection/detect.py`.
-Runtimes and the instance read nothing but this. Tensor names, dtypes and shapes are those of the
+Runtimes and instances read nothing else. Tensor names, dtypes and shapes are those of the
 Open Inference Protocol; -1 is a free dimension; the first dimension is the batch when
 `batching.rows_max` is above 0.
 
-What a file may hold stands here as well, in the types of the fields (`file_schema.py`);
-what is derived inside has no bounds. A default need not be what a file may say.
+The types of the fields also declare what a file may hold (`file_schema.py`). Values that are
+derived inside the server have no bounds, and a default may be a value that a file can't give.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ FILLS = ("zeros", "random")
 HEAD_TASKS = ("classification", "regression", "embedding")
 _POOLINGS = ("mean", "cls")
 _PRECISIONS = ("", "f32", "bf16", "f16")
-#: Part of tensor names of the Open Inference Protocol, after which a full stop follows.
+#: A head's name is part of a tensor name of the Open Inference Protocol, before a full stop.
 _HEAD_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-#: A model that needs more warm-up requests is better warmed up by its own code.
+#: A model that needs more warm-up requests should warm itself up in its own code.
 WARM_UPS_MAX: Final = 100
 WARM_UP_TIMES_MAX: Final = 1000
-#: Of all tensors of a warm-up request; a shape can claim any size.
+#: Elements of all tensors of one warm-up request: a shape in a file can claim any size.
 WARM_UP_ELEMENTS_MAX: Final = 1 << 26
-_SIZE_MAX = 2**40  #: of one dimension
+_SIZE_MAX = 2**40  #: largest size of one dimension
 _TOKENS_MAX = 10_000_000
 _EACH_S_MAX = 10.0
 
@@ -65,7 +65,7 @@ class TensorSpec:
 
     name: str
     dtype: Annotated[str, one_of(DTYPES)]
-    shape: tuple[Annotated[int, Meta(ge=-1, le=_SIZE_MAX)], ...]  #: -1 = any
+    shape: tuple[Annotated[int, Meta(ge=-1, le=_SIZE_MAX)], ...]  #: -1 = any size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Batching:
     rows_max: int = (
         1  #: rows in a batch; 1 = the model batches, one row at a time; 0 = no batch dimension
     )
-    wait_s_max: float = 0.0  #: longest time the oldest item waits for company
+    wait_s_max: float = 0.0  #: longest time the oldest item waits for others to join
     rows_preferred: tuple[
         int, ...
     ] = ()  #: sizes to leave at without waiting longer (Triton's preferred_batch_size)
@@ -85,7 +85,7 @@ class Batching:
     )
     buckets: tuple[int, ...] = ()  #: padded lengths, ascending; () = no length buckets
     priorities: int = 1  #: number of priority levels; 0 is served first
-    latency_s_p99_max: float | None = None  #: service level: delay and size follow from it
+    latency_s_p99_max: float | None = None  #: service level; delay and batch size follow from it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,17 +102,17 @@ class Embedding:
     """How token vectors become one vector per text."""
 
     pooling: Annotated[str, one_of(_POOLINGS)] = "mean"
-    normalize: bool = True  #: L2 norm 1
+    normalize: bool = True  #: scale each vector to an L2 norm of 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
     """One of several heads over a shared backbone; all heads run in one forward pass."""
 
-    #: how requests and answers call it
+    #: name of the head in requests and answers
     name: Annotated[str, matching(_HEAD_NAME, "up to 64 letters, digits, hyphens, underscores")]
     task: Annotated[str, one_of(HEAD_TASKS)]
-    output: str  #: the model's output tensor that holds it
+    output: str  #: name of the model's output tensor for this head
     labels: tuple[str, ...] = ()  #: classification: class names, in the order of the logits
 
 
@@ -122,60 +122,64 @@ class Generation:
 
     encoder_file: ArtifactPath = "encoder.xml"
     decoder_file: ArtifactPath = "decoder.xml"
-    eos_ids: tuple[_TokenId, ...] = (1,)  #: any of them ends an answer
+    eos_ids: tuple[_TokenId, ...] = (1,)  #: token ids; any of them ends an answer
     decoder_start_id: _TokenId = 0
-    #: upper bound of what a request may ask for
+    #: most new tokens that a request may ask for
     tokens_new_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 64
-    beams_max: Annotated[int, Meta(ge=1, le=64)] = 4  #: likewise; 1 = greedy only
+    #: most beams that a request may ask for; 1 = greedy search only
+    beams_max: Annotated[int, Meta(ge=1, le=64)] = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceSpec:
-    """How long a paced engine's steps take (`core/batching/generation_steps.py`), and what it
+    """How long the steps of a paced engine take (`core/batching/generation_steps.py`), and what it
     answers.
 
-    The first five keys are called as in a scenario's `[generation]`: a table can be carried over.
+    The first five keys have the names of a scenario's `[generation]`, so a table fits both.
     """
 
     # A step of a few microseconds would be a busy loop; one of more than ten minutes looks dead.
-    #: of each step; as the next three, those of a 135M Llama on two cores
+    #: s per step; this default and the next two are measured on a 135M Llama on two cores
     step_s: Annotated[float, Meta(ge=1e-4, le=600.0)] = 0.011
-    sequence_s: _Seconds = 0.0015  #: more for each sequence in the step
-    prefill_token_s: _Seconds = 0.0005  #: more for each token of a prompt that is read in the step
-    #: beginnings of prompts that are not read again
+    sequence_s: _Seconds = 0.0015  #: s more for each sequence in the step
+    prefill_token_s: _Seconds = 0.0005  #: s more for each prompt token that is read in the step
+    #: number of prompt beginnings (prefixes) that stay cached and are not read again
     prefixes_cached_max: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-    #: of the logarithm of the noise on a step's time; its mean is 1
+    #: standard deviation of the logarithm of the noise on a step's time; the noise has mean 1
     sigma: Annotated[float, Meta(ge=0.0, le=2.0)] = 0.0
-    #: of the noise; 0 = each start draws its own, so that copies differ
+    #: seed of the noise; 0 = each start draws its own, so that copies differ
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    prefix_tokens: _Tokens = 0  #: the beginning that longer prompts may share; 0 = they share none
-    answer_tokens: _Tokens = 0  #: an answer ends by itself after so many; 0 = where it is cut
-    load_s: Annotated[float, Meta(ge=0.0, le=3600.0)] = 0.0  #: until it is ready
+    #: tokens of the beginning that longer prompts may share; 0 = prompts share no beginning
+    prefix_tokens: _Tokens = 0
+    #: tokens after which an answer ends by itself; 0 = it ends where the request cuts it
+    answer_tokens: _Tokens = 0
+    load_s: Annotated[float, Meta(ge=0.0, le=3600.0)] = 0.0  #: s until the model is ready
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineKeys:
-    """How a generation engine runs a model, as far as a file says it in the units of the inside."""
+    """How a generation engine runs a model: the keys that files give in the server's units."""
 
-    #: prompt and answer of a request; 0 = the model's positions
+    #: most tokens of a request's prompt and answer together; 0 = the model's positions
     context_tokens_max: Annotated[int, Meta(ge=1, le=100_000_000)] = 0
-    sequences_max: Annotated[int, Meta(ge=1, le=4096)] = 64  #: answered at once; more wait
-    #: prompt and answer tokens of one step
+    sequences_max: Annotated[int, Meta(ge=1, le=4096)] = 64  #: requests answered at once; more wait
+    #: prompt and answer tokens that one step computes
     tokens_batched_max: Annotated[int, Meta(ge=1, le=_TOKENS_MAX)] = 2048
-    chunked_prefill: bool = True  #: long prompts are taken in parts, between others' tokens
+    chunked_prefill: bool = True  #: long prompts are read in parts, between other requests' tokens
     prefix_caching: bool = True  #: prompts that begin alike share their cache blocks
-    #: a Jinja file of the artifact that replaces the tokenizer's template
+    #: path of a Jinja file in the artifact that replaces the tokenizer's template
     chat_template: ArtifactPath = ""
-    python: str = ""  #: interpreter of the engine's process; "" = the server's own
-    options: dict[str, str] = field(default_factory=dict)  #: the engine's own, passed through
-    pace: PaceSpec | None = None  #: `paced`: its table of times
+    python: str = ""  #: interpreter for the engine's process; "" = the server's own
+    #: options of the engine itself, passed on unchanged
+    options: dict[str, str] = field(default_factory=dict)
+    pace: PaceSpec | None = None  #: `paced` only: its table of times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions(EngineKeys):
     """How a generation engine runs a model. 0 = derived from model and machine."""
 
-    cache_bytes: int = 0  #: of keys and values
+    cache_bytes: int = 0  #: memory for keys and values; 0 = derived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,28 +188,29 @@ class WarmUpTensor:
 
     name: str
     dtype: Annotated[str, one_of(DTYPES)]
-    shape: tuple[Annotated[int, Meta(ge=0, le=_SIZE_MAX)], ...]  #: whole: no size is free
-    fill: Annotated[str, one_of(FILLS)] = "zeros"  #: where `file` does not say more
-    #: its raw bytes in the Open Inference Protocol's form, below the artifact's root
+    #: every size is given, none is free
+    shape: tuple[Annotated[int, Meta(ge=0, le=_SIZE_MAX)], ...]
+    fill: Annotated[str, one_of(FILLS)] = "zeros"  #: the values, unless `file` holds them
+    #: file with the raw bytes in the Open Inference Protocol's form, below the artifact's root
     file: ArtifactPath = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """A request that a model answers before it is given others: a body, a file, or tensors."""
+    """A request that a model answers before it gets any others: a body, a file, or tensors."""
 
-    name: str = ""  #: how errors call it
+    name: str = ""  #: name of the request in errors
     body: str = ""
-    file: ArtifactPath = ""  #: holds the body; below the artifact's root
-    content_type: str = ""  #: "" = by the file's ending, else JSON
+    file: ArtifactPath = ""  #: file that holds the body, below the artifact's root
+    content_type: str = ""  #: "" = by the file's suffix, else JSON
     accept: str = ""
     tensors: tuple[WarmUpTensor, ...] = ()
-    times: Annotated[int, Meta(ge=1, le=WARM_UP_TIMES_MAX)] = 1  #: in each lane
+    times: Annotated[int, Meta(ge=1, le=WARM_UP_TIMES_MAX)] = 1  #: how often, in each lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelKeys:
-    """What a model.yaml says in the units of the inside.
+    """What a model.yaml says in the server's own units.
 
     `task` says who understands the body: `tensor` (the tensor codecs), the text tasks (tokenizer
     in; labels, numbers, vectors or text out), `payload` (the model's own code; bytes pass through).
@@ -213,41 +218,44 @@ class ModelKeys:
 
     runtime: str  #: a name of `runtimes.registry`
     task: Annotated[str, one_of(TASKS)] = "tensor"
-    name: str = ""  #: the model's own name; the endpoint's name is used where it is empty
+    name: str = ""  #: the model's own name; empty = the endpoint's name
     file: ArtifactPath = ""  #: model file (or code file) below the artifact's root
     version: str = "1"
-    inputs: tuple[TensorSpec, ...] = ()  #: empty: read from the model file when it is loaded
+    inputs: tuple[TensorSpec, ...] = ()  #: empty = read from the model file when it is loaded
     outputs: tuple[TensorSpec, ...] = ()
     labels: tuple[str, ...] = ()  #: class (regression: value) names, in the order of the logits
     tokenizer: Tokenizer | None = None
     embedding: Embedding | None = None
-    heads: tuple[Head, ...] = ()  #: `multi-head`
-    generation: Generation | None = None  #: `text2text-generation`
+    heads: tuple[Head, ...] = ()  #: task `multi-head` only
+    generation: Generation | None = None  #: task `text2text-generation` only
     lanes: Annotated[int, Meta(ge=1, le=1024)] = 1  #: batches of one copy that may run at once
-    #: intra-op threads; 0 = what the instance's cores leave per lane
+    #: intra-op threads of each lane; 0 = the instance's cores divided by its lanes
     threads_per_lane: Annotated[int, Meta(ge=0, le=1024)] = 0
-    pinned: bool = False  #: each lane has cores of its own, if so many are free
-    command: tuple[str, ...] = ()  #: `process`: argv; "{port}" and "{model_dir}" are filled in
-    triton_python: bool = False  #: `python`: the file defines TritonPythonModel, not model_fn
-    #: config.pbtxt / model.yaml parameters, for the model's code
+    pinned: bool = False  #: each lane gets cores of its own, if enough are free
+    command: tuple[str, ...] = ()  #: runtime `process`: argv; "{port}", "{model_dir}" are filled in
+    #: runtime `python`: the file defines TritonPythonModel, not model_fn
+    triton_python: bool = False
+    #: parameters of config.pbtxt or model.yaml, for the model's code
     parameters: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)  #: for worker processes
-    #: what to compute in: "" (the runtime's choice), "f32", "bf16", "f16"
+    environment: dict[str, str] = field(default_factory=dict)  #: variables of worker processes
+    #: number format of the computation: "" (the runtime's choice), "f32", "bf16", "f16"
     precision: Annotated[str, one_of(_PRECISIONS)] = ""
-    warmup: tuple[WarmUp, ...] = ()  #: answered before the model is given other requests
+    warmup: tuple[WarmUp, ...] = ()  #: answered before the model gets other requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleStep:
     """One step of a Triton ensemble: which model it calls, and where its tensors come from and go.
 
-    A tensor of the ensemble is one of its inputs or what a step makes; it has one maker.
+    A tensor of the ensemble is one of its inputs or an output of exactly one step.
     """
 
-    model: str  #: by its folder's name
-    version: int = -1  #: -1 = whichever is served
-    inputs: dict[str, str] = field(default_factory=dict)  #: the model's -> the ensemble's tensor
-    outputs: dict[str, str] = field(default_factory=dict)  #: likewise; what is not named is left
+    model: str  #: name of the called model's folder
+    version: int = -1  #: -1 = whichever version is served
+    #: name of the called model's input -> name of the ensemble's tensor
+    inputs: dict[str, str] = field(default_factory=dict)
+    #: output of the called model -> tensor of the ensemble; others are dropped
+    outputs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,10 +271,10 @@ class ModelInside:
 class ModelDescription(ModelKeys):
     """Everything the instance needs to load and serve a copy."""
 
-    engine: EngineOptions | None = None  #: `text-generation`
+    engine: EngineOptions | None = None  #: task `text-generation` only
     batching: Batching = field(default_factory=Batching)
-    calls_models: bool = False  #: `python`: its code may call other models of the artifact
-    ensemble: tuple[EnsembleStep, ...] = ()  #: `pipeline`: the steps of a Triton ensemble
-    models: tuple[ModelInside, ...] = ()  #: of the artifact, that this one calls or may call
-    #: pickle formats may be loaded: set by the operator, never by the artifact
+    calls_models: bool = False  #: runtime `python`: its code may call other models of the artifact
+    ensemble: tuple[EnsembleStep, ...] = ()  #: runtime `pipeline`: the steps of a Triton ensemble
+    models: tuple[ModelInside, ...] = ()  #: models of the artifact that this one calls or may call
+    #: pickle formats may be loaded; set by the operator, never by the artifact
     trusted: bool = False

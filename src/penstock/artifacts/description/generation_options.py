@@ -1,9 +1,9 @@
-"""Settings of generation engines as other servers call them, as `EngineOptions`.
+"""Settings of generation engines under other servers' names, turned into `EngineOptions`.
 
-Understood: DJL's serving.properties (`option.*`) and `OPTION_*`, `SM_VLLM_*` of AWS's vLLM images,
-and the variables of Text Generation Inference. The environment counts more than a file, and among
-variables the later of these three lists. What is not in the tables goes to vLLM under its own name;
-an engine without such options is not given it (its own are in model.yaml).
+It understands DJL's serving.properties (`option.*`) and, in this order, `OPTION_*`, AWS's vLLM
+images' `SM_VLLM_*`, and the variables of Text Generation Inference. A variable beats the file, and
+a later list beats an earlier one. A setting that no table has goes to vLLM under its own name.
+An engine without such options does not get it (its own options are in model.yaml).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILE_BYTES_MAX = 65_536
 _COUNT_MAX = 2**40
 _COUNT_DIGITS_MAX = len(str(_COUNT_MAX))
 
-#: vLLM's names (DJL's and SM_VLLM_'s are theirs) -> ours
+#: vLLM's names, which DJL and SM_VLLM_ use too -> ours
 _VLLM: Final = {
     "max_model_len": "context_tokens_max",
     "max_num_seqs": "sequences_max",
@@ -31,12 +31,12 @@ _VLLM: Final = {
     "enable_prefix_caching": "prefix_caching",
     "chat_template": "chat_template",
 }
-#: DJL's own names
+#: DJL's own names -> ours
 _DJL: Final = _VLLM | {
     "max_rolling_batch_size": "sequences_max",
     "max_rolling_batch_prefill_tokens": "tokens_batched_max",
 }
-#: DJL's names of vLLM's options
+#: DJL's names of vLLM's options -> vLLM's
 _RENAMED: Final = {
     "tensor_parallel_degree": "tensor_parallel_size",
     "pipeline_parallel_degree": "pipeline_parallel_size",
@@ -49,7 +49,7 @@ _TGI: Final = {
     "PREFIX_CACHING": "prefix_caching",
 }
 _TGI_OPTIONS: Final = {"NUM_SHARD": "tensor_parallel_size", "QUANTIZE": "quantization"}
-#: Known, and about something that is otherwise here: where the model lies, ports, workers.
+#: Known settings that Penstock decides elsewhere: where the model lies, ports, workers.
 _ELSEWHERE: Final = frozenset(
     {
         "model", "model_id", "tokenizer", "engine", "rolling_batch", "entrypoint", "host", "port",
@@ -67,7 +67,7 @@ _KINDS: Final[dict[str, type]] = {
 def options_of(
     engine: EngineOptions, properties: Path, environment: Mapping[str, str], *, runtime: str
 ) -> EngineOptions:
-    """`engine` with what the file and the environment say. Raises CallerError."""
+    """`engine` with the settings of the file and the environment. Raises CallerError."""
     values: dict[str, Any] = {}
     passed: dict[str, str] = dict(engine.options)
     for source, name, text in _settings(properties, environment):
@@ -87,7 +87,7 @@ def options_of(
 
 
 def runtime_of(properties: Path, environment: Mapping[str, str]) -> str:
-    """Of the engine that settings name; "" where they say nothing."""
+    """The runtime of the engine that the settings name; "" where they name none."""
     asked = [
         text.lower()
         for _, name, text in _settings(properties, environment)
@@ -101,7 +101,7 @@ def runtime_of(properties: Path, environment: Mapping[str, str]) -> str:
 
 
 def _settings(properties: Path, environment: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """(where it stands, name in lower case, value), in the order in which they count."""
+    """(where it stands, name in lower case, value); a later entry beats an earlier one."""
     found = []
     if properties.is_file():
         if properties.stat().st_size > _FILE_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""Keys of a model.yaml that are right by themselves and wrong beside each other."""
+"""Which keys of a model.yaml exclude or need each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def check_together(description: ModelDescription, where: str) -> None:
-    """Keys that are right by themselves and wrong beside each other."""
+    """Refuses keys that are valid by themselves and contradict each other."""
     runtime, task = description.runtime, description.task
     record = registry.record(runtime)
     own_code = record.has(Interface.PAYLOAD, Interface.PIPELINE)
@@ -53,7 +53,7 @@ def _takers(key: str) -> str:
 
 
 def _check_options(description: ModelDescription, record: RuntimeRecord, where: str) -> None:
-    """Keys that only some runtimes take; a command is all that those which take one have."""
+    """Refuses keys that the runtime does not take. A runtime that takes a command must have one."""
     if ("command" in record.options) != bool(description.command):
         allowed = f"given for runtime: {_takers('command')}, and only there"
         raise invalid(where, "command", list(description.command), allowed)
@@ -109,7 +109,7 @@ def _check_task(description: ModelDescription, record: RuntimeRecord, where: str
 
 
 def _check_engine(record: RuntimeRecord, engine: EngineOptions, where: str) -> None:
-    """One with a table of times has it instead of a model; keys of others would say nothing."""
+    """An engine with a table of times needs no model, and would ignore keys about one."""
     if _PACE not in record.options:
         if engine.pace is not None:
             allowed = f"given for runtime: {_takers(_PACE)} only"

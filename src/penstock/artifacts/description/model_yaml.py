@@ -1,8 +1,8 @@
-"""model.yaml: the explicit description of a model, checked to the last key.
+"""model.yaml: the explicit description of a model, every key checked.
 
-What each key may be is declared with the description itself; here stands what the file says in
-other units, and how the one becomes the other. That the file is untrusted is `yaml_tree`'s
-business; which keys fit together is `model_rules`'.
+The description itself declares what each key may be. This module holds the keys whose units
+differ in the file, and converts them. `yaml_tree` handles the file as untrusted input, and
+`model_rules` checks which keys fit together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.runtimes import registry
 
 FILE_NAME = "model.yaml"
 _ROWS_MAX = 65_536
-#: A service level chooses the size of batches; up to here, unless the file says less or more.
+#: Where a service level chooses the batch size: its upper bound, unless the file gives another.
 _LEVEL_ROWS_MAX = 64
 _MS_MAX = 3_600_000
 _MB = 1 << 20
@@ -51,27 +51,27 @@ class BatchingFile:
     #: rows in a batch; 1 = the model batches, one row at a time; 0 = no batch dimension. Left out
     #: it is 1, or 64 beside `latency_ms_p99_max`
     rows_max: Annotated[int, Meta(ge=0, le=_ROWS_MAX)] | None = None
-    #: longest time the oldest item waits for company
+    #: longest time the oldest item waits for others to join
     wait_ms_max: Annotated[float, Meta(ge=0.0, le=_MS_MAX)] = 0.0
     #: sizes to leave at without waiting longer, ascending, up to `rows_max`
     rows_preferred: tuple[Annotated[int, Meta(ge=1, le=_ROWS_MAX)], ...] = ()
     #: rows waiting in one copy before it refuses
     queue_rows_max: Annotated[int, Meta(ge=1, le=10_000_000)] = 2048
-    #: an item older than this is refused; left out = its deadline alone
+    #: an item older than this is refused; left out = only its deadline counts
     queue_wait_ms_max: Annotated[float, Meta(ge=0.001, le=_MS_MAX)] | None = None
     #: padded lengths, ascending; none = no length buckets
     buckets: tuple[Annotated[int, Meta(ge=1, le=1_000_000)], ...] = ()
     #: number of priority levels; 0 is served first
     priorities: Annotated[int, Meta(ge=1, le=100)] = 1
-    #: service level: delay and size follow from it
+    #: service level; delay and batch size follow from it
     latency_ms_p99_max: Annotated[float, Meta(ge=0.001, le=_MS_MAX)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFile(EngineKeys):
-    """How a generation engine runs a model. What is left out is derived from model and machine."""
+    """How a generation engine runs a model. Keys left out are derived from model and machine."""
 
-    cache_mb: Annotated[float, Meta(ge=1, le=2**30)] | None = None  #: MiB of keys and values
+    cache_mb: Annotated[float, Meta(ge=1, le=2**30)] | None = None  #: memory for keys, values, MiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +79,9 @@ class ModelFile(ModelKeys, Versioned):
     """A model.yaml: what a model is, and how it is served."""
 
     runtime: Annotated[str, one_of(registry.names)]
-    task: Annotated[str, one_of(TASKS)] = ""  #: left out: as the runtime has it
+    task: Annotated[str, one_of(TASKS)] = ""  #: left out = the runtime's own task
     batching: BatchingFile | None = None
-    engine: EngineFile | None = None  #: `text-generation`
+    engine: EngineFile | None = None  #: task `text-generation` only
 
 
 def load(root: Path) -> ModelDescription:
@@ -121,7 +121,7 @@ def parse(content: bytes | str, *, where: str = FILE_NAME) -> ModelDescription:
 
 
 def dump(description: ModelDescription) -> str:
-    """The model.yaml that `parse` reads back as this description; what is empty is left out.
+    """The model.yaml that `parse` reads back as this description; empty values are left out.
 
     `trusted` is the operator's and is never written.
     """
@@ -145,7 +145,7 @@ def dump(description: ModelDescription) -> str:
         else EngineFile(**_engine_keys(engine), cache_mb=engine.cache_bytes / _MB or None),
     )
     tree = {"schema": 1, "name": description.name} | _plain(file)
-    if engine is not None:  # 0 stands for what is derived, and is no value of the file
+    if engine is not None:  # 0 means derived, and is no valid value in the file
         keys = tree["engine"].items()
         tree["engine"] = {key: value for key, value in keys if value != 0 or value is False}
     kept = {key: value for key, value in tree.items() if value not in ("", {}, False)}
@@ -200,7 +200,7 @@ def _engine_keys(engine: EngineKeys) -> dict[str, Any]:
 def _check_tensors(
     tensors: tuple[TensorSpec, ...], path: str, rows_max: int, reader: Reader
 ) -> None:
-    # One row at a time may be written into the model file as a fixed 1.
+    # A model of one row at a time may have a fixed 1 as its batch dimension.
     batch = (-1, 1) if rows_max == 1 else (-1,)
     names: set[str] = set()
     for at, tensor in enumerate(tensors):

@@ -1,14 +1,13 @@
 """What an unpacked artifact is: from its files, its image and its environment to a description.
 
-A builds.yaml says which folders may be meant. The first layout that fits decides: model.yaml,
+A builds.yaml names the folders to choose from. The first layout that fits decides: model.yaml,
 code/inference.py, a Triton repository, OpenVINO IR, ONNX, a program of torch.export. Nothing is
-guessed beyond that: an artifact that fits none of them is refused with what was found and what is
-understood. Files are looked at, never executed or unpickled.
+guessed beyond that: an artifact that fits none of them is refused, and the error says what was
+found and which layouts exist. Files are read, never executed or unpickled.
 
-The models that lie in a pipeline's artifact: folders that `model` steps of pipeline.yaml name.
-
-Only finds and describes them. Whatever else is wrong with the file is told by whoever reads it
-whole (`runtimes.pipeline.file`).
+The models inside a pipeline's artifact are found here too: they lie in the folders that `model`
+steps of pipeline.yaml name. `runtimes.pipeline.file` reads that file as a whole and reports
+whatever else is wrong with it.
 """
 
 from __future__ import annotations
@@ -46,9 +45,10 @@ from penstock.runtimes.record import Interface, RuntimeRecord
 def models_of(
     root: Path, file: str, describe: Callable[[Path], tuple[ModelDescription, Path]]
 ) -> tuple[ModelInside, ...]:
-    """`describe` is given a model's folder, and returns the one that its paths are relative to.
+    """The models of a pipeline. `describe` gets a model's folder and returns the description with
+    the folder that its paths are relative to.
 
-    The name of such a model is its folder's path. Raises CallerError for one that is not there, or
+    The name of such a model is its folder's path. Raises CallerError for one that is missing, or
     wrong, or calls others itself.
     """
     found: dict[str, ModelInside] = {}
@@ -99,8 +99,8 @@ class Detected:
 
     description: ModelDescription
     root: Path  #: the folder that the description's paths are relative to
-    digest: str = ""  #: of the artifact in the cache; empty outside of it
-    #: Of the source that it was fetched from (`Listing.stamp`); empty where it gives none.
+    digest: str = ""  #: digest of the artifact in the cache; empty outside of it
+    #: Stamp of the source that it was fetched from (`Listing.stamp`); empty where it gives none.
     stamp: str = dataclasses.field(default="", compare=False)
 
 
@@ -122,9 +122,9 @@ def detect(
         environment: the model's Environment; a few of SageMaker's variables choose among models.
         runtime: one of `images.local_names`, to overrule the choice; empty detects.
         image_commands: the operator's images and the commands that stand for them.
-        trusted: the operator's word that pickle files may be loaded.
-        instruction_set: this processor's, where the artifact is to be loaded; "": it is only looked
-            at, and of several builds the one that needs least is.
+        trusted: whether the operator allows pickle files to be loaded.
+        instruction_set: of this processor, where the artifact is to be loaded; "": it is only
+            inspected, and of several builds the least demanding one is described.
 
     Raises:
         CallerError: `artifact-layout-unknown`, `artifact-untrusted`, `artifact-incomplete`,
@@ -158,7 +158,7 @@ def detect(
 
 
 def _trusted(description: ModelDescription, trusted: bool) -> ModelDescription:
-    """The operator's word holds for the whole artifact."""
+    """Sets `trusted` on the description and on all models inside it."""
     models = tuple(
         dataclasses.replace(each, description=_trusted(each.description, trusted))
         for each in description.models
@@ -206,7 +206,7 @@ def _describe(
 
 
 def _wanted(wanted: str, interface: Interface) -> tuple[RuntimeRecord, ...]:
-    """Those that may be meant: one by name, or all."""
+    """The runtimes that may load the file: the one named `wanted`, or all of the interface."""
     return tuple(one for one in registry.records(interface) if wanted in ("", one.name))
 
 
@@ -231,7 +231,8 @@ def _with_models(description: ModelDescription, root: Path, trusted: bool) -> Mo
 
 
 def _step_into(root: Path) -> Path:
-    """A single folder around everything is the habit of tar -czf model.tar.gz my_model."""
+    """The single folder around everything, as `tar -czf model.tar.gz my_model` makes it, or
+    `root`."""
     entries = list(root.iterdir())
     if len(entries) != 1 or not entries[0].is_dir() or entries[0].is_symlink():
         return root
@@ -251,7 +252,7 @@ def _of_builds(root: Path, instruction_set: str) -> Path:
 def _bare_model(
     root: Path, records: tuple[RuntimeRecord, ...], trusted: bool
 ) -> ModelDescription | None:
-    """A lone model file that one of `records` loads; the first that does has it."""
+    """The description of a lone model file; the first of `records` that loads it is its runtime."""
     suffixes = dict.fromkeys(suffix for one in records for suffix in one.suffixes)
     file = find_model_file(root, suffixes, lambda path: any(one.reads(path) for one in records))
     if not file:
@@ -271,13 +272,13 @@ def _bare_model(
 
 
 def _with_strings(path: Path) -> list[RuntimeRecord]:
-    """Those that load a file with string tensors."""
+    """The runtimes that load a file with string tensors."""
     records = registry.records(Interface.TENSORS)
     return [one for one in records if one.takes_strings and one.reads(path)]
 
 
 def _completed(description: ModelDescription, root: Path, trusted: bool) -> ModelDescription:
-    """Finds what model.yaml left out, and checks that what it names is there and whole."""
+    """Adds what model.yaml left out, and checks that the files it names exist and are whole."""
     record = registry.record(description.runtime)
     if description.tokenizer is not None:
         inside(root, description.tokenizer.file, key="model.yaml: tokenizer.file")

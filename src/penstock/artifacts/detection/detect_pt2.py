@@ -1,19 +1,17 @@
 """What a .pt2 file is, and that it is whole: looked at as an archive, without PyTorch.
 
-Two kinds are served. A *program* (`torch.export.save`) is a graph and its tensors, and is held to
-`detect_pt2_rules`. A *package* of AOTInductor holds machine code that was compiled for one chip:
+Two kinds are served. A *program* (`torch.export.save`) is a graph with its tensors, and is data
+once it passes the checks here. A *package* of AOTInductor holds machine code for one chip:
 loading it runs that code, so it needs the operator's trust like a pickle does.
 
-What a program of `torch.export` may contain and still be data that nobody has to trust.
+The format of a program is JSON and raw tensors, but PyTorch reads it without caution: it looks up
+operator names below `torch` whatever they are, evaluates sizes and guards as Python, copies names
+into generated code, imports modules that structures name, and reads three of the parts with the
+full unpickler if need be. Each of these can run any program. So every such word must be on a list
+here before PyTorch sees the file, and anything else is refused. Pickles are read opcode by opcode
+and never executed.
 
-The format is JSON and raw tensors, but the library that reads it is generous: names of operators
-are looked up below `torch` whatever they are, sizes and guards are evaluated as Python, names stand
-in generated code as they come, structures may name modules to import, and three of its parts fall
-back to the full unpickler. Each is a way to run any program. So every such word is held against a
-list here, before PyTorch sees the file, and what is not on the list is refused. Pickles are read
-opcode by opcode and never executed.
-
-Knows the format alone; it must not import torch.
+This module knows the format alone, and must not import torch.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ Read = Callable[[str], bytes]
 MODEL = "models/model.json"
 _CONFIGS = ("data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
 _SAMPLES = "data/sample_inputs/model.pt"
-#: Forms of older releases, which are pickles as a whole.
+#: Parts of older releases' formats, which are pickles as a whole.
 _PICKLES = ("data/weights/model.pt", "data/constants/model.pt")
 _TENSOR_FILES = ("tensor_", "weight_")
 
@@ -86,13 +84,13 @@ _GLOBALS = re.compile(
     r"|b?float(16|32|64))|collections OrderedDict|torch\.nn\.parameter Parameter"
     r"|torch\.storage UntypedStorage"
 )
-#: Tensors lie beside the pickle of sample inputs; it holds their names and shapes.
+#: Bound of the pickle of sample inputs: it holds names and shapes, the tensors lie beside it.
 _PICKLE_BYTES_MAX = 16 * 1024 * 1024
-#: Opcodes that call or name something in a way that GLOBAL's text does not show.
+#: Opcodes that call or name something which the text of GLOBAL does not show.
 _HIDDEN = ("STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4")
 
 
-#: How content of another form fails; Python's own parser adds the last two.
+#: Exceptions that content of another form raises; Python's own parser adds the last two.
 _WRONG_FORMS = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, SyntaxError,
     MemoryError,
@@ -100,7 +98,9 @@ _WRONG_FORMS = (
 
 
 def check_program(names: Iterable[str], read: Read, *, file: str) -> None:
-    """Refuses what could run code. `names` are the archive's parts, `read` gives one's content.
+    """Refuses a program that could run code.
+
+    `names` are the archive's parts, and `read` returns the content of one.
 
     Raises CallerError (`artifact-untrusted`; `model-file-invalid` for content that is damaged).
     """
@@ -127,7 +127,8 @@ def check_program(names: Iterable[str], read: Read, *, file: str) -> None:
 
 
 def _texts(program: Any) -> Iterator[tuple[str, str]]:
-    """(key, text) wherever it stands; without recursion, which depth could exhaust."""
+    """(key, text) for every text in the program; without recursion, since depth could exhaust
+    it."""
     left: list[tuple[str, Any]] = [("", program)]
     while left:
         key, part = left.pop()
@@ -174,12 +175,12 @@ def _check_object(text: str, file: str) -> None:
 
 
 def _check_size(text: str, file: str) -> None:
-    """A size is arithmetic on symbols: sympy would evaluate any Python that stands here."""
+    """Refuses a size that is not arithmetic on symbols: sympy would evaluate any Python in it."""
     _check_arithmetic(text, _SIZE_NODES, f"the size {shown(text)}", file)
 
 
 def _check_guard(text: str, file: str) -> None:
-    """A guard compares sizes of inputs: `L['ids'].size()[1] <= 512`."""
+    """Refuses a guard that is not a comparison of input sizes: `L['ids'].size()[1] <= 512`."""
     _check_arithmetic(text, _GUARD_NODES, f"the guard {shown(text)}", file)
 
 
@@ -202,7 +203,7 @@ def _is_plain(node: ast.AST, *, of_guard: bool) -> bool:
     if isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Name):
             return of_guard and isinstance(node.func, ast.Attribute)
-        # a tower of powers would be computed, and take for ever
+        # a tower of powers would be computed, and never end
         return node.func.id not in _POWERS or _is_small(node.args[-1])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         return _is_small(node.right)
@@ -236,12 +237,12 @@ def _check_structure(text: str, file: str) -> None:
 
 
 def _check_samples(content: bytes, file: str) -> None:
-    """The example inputs: what `torch.save` writes for tensors, and not one name more."""
+    """Refuses example inputs with any name that `torch.save` does not write for tensors."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             pickled = [info for info in archive.infolist() if info.filename.endswith(".pkl")]
             for info in pickled:
-                if info.file_size > _PICKLE_BYTES_MAX:  # and no more than that is unpacked
+                if info.file_size > _PICKLE_BYTES_MAX:  # unpacking stops at this size too
                     raise _refused(file, f"sample inputs whose pickle has {info.file_size} bytes")
                 for opcode, argument, _ in pickletools.genops(archive.read(info)):
                     named = opcode.name == "GLOBAL" and not _GLOBALS.fullmatch(str(argument))
@@ -272,7 +273,7 @@ def _refused(file: str, what: str) -> CallerError:
     )
 
 
-#: key of the program's JSON -> the rule for the texts that stand there
+#: key in the program's JSON -> check of the texts under it
 _CHECKS: dict[str, Callable[[str, str], None]] = {
     "target": _check_operator,
     "as_operator": _check_operator,
@@ -295,14 +296,14 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
 
 PROGRAM, PACKAGE = "program", "package"
 _COMPILED = "data/aotinductor/"
-#: PyTorch stores its parts as they are; a part that grows when it is read is no tensor.
+#: PyTorch stores its parts uncompressed; a part that grows when it is read is no tensor.
 _GROWTH_MAX = 4
 _GROWTH_FREE_BYTES = 64 * 1024 * 1024
 _NAMES_MAX = 100_000
 
 
 def check_pt2(root: Path, name: str, *, trusted: bool) -> str:
-    """Returns PROGRAM or PACKAGE.
+    """Checks a .pt2 file; returns PROGRAM or PACKAGE.
 
     Raises CallerError: `model-file-invalid` (no .pt2 file, or not a whole one),
     `artifact-untrusted` (it could run code, and `trusted` is not given), `artifact-path-unsafe`.
@@ -328,7 +329,7 @@ def check_pt2(root: Path, name: str, *, trusted: bool) -> str:
 
 
 def kind_of(parts: Iterable[str], *, file: str) -> str:
-    """By the names of an archive's parts. Raises CallerError (`model-file-invalid`)."""
+    """PROGRAM or PACKAGE, by the parts' names. Raises CallerError (`model-file-invalid`)."""
     names = set(parts)
     if any(part.startswith(_COMPILED) for part in names):
         return PACKAGE
@@ -343,10 +344,10 @@ def kind_of(parts: Iterable[str], *, file: str) -> str:
 
 
 def _parts(archive: zipfile.ZipFile, size: int, file: str) -> dict[str, str]:
-    """Part -> name in the archive, where everything stands in one folder."""
+    """Part -> its name in the archive, where one folder holds everything."""
     infos = archive.infolist()
     if min((info.header_offset for info in infos), default=1) != 0 or archive.comment:
-        # A directory that belongs to an archive inside this one: the file's own end is missing.
+        # A directory of an archive inside this one: the file's own end is missing.
         raise damaged(file, ValueError("it does not begin with its first part"))
     if len(infos) > _NAMES_MAX:
         raise damaged(file, ValueError(f"{len(infos)} parts"))

@@ -1,9 +1,9 @@
 """Language models as artifacts: a folder with a compiled graph, or with weights.
 
-A folder is a language model where config.json names an architecture that ends in ForCausalLM. With
-the graph of a compiled model it is served by the engine that loads it; weights go to an engine that
-reads them where that is asked for, and are compiled everywhere else. An engine that needs no model
-has a model.yaml and nothing else. Files are looked at, nothing is loaded.
+A folder is a language model where config.json names an architecture that ends in ForCausalLM. A
+compiled graph is served by the engine that loads it. Weights go to an engine that reads them,
+where one is requested, and are compiled otherwise. An engine that needs no model has a model.yaml
+and nothing else. Files are read, nothing is loaded.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def is_language_model(root: Path) -> bool:
 
 
 def served_as_weights(root: Path, runtime: str, environment: Mapping[str, str]) -> bool:
-    """Whether `root`'s weights are for an engine that reads them itself: not to be compiled."""
+    """Whether an engine reads `root`'s weights itself, so that they are not compiled."""
     return bool(_rules(runtime or runtime_of(root / PROPERTIES, environment)).weights)
 
 
 def language_model(
     root: Path, environment: Mapping[str, str], wanted: str
 ) -> ModelDescription | None:
-    """The description of a language model; None where `root` is none.
+    """The description of a language model; None where `root` holds none.
 
-    Raises CallerError (`artifact-incomplete`, those of the options).
+    Raises CallerError (`artifact-incomplete`, and those of the options).
     """
     if not is_language_model(root):
         return None
@@ -56,13 +56,13 @@ def language_model(
 
 
 def _by_graph(root: Path) -> str:
-    """The engine whose compiled model it is, which is found without being asked for."""
+    """The runtime whose compiled model lies in `root`; no setting needs to name it."""
     loaded = (one for one in registry.records() if one.engine.graph and one.engine.has_model(root))
     return next((one.name for one in loaded), "")
 
 
 def _rules(runtime: str) -> EngineRules:
-    """Those of no engine, where the name is none's."""
+    """The rules of the engine `runtime`; where it is no engine, rules that require nothing."""
     record = registry.find(runtime)
     return EngineRules() if record is None else record.engine
 
@@ -70,7 +70,7 @@ def _rules(runtime: str) -> EngineRules:
 def completed(
     description: ModelDescription, root: Path, environment: Mapping[str, str]
 ) -> ModelDescription:
-    """Checks the files, and adds what serving.properties and the environment say."""
+    """Checks the files, and adds the settings of serving.properties and of the environment."""
     rules = _rules(description.runtime)
     if not rules.needs_model:
         return _without_model(description, root, environment)
@@ -104,7 +104,7 @@ def completed(
 def _without_model(
     description: ModelDescription, root: Path, environment: Mapping[str, str]
 ) -> ModelDescription:
-    """It needs no file; settings of the model that it stands in for count where it has them."""
+    """A description without files; settings of the model that it stands for apply if present."""
     if description.file:
         raise CallerError(
             "model-yaml-invalid",

@@ -1,7 +1,7 @@
 """Text models as Hugging Face exporters leave them: ONNX or IR beside tokenizer and config.
 
-Only what the files say without doubt is used: single-label classifiers with named labels, and
-sentence encoders with a pooling configuration. Everything else stays a tensor model. Malformed
+It uses only what the files say without doubt: single-label classifiers with named labels, and
+sentence encoders with a pooling configuration. Any other model stays a tensor model. Malformed
 JSON is an error, since whoever put it there meant it to be read.
 """
 
@@ -21,8 +21,8 @@ from penstock.artifacts.description.description import (
 from penstock.errors import CallerError
 
 _JSON_BYTES_MAX = 4 * 1024 * 1024
-_TOKENS_MAX = 512  #: BERT's positions; longer contexts are chosen in a model.yaml
-#: Encoder batches stop growing in throughput around here on CPUs (FIGURES: 32x16 against 1x16).
+_TOKENS_MAX = 512  #: BERT's positions; a model.yaml may choose a longer context
+#: Larger encoder batches hardly raise throughput on CPUs (FIGURES: 32x16 against 1x16).
 _ROWS_MAX = 32
 
 
@@ -55,7 +55,7 @@ def _labels(config: Mapping[str, Any]) -> tuple[str, ...]:
     if not any(str(name).endswith("ForSequenceClassification") for name in architectures):
         return ()
     if config.get("problem_type") not in (None, "single_label_classification"):
-        return ()  # several labels may hold at once: scores are no softmax then
+        return ()  # several labels may be true at once: scores are no softmax then
     if set(names) != {str(index) for index in range(len(names))}:
         return ()
     return tuple(str(names[str(index)]) for index in range(len(names)))
@@ -81,7 +81,7 @@ def _tokens_max(root: Path, config: Mapping[str, Any]) -> int:
     ):
         if (root / name).is_file():
             bounds.append(read_json(root / name).get(key))
-    # Tokenizers without a bound say 1e30, or infinity, which JSON as Python reads it has.
+    # Tokenizers without a bound say 1e30, or infinity, which Python's JSON parser accepts.
     known = [bound for bound in bounds if type(bound) in (int, float) and bound >= 1]
     return int(min([*known, _TOKENS_MAX]))
 
@@ -92,7 +92,7 @@ def _pad_id(config: Mapping[str, Any]) -> int:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises CallerError (`model-file-invalid`)."""
+    """Reads a JSON object. Raises CallerError (`model-file-invalid`)."""
     try:
         if path.stat().st_size > _JSON_BYTES_MAX:
             raise ValueError(f"larger than {_JSON_BYTES_MAX} bytes")

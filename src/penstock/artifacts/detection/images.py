@@ -1,8 +1,8 @@
-"""What a container image stands for here: no image is ever pulled, its name is a hint.
+"""What a container image stands for. No image is ever pulled: its name is a hint.
 
-The table follows AWS's own images as far as this release serves what they hold. An image that the
-operator maps to a command runs that command; every other image needs an artifact whose layout says
-what it is.
+The table follows AWS's own images as far as Penstock serves their content. An image that the
+operator maps to a command runs that command. Every other image needs an artifact whose layout
+says what it is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from penstock.errors import CallerError
 from penstock.runtimes import registry
 
-#: (word in the image's URI, hint), first match wins: longer names stand before those they contain.
+#: (word in the image's URI, hint), first match wins: longer words precede those they contain.
 _TABLE: tuple[tuple[str, str], ...] = (
     ("djl-inference", "generation"),
     ("lmi", "generation"),
@@ -33,18 +33,18 @@ _TABLE: tuple[tuple[str, str], ...] = (
 class ImageHint:
     """What an image says about its artifact."""
 
-    kind: str  #: "" (says nothing) | local | triton | python | process | generation | unknown
-    runtime: str = ""  #: `local`: the runtime that must be used
-    command: tuple[str, ...] = ()  #: `process`: argv
+    kind: str  #: "" (no hint) | local | triton | python | process | generation | unknown
+    runtime: str = ""  #: kind `local`: the runtime that must be used
+    command: tuple[str, ...] = ()  #: kind `process`: argv
 
 
 def local_names() -> tuple[str, ...]:
-    """What may stand behind local://. "triton" is a layout whose configuration names a runtime."""
+    """Names allowed after local://. "triton" is a layout whose configuration names a runtime."""
     return (*registry.names(), "triton")
 
 
 def image_hint(image: str, image_commands: Mapping[str, tuple[str, ...]]) -> ImageHint:
-    """Looks an image up. The operator's mapping comes first: it is the most explicit word.
+    """Looks an image up. The operator's mapping comes first, as the most explicit statement.
 
     A pattern with `*`, `?` or `[` must match the whole URI; any other must be part of it.
     Raises `CallerError` (`runtime-unknown`) for a `local://` name that does not exist.
@@ -63,7 +63,8 @@ def image_hint(image: str, image_commands: Mapping[str, tuple[str, ...]]) -> Ima
 
 
 def _has_word(text: str, word: str) -> bool:
-    """A whole word, so that "lmi" is not found in "filmindex"; a version may follow ("lmi11.0")."""
+    """Whether `word` stands alone, so that "lmi" is not found in "filmindex"; a version may follow
+    ("lmi11.0")."""
     at = text.find(word)
     while at >= 0:
         before, after = text[at - 1 : at] if at else "", text[at + len(word) : at + len(word) + 1]
@@ -78,7 +79,7 @@ def _is_letter(character: str) -> bool:
 
 
 def not_mapped(image: str, cause: str) -> CallerError:
-    """The error for an image that stands for nothing, and an artifact that does not help."""
+    """The error for an image without a meaning here, whose artifact does not say what it is."""
     return CallerError(
         "image-not-mapped",
         f"the image {image!r} is not known here, and {cause}",

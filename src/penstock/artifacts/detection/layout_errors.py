@@ -1,7 +1,7 @@
-"""The answer to an artifact that fits no layout: what it looks like, and the way from there.
+"""The error for an artifact that fits no layout: what it looks like, and how to convert it.
 
-People who meet this error have a model in some other form. The most useful thing is to recognise
-that form and to say what is missing, so the table here is long on purpose.
+Whoever meets this error has a model in some other form. It helps most to recognise that form and
+to say what is missing, so the table here is long on purpose.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PACKED = (
     "again.",
 )
 
-#: (pattern, what it is, what to do), first match wins.
+#: (pattern, kind of file, what to do), first match wins.
 _FOREIGN = (
     ("model.yml", "a description under another name", "Rename model.yml to model.yaml."),
     ("inference.py", "user code outside of code/", "Move inference.py into a folder code/."),
@@ -98,7 +98,7 @@ def layout_unknown(root: Path, *, trusted: bool) -> CallerError:
 
 
 def _understood() -> str:
-    """Every layout, in the order in which they are looked for."""
+    """All layouts in the order in which they are tried."""
     code = [one.understood for one in registry.records(Interface.PAYLOAD)]
     files = [one.understood for one in registry.records(Interface.TENSORS)]
     layouts = ["model.yaml", *code, "a Triton repository (config.pbtxt)", *files]
@@ -110,7 +110,8 @@ def _is_hugging_face(root: Path) -> bool:
 
 
 def _has_pickle(root: Path, pattern: str) -> bool:
-    """`*.bin` also matches PyTorch's pickles, which have an answer of their own."""
+    """Whether a pickle matches; a `*.bin` file of PyTorch counts as weights, with its own
+    answer."""
     return pattern == "*.bin" and bool(_first_pickle(root))
 
 

@@ -1,3 +1,3 @@
-"""What all readers of artifacts share: which paths may be, how much may be read, lists of files,
-and the files that hold a model.
+"""What all readers of artifacts share: allowed paths, bounds on what is read, lists of files, and
+the files that hold a model.
 """

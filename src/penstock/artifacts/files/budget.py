@@ -1,7 +1,7 @@
-"""How much time, room and patience one artifact may take.
+"""How much time and disk one artifact may take.
 
-One `Budget` goes along with one preparation, through fetching and unpacking: both call `take` for
-the bytes they write and `check` where they could go on for long. It knows neither what is fetched
+Each preparation has one `Budget`. Fetching and unpacking call `take` for the bytes that they write
+and `check` wherever they may go on for long. A budget knows neither the source nor the target.
 nor where to.
 """
 
@@ -18,7 +18,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.core.request.storage_failures import storage_error
 from penstock.errors import CallerError, NotNowError
 
-#: Room that stays free beside an artifact, for the database and the logs on the same disk.
+#: Space that stays free beside an artifact, for the database and the logs on the same disk.
 DISK_RESERVE_BYTES = 64 * 1024 * 1024
 
 
@@ -34,7 +34,7 @@ class Budget:
         clock: Clock | None = None,
         cancelled: threading.Event | None = None,
     ) -> None:
-        self.what = what  #: the artifact's URI as it may be shown
+        self.what = what  #: the artifact's URI, without secrets
         self.bytes_max = bytes_max
         self._bytes_taken = 0
         self._seconds_max = seconds_max
@@ -47,7 +47,7 @@ class Budget:
         return max(0.0, self._deadline - self._clock.monotonic())
 
     def check(self) -> None:
-        """Raises `NotNowError` when the time is over or nobody wants the artifact any more."""
+        """Raises `NotNowError` when the time is over or the caller no longer wants the artifact."""
         if self._cancelled is not None and self._cancelled.is_set():
             raise NotNowError(
                 "artifact-cancelled", f"{self.what}: given up, the model is no longer wanted"
@@ -68,7 +68,8 @@ class Budget:
         self.check()
 
     def expect(self, size: int, folder: Path) -> None:
-        """Refuses before the first byte what is announced as too large, for us or for the disk."""
+        """Refuses, before the first byte, an announced size beyond the bound or the disk's free
+        space."""
         if size > self.bytes_max - self._bytes_taken:
             raise too_large(self.what, f"{size} bytes", self.bytes_max)
         free = shutil.disk_usage(folder).free

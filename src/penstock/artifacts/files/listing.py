@@ -1,7 +1,7 @@
 """What a source holds, before anything is copied: files with names, sizes and stamps.
 
-`local_files.py` and `object_store.py` produce listings; `fetch.py` copies them. A stamp changes
-when the content may have changed, so equal listings mean that nothing needs to be read again.
+`local_files.py` and `object_store.py` make listings; `fetch.py` copies their files. A stamp changes
+when the content may have changed, so equal listings mean that nothing must be read again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class SourceFile:
     size: int
     stamp: str  #: etag, or time and inode; "" = the source gives none
     executable: bool = False
-    #: Yields the content once; raises `PenstockError` when it can't be read or no longer fits
-    #: the stamp.
+    #: Yields the content once; raises `PenstockError` when it can't be read, or when the file no
+    #: longer has this stamp.
     chunks: Callable[[], Iterator[bytes]]
 
 
@@ -36,20 +36,20 @@ class Listing:
     single: bool  #: the URI names one object, which may be an archive
     #: False: the newest file is so young that it may still change under an equal stamp.
     settled: bool = True
-    changed_at: float = 0.0  #: last change of the newest file, in s since the epoch; 0 = not told
+    changed_at: float = 0.0  #: last change of the newest file, s since the epoch; 0 = unknown
 
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
 
     def fingerprint(self) -> str:
-        """Equal for equal content; "" when the stamps can't tell."""
+        """Equal for equal content; "" when the stamps can't prove it."""
         return self._digest() if self.settled and self._is_stamped() else ""
 
     def stamp(self) -> str:
-        """Another one after each change; "" when the source gives no stamps.
+        """A text that is different after each change; "" when the source gives no stamps.
 
-        That of a young file is another one again once it has settled, changed or not.
+        The stamp of a young file changes once more when the file has settled, changed or not.
         """
         young = "" if self.settled else "-young"
         return self._digest()[:_STAMP_CHARS] + young if self._is_stamped() else ""

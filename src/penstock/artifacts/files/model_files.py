@@ -1,7 +1,7 @@
-"""Model files below an artifact's root: finding the one that is meant, and seeing that it is whole.
+"""Model files below an artifact's root: finds the right one, and checks that it is whole.
 
-A file that was cut short is refused here, by its name, rather than by a runtime that aborts on it.
-No weights are read: ONNX is walked by its lengths, and OpenVINO's IR says how long its weights are.
+A file that was cut short is refused here by its name, before a runtime aborts on it. No weights
+are read: ONNX is skipped through by its lengths, and OpenVINO's IR states its weights' size.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from penstock.artifacts.files.onnx_header import OnnxHeader, read_header
 from penstock.artifacts.files.paths import safe_path, shown
 from penstock.errors import CallerError
 
-#: Made by exporters beside the model proper, and no models to be served.
+#: Exporters write these beside the model; they are no models to be served.
 _COMPANIONS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 _USUAL_NAMES = ("model.xml", "openvino_model.xml", "model.onnx", "model_quantized.onnx")
-#: A graph that declares its batch dimension may be joined up to here; nothing waits for it.
+#: Most rows that are joined for a graph with a declared batch dimension; no request waits for it.
 _BATCHED_ROWS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFacts:
-    """What a model file says of itself."""
+    """What a model file says about itself."""
 
-    has_strings: bool = False  #: tensors of text
-    rows_max: int = 0  #: that may be joined; 0 = it does not say which dimension is the batch
+    has_strings: bool = False  #: whether it has tensors of text
+    #: most rows that may be joined; 0 = the file does not say which dimension is the batch
+    rows_max: int = 0
 
 
 def is_graph(path: Path) -> bool:
-    """Any XML may end in .xml; OpenVINO's says so at its beginning."""
+    """Whether an .xml file is OpenVINO's, which its first bytes show."""
     if path.suffix != ".xml":
         return True
     with open(path, "rb") as file:
@@ -42,7 +43,7 @@ def is_graph(path: Path) -> bool:
 def find_model_file(
     root: Path, suffixes: Iterable[str], is_model: Callable[[Path], bool] = is_graph
 ) -> str:
-    """The model file at the top of `root`: of the first suffix that has any; "" if none has.
+    """The model file at the top of `root`, of the first suffix that has any; "" if none has.
 
     Raises `CallerError` (`artifact-ambiguous`) if several could be meant.
     """
@@ -67,7 +68,7 @@ def find_model_file(
 
 
 def inside(root: Path, name: str, *, key: str) -> Path:
-    """The existing file `name` below `root`. `key` says who asked for it.
+    """The existing file `name` below `root`. `key` is the setting that names it, for errors.
 
     Raises `CallerError` (`artifact-incomplete`, `artifact-path-unsafe`).
     """
@@ -100,7 +101,7 @@ def check_whole(root: Path, name: str) -> OnnxHeader | None:
 
 
 def graph_facts(root: Path, name: str, trusted: bool) -> FileFacts:
-    """Of an ONNX or IR file, which runs no code, trusted or not. Raises as `check_whole`."""
+    """Facts of an ONNX or IR file. Neither runs code, trusted or not. Raises as `check_whole`."""
     header = check_whole(root, name)
     if header is None:
         return FileFacts()
@@ -113,7 +114,7 @@ def _check_ir(root: Path, name: str) -> None:
     weights = root / f"{name[: -len('.xml')]}.bin"
     constants = _Constants()
     try:
-        # Entities can't be expanded from outside, and expat bounds their growth within the file.
+        # expat reads no external entities and bounds the growth of internal ones.
         parser = ElementTree.XMLParser(target=constants)  # noqa: S314
         with open(root / name, "rb") as file:
             while chunk := file.read(CHUNK_BYTES):
@@ -141,10 +142,11 @@ def _check_ir(root: Path, name: str) -> None:
 
 
 class _Constants:
-    """What an IR's constants need of the file of weights. No tree is built: each load asks this."""
+    """Measures the weights that an IR's constants need. Each load does this, so it builds no
+    tree."""
 
     def __init__(self) -> None:
-        self.needed = 0  #: bytes
+        self.needed = 0  #: bytes that the file of weights must have
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "data" and "offset" in attributes and "size" in attributes:

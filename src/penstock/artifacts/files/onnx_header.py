@@ -1,9 +1,9 @@
-"""The names, types and shapes at the edge of an ONNX file, without loading it or importing onnx.
+"""Inputs and outputs of an ONNX file, read without loading it or importing onnx.
 
-An ONNX file is one protocol buffer, and its weights are skipped by their lengths. That is enough to
-choose a runtime (string tensors), to see whether the first dimension is declared as the batch, and
-to notice a file that was cut short before any runtime is started. Field numbers are those of
-onnx.proto3, where they can't change.
+An ONNX file is one protocol buffer, and its weights are skipped by their lengths. The rest is
+enough to choose a runtime (string tensors), to see whether the first dimension is declared as the
+batch, and to notice a file that was cut short before any runtime starts. Field numbers are those
+of onnx.proto3, where they can't change.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _Field: TypeAlias = tuple[int, int | _Span]
 
 @dataclass(frozen=True, slots=True)
 class OnnxTensor:
-    """One input or output. `dims` is None for an unknown rank; a name is a free dimension."""
+    """One input or output. `dims` is None for an unknown rank; a text in it is a free dimension."""
 
     name: str
-    dtype: str  #: "" for what the Open Inference Protocol has no name for
+    dtype: str  #: "" for a type without a name in the Open Inference Protocol
     dims: tuple[int | str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class OnnxHeader:
-    """The edge of a graph."""
+    """The inputs and outputs of a graph."""
 
     inputs: tuple[OnnxTensor, ...]
     outputs: tuple[OnnxTensor, ...]
@@ -69,7 +69,7 @@ class OnnxHeader:
 
 
 def read_header(path: Path, *, shown: str) -> OnnxHeader:
-    """Reads the edge of the graph; `shown` is the file's name in messages.
+    """Reads inputs and outputs of the graph; `shown` is the file's name in messages.
 
     Raises `CallerError` (`model-file-invalid`) if the file is no ONNX file, or not a whole one.
     """
@@ -117,7 +117,7 @@ def _graph(data: mmap.mmap, span: _Span) -> OnnxHeader:
             outputs.append(_tensor(data, value))
     if not outputs:
         raise ValueError("its graph has no outputs")
-    # Files of the first ONNX versions list their weights among the inputs.
+    # The first ONNX versions list the weights among the inputs.
     return OnnxHeader(
         tuple(tensor for tensor in inputs if tensor.name not in weights), tuple(outputs)
     )

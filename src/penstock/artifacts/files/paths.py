@@ -2,7 +2,7 @@
 
 A path is accepted or refused, never repaired: a name that needs repair comes from a hostile or a
 broken tool, and two tools that repair it differently would disagree about what the model is.
-Knows nothing of the file system; it looks at names only.
+This module knows nothing of the file system; it sees names only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PATH_BYTES_MAX = (
 NAME_BYTES_MAX = 255  #: NAME_MAX of the usual file systems
 DEPTH_MAX = 32
 
-#: Left by desktop systems and version control beside the files that matter; never part of a model.
+#: Files of desktop systems and version control that lie beside a model and never belong to it.
 _CLUTTER = frozenset({".DS_Store", "__MACOSX", ".git", "__pycache__"})
 
 
@@ -48,17 +48,17 @@ def safe_path(name: str, *, where: str) -> str:
     return path
 
 
-#: In a file: a path below the artifact's root.
+#: Type of a key in a file: a path below the artifact's root.
 ArtifactPath = Annotated[str, read_by(lambda text, where: safe_path(text, where=where))]
 
 
 def is_clutter(path: str) -> bool:
-    """Whether a path is bookkeeping of a desktop system, Python or git, to be left out."""
+    """Whether a path belongs to a desktop system, Python or git, and is left out."""
     return any(part in _CLUTTER or part.startswith("._") for part in path.split("/"))
 
 
 def shown(name: str) -> str:
-    """A name as it may stand in a message or a log line: one line, bounded."""
+    """A name that is safe in a message or a log line: one line, bounded."""
     text = ascii(name)
     return text if len(text) <= 120 else f"{text[:117]}..."
 

@@ -1,5 +1,5 @@
-"""The target models below one prefix: their names, what lies there now, and which there are.
+"""The target models below one prefix: which there are, their names, and their present state.
 
-A directory or a bucket is looked at, never written, and no content is read here: `prepare` does
-that, for target models as for any other.
+A directory or a bucket is read, never written. Contents are not read here: `prepare` does that,
+for target models as for any others.
 """

@@ -1,7 +1,7 @@
-"""The names of the models below a prefix, and where a bucket is one, their files as well.
+"""The names of the models below a prefix; for a bucket their files as well.
 
-Nothing but names, sizes and times is read, and of a directory only the names: whoever asks for a
-page of the index looks at the files of that page.
+Only names, sizes and times are read, and of a directory only the names: the caller reads the facts
+of the files on the page of the index that it needs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def names_in_folder(top: Path, budget: Budget) -> Iterator[str]:
         except OSError as error:
             if not folder or errno_passes(error.errno):
                 raise _unlistable(top, error) from error
-            continue  # gone since, or not for us: its models are not served either
+            continue  # the folder vanished or is not ours to read: its models are not served either
         if folder and is_model_folder(files, below):
             yield folder
             continue
@@ -60,7 +60,7 @@ def names_in_folder(top: Path, budget: Budget) -> Iterator[str]:
 
 
 def in_bucket(store: Any, prefix: str, budget: Budget) -> dict[str, Listing]:
-    """The models below a bucket's prefix, each with what `look` would say of it."""
+    """The models below a bucket's prefix, each with the listing that `look` would make of it."""
     objects = dict(objects_below(store, prefix, budget=budget))
     folders = {name[:at] for name in objects for at, char in enumerate(name) if char == "/"}
     marks = {name for name in folders & objects.keys() if objects[name]["size"] == 0}
@@ -76,13 +76,14 @@ def in_bucket(store: Any, prefix: str, budget: Budget) -> dict[str, Listing]:
 
 
 def _entries(folder: Path, real_top: str) -> tuple[list[str], dict[str, bool]]:
-    """Names of its files, and of its folders with whether they are links. Raises OSError."""
+    """Names of the files in a folder, and its folders: name -> whether it is a link. Raises
+    OSError."""
     files, folders = [], {}
     with os.scandir(folder) as found:
         for entry in found:
             if is_left_out(entry.name) or not _stays(entry, real_top):
                 continue
-            # Of a link that leads to itself `DirEntry.is_dir` raises: it is none, as for `os.path`.
+            # `DirEntry.is_dir` raises for a link to itself; `os.path` says that it is no folder.
             if os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir():
                 folders[entry.name] = entry.is_symlink()
             else:

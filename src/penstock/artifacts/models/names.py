@@ -1,15 +1,13 @@
-"""Which names of target models are accepted. Pure.
+"""Which names of target models are accepted, and which files and folders are models. Pure.
 
 A name is the path below the prefix, all of it, suffix included: the archive `a.tar.gz` and the
-folder `a` are two models with two names, and so are `A.tar.gz` and `a.tar.gz`. Nothing is repaired
-and nothing decoded: a name means what it says, or it is refused. AWS allows 1 to 1024 printable
+folder `a` are two models with two names, and so are `A.tar.gz` and `a.tar.gz`. Names are never
+repaired nor decoded: a name is taken literally or refused. AWS allows 1 to 1024 printable
 characters that do not begin with a space.
 
-Which files and folders below a prefix are models, told by names alone. Pure.
-
-An index is a view: a name that it leaves out is loaded all the same when it is called. A folder
-that looks like a model is one, whatever lies below it; any other is a part of names, as `team` is
-in `team/a/model.tar.gz`.
+Names alone decide which files and folders are models. An index is only a view: a model that it
+leaves out is still loaded when it is called. A folder that looks like a model is one, whatever lies
+below it. Any other folder is a part of names, as `team` is in `team/a/model.tar.gz`.
 """
 
 from __future__ import annotations
@@ -22,17 +20,17 @@ from penstock.artifacts.files.paths import is_clutter, safe_path, shown
 from penstock.errors import CallerError
 
 CHARS_MAX: Final = 1024
-#: What programs put at the end of files that they have not finished. Files that begin with a dot
-#: are hidden and mostly of that kind, too.
+#: Suffixes that programs give to unfinished files. Files that begin with a dot are hidden, and
+#: mostly unfinished too.
 _UNFINISHED: Final = (".part", ".partial", ".tmp", "~")
-#: A name that is still another one after this many rounds of percent-decoding wants to be one.
+#: A name that still changes after this many rounds of percent-decoding is hostile.
 _ROUNDS_MAX: Final = 8
 
 
 def checked(name: str) -> str:
-    """`name`, if it names something below a prefix. Raises `CallerError` (`target-model-invalid`).
+    """Returns `name` if it is a valid one. Raises `CallerError` (`target-model-invalid`).
 
-    Percent signs are ordinary characters, but what they might be decoded to further on must be
+    Percent signs are ordinary characters, but whatever a later reader might decode them to must be
     harmless as well.
     """
     _check(name, name)
@@ -46,7 +44,7 @@ def checked(name: str) -> str:
 
 
 def is_left_out(path: str) -> bool:
-    """Whether a path is hidden, temporary or bookkeeping, and so no model nor part of an index."""
+    """Whether a path is hidden, temporary or clutter, so that no index shows it."""
     return is_clutter(path) or any(
         part.startswith(".") or part.endswith(_UNFINISHED) for part in path.split("/")
     )
@@ -81,18 +79,18 @@ def _invalid(name: str, cause: str) -> CallerError:
 
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar", ".zip")
 _MODEL_FILES: Final = (".onnx", ".pt2")
-#: A folder that has one of these is a model even where archives lie beside them.
+#: A folder with one of these files is a model even where archives lie beside them.
 _MARKERS: Final = frozenset({"model.yaml", "pipeline.yaml", "config.pbtxt", "config.json"})
 _WEIGHTS: Final = (*_MODEL_FILES, ".xml", ".safetensors", ".gguf")
 
 
 def is_model_file(name: str) -> bool:
-    """Whether a file that is in no model folder is a model by itself."""
+    """Whether a file outside all model folders is a model by itself."""
     return name.lower().endswith(_ARCHIVES + _MODEL_FILES)
 
 
 def is_model_folder(files: Collection[str], folders: Collection[str]) -> bool:
-    """Whether a folder with these entries is one model, rather than a part of models' names."""
+    """Whether a folder with these entries is one model, not just a part of models' names."""
     if not _MARKERS.isdisjoint(files):
         return True
     if any(name.lower().endswith(_ARCHIVES) for name in files):
@@ -102,9 +100,9 @@ def is_model_folder(files: Collection[str], folders: Collection[str]) -> bool:
 
 
 def is_part_of_names(paths: Collection[str]) -> bool:
-    """Whether a folder with these files below it is no model, but where archives lie that are some.
+    """Whether a folder with these files below it is no model and only holds archives that are.
 
-    Of what holds anything else that may be a model only its content can tell.
+    If it holds any other candidate for a model, its content has to decide.
     """
     files = [path for path in paths if "/" not in path]
     folders = {path.partition("/")[0] for path in paths if "/" in path}
@@ -115,9 +113,9 @@ def is_part_of_names(paths: Collection[str]) -> bool:
 
 
 def models_of(paths: Iterable[str]) -> dict[str, list[str]]:
-    """The models among the paths of files below a prefix: name -> paths of its files.
+    """The models among files below a prefix: name -> paths of its files.
 
-    Where a file has the very name of a folder, which only buckets allow, the name means the file.
+    Only buckets allow a file and a folder with the same name; the name then means the file.
     """
     paths = [path for path in paths if path]
     tree: dict[str, tuple[set[str], set[str]]] = {"": (set(), set())}
@@ -150,5 +148,5 @@ def _in(tree: Mapping[str, tuple[set[str], set[str]]], folder: str) -> tuple[set
 
 
 def _parents(path: str) -> Iterator[str]:
-    """The folders that a path is in, the topmost first."""
+    """The folders that contain a path, the topmost first."""
     return (path[:at] for at, char in enumerate(path) if char == "/")

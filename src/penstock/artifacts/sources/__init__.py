@@ -1,3 +1,1 @@
-"""Where artifacts lie and how bytes come from there: this machine, buckets, HTTP, another
-server.
-"""
+"""Where artifacts lie and how their bytes arrive: this machine, buckets, HTTP, another server."""

@@ -1,4 +1,4 @@
-"""From a URI to bytes on the local disk: which source it names, and the copying itself.
+"""From a URI to bytes on the local disk: chooses the source that it names, and copies the files.
 
 Supported are `s3://bucket/key`, `https://`, `http://` of this machine, `file://` and absolute
 paths. Nothing here looks inside an artifact; unpacking and detection come later.
@@ -34,7 +34,7 @@ def look(
 ) -> Listing:
     """Says what lies at `uri`, without copying it.
 
-    `within`: the URI of a directory or prefix that `uri` is below, and that no link may lead out
+    `within`: the URI of a directory or prefix that contains `uri`, and that no link may lead out
     of.
 
     Raises `CallerError` (`artifact-not-found`, `artifact-scheme-unsupported`,
@@ -80,7 +80,7 @@ def look(
 def copy_file(file: SourceFile, to: Path, budget: Budget) -> str:
     """Copies one file to `to`, which must not exist; returns the SHA-256 of its content.
 
-    Counts the bytes against the budget as they arrive: an announced size is not believed.
+    Counts the bytes against the budget as they arrive: an announced size proves nothing.
     """
     digest = hashlib.sha256()
     with disk_errors(budget.what, to.parent):
@@ -98,7 +98,7 @@ def copy_file(file: SourceFile, to: Path, budget: Budget) -> str:
 
 
 def directory_digest(files: Iterable[tuple[str, int, bool, str]]) -> str:
-    """The digest of a directory: over (name, size, executable, SHA-256), in the order of names."""
+    """The digest of a directory: over (name, size, executable, SHA-256), sorted by name."""
     digest = hashlib.sha256(b"penstock directory 1\n")
     for name, size, executable, content in sorted(files):
         digest.update(f"{content} {size} {int(executable)} {name}\n".encode())
@@ -106,13 +106,13 @@ def directory_digest(files: Iterable[tuple[str, int, bool, str]]) -> str:
 
 
 def local_path(uri: str, settings: ArtifactSettings, budget: Budget) -> Path | None:
-    """The path of `local_place`. Raises as that does."""
+    """The path of `local_place`. Raises as that function does."""
     place = local_place(uri, settings, budget)
     return None if place is None else place.path
 
 
 def local_place(uri: str, settings: ArtifactSettings, budget: Budget) -> LocalPlace | None:
-    """What a URI means on this machine; None for one that means something else.
+    """The place on this machine that a URI means; None where it means none.
 
     Raises `CallerError` (`artifact-uri-invalid`, `place-refused`, `artifact-link-refused`).
     """
@@ -137,7 +137,7 @@ def local_place(uri: str, settings: ArtifactSettings, budget: Budget) -> LocalPl
 
 
 def s3_parts(uri: str, budget: Budget) -> tuple[str, str]:
-    """Bucket and key. Not from urlsplit: "?" and "#" are ordinary characters of a key."""
+    """Bucket and key. It avoids urlsplit: "?" and "#" are ordinary characters of a key."""
     bucket, _, key = uri[len("s3://") :].partition("/")
     if not bucket or bucket in (".", ".."):
         raise _invalid(budget, "s3:// needs a bucket: s3://bucket/key")

@@ -1,10 +1,11 @@
 """One object behind an https:// URL (http:// on this machine), through urllib3.
 
-Redirects are followed by a rule, because whoever may name a URL could otherwise have the server ask
-what only the server can reach: five at most, to the same scheme, and into this machine or a private
-network only from there; to link-local addresses, where clouds keep credentials, never. The address
-is looked at where the connection has been made, so that a name can't mean another one meanwhile.
-What the far end writes beside an artifact is never passed on, and neither are signed queries.
+Redirects follow a rule, because a caller who names a URL could otherwise make the server request
+what only the server can reach. Five are followed at most, and only to the same scheme. They lead to
+this machine or a private network only if they began there, and never to link-local addresses, where
+clouds keep credentials. The address is checked on the open connection, so that a name can't change
+its meaning in between.
+Text that the far end sends with an error is never passed on, and neither are signed queries.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from penstock.artifacts.sources import object_store
 from penstock.errors import CallerError, PenstockError
 
 REDIRECTS_MAX: Final = 5
-#: No file is as long as a number of more digits says.
+#: Most digits of a size: no file is longer than such a number says.
 _SIZE_DIGITS_MAX: Final = 18
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _TRIED_AGAIN: Final = (429, 500, 502, 503, 504)
@@ -37,7 +38,7 @@ Admits = Callable[[str], bool]
 
 
 def list_http(url: str, *, budget: Budget) -> Listing:
-    """The request is open when this returns; `chunks` reads it out.
+    """Sends the request, which is open when this returns; `chunks` reads its body.
 
     Path, query and percent-encoding of a presigned URL reach the server untouched.
     """
@@ -57,8 +58,8 @@ def list_http(url: str, *, budget: Budget) -> Listing:
 
 
 def _followed(url: str, budget: Budget) -> Any:
-    """The answer at the end of the redirects, its body unread."""
-    inside: list[bool] = []  #: whether the first address was not a public one
+    """The answer after all redirects, its body unread."""
+    inside: list[bool] = []  #: holds one value once known: whether the first address was not public
 
     def admits(address: str) -> bool:
         if not inside:
@@ -153,13 +154,13 @@ def _pool(scheme: str, host: str, port: int | None, admits: Admits, budget: Budg
 
 
 def _named_address(host: str) -> str:
-    """What a host's name says of its address, where a proxy looks it up."""
+    """The address that a host's name spells, where a proxy looks the name up."""
     if host.lower().rstrip(".").endswith("localhost"):
         return "127.0.0.1"
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
-        return "1.1.1.1"  # a name: where it leads is the proxy's to allow
+        return "1.1.1.1"  # a name: the proxy decides where it leads
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
@@ -177,7 +178,8 @@ def _is_link_local(text: str) -> bool:
 
 
 def _tls(budget: Budget) -> ssl.SSLContext:
-    """The system's authorities or SSL_CERT_FILE's, and AWS_CA_BUNDLE's as the AWS tools do."""
+    """The authorities of the system or SSL_CERT_FILE, and those of AWS_CA_BUNDLE like AWS's
+    tools."""
     context = ssl.create_default_context()
     bundle = os.environ.get("AWS_CA_BUNDLE", "")
     if bundle:

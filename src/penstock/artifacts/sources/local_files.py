@@ -1,7 +1,7 @@
 """Sources on this machine: `file://`, absolute paths and buckets mapped to directories.
 
-They are read with plain file calls and not through obstore, whose local store percent-decodes names
-and follows links without a word; here a link that leaves the directory is refused, as it is in an
+Files are read with plain system calls, not through obstore, whose local store percent-decodes names
+and follows links silently; here a link that leaves the directory is refused, as it is in an
 archive. The files are copied, never used in place and never hard-linked: whoever edits the source
 must not change a running model.
 """
@@ -23,7 +23,7 @@ from penstock.clock import Clock
 from penstock.core.request.storage_failures import storage_error
 from penstock.errors import CallerError, NotNowError, PenstockError
 
-#: A file written in the clock tick in which it was listed may change again without a new time. Git
+#: A file written within the clock tick of its listing may change again without a new time. Git
 #: calls such an entry racy; two seconds also cover file systems that count in whole seconds.
 RACY_S = 2.0
 
@@ -31,10 +31,10 @@ RACY_S = 2.0
 def list_local(
     path: Path, *, budget: Budget, files_max: int, clock: Clock, fence: Fence | None = None
 ) -> Listing:
-    """Lists a file or a directory. Raises `CallerError` when it is missing or not servable,
+    """Lists a file or a directory. Raises `CallerError` when it is missing or can't be served,
     `NotNowError` where its disk fails.
 
-    `fence`: where it must not be, now and when its files are read.
+    `fence`: places where it must not lie, now or when its files are read.
     """
     what, fence = budget.what, fence or Fence()
     try:
@@ -70,7 +70,7 @@ def list_local(
 
 
 def _looked_at(path: Path, fence: Fence, what: str) -> os.stat_result:
-    """Facts of the very file that is checked: between two looks another could take its place."""
+    """Facts of the file that was checked: between two looks another one could take its place."""
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         return fence.check_open(descriptor, path, what)
@@ -122,7 +122,7 @@ def _linked_or_plain(
                 hint="Copy the directory with its links resolved (cp -rL) and name the copy.",
             )
         path = Path(target)
-    # Its folder has just been looked at; what is read is looked at whole.
+    # Its folder has just been checked; a file that is read is checked in full.
     facts = _looked_at(path, Fence(within=fence.within), what)
     if not stat.S_ISREG(facts.st_mode):
         raise CallerError(
@@ -151,7 +151,8 @@ def _stamp(facts: os.stat_result) -> str:
 
 
 def _changed_s(file: SourceFile) -> float:
-    """The later of a stamp's two times: the first can be set to anything, also before 1970."""
+    """The later one of a stamp's two times: programs can set the first to anything, even before
+    1970."""
     modified, changed, _, _ = file.stamp.rsplit("-", 3)
     return max(int(modified), int(changed)) / 1e9
 
@@ -160,7 +161,8 @@ def _chunks(path: Path, stamp: str, what: str, fence: Fence) -> Iterator[bytes]:
     try:
         with _opened(path) as file:
             descriptor = file.fileno()
-            fence.check_open(descriptor, path, what)  # a folder may be a link since it was listed
+            # since the listing, a folder may have become a link
+            fence.check_open(descriptor, path, what)
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
                 while chunk := file.read(CHUNK_BYTES):
                     yield chunk
@@ -173,10 +175,10 @@ def _chunks(path: Path, stamp: str, what: str, fence: Fence) -> Iterator[bytes]:
 
 @contextmanager
 def open_unchanged(path: Path, stamp: str, what: str, fence: Fence) -> Iterator[int]:
-    """A descriptor of the very file that was listed with this stamp, to read from anywhere in it.
+    """A descriptor of the same file that was listed with this stamp, readable from any offset.
 
-    Raises, entering and leaving: `NotNowError` (`artifact-changed`) where the file is another one
-    or was written to or its disk fails, and `CallerError` where it can't be read.
+    Raises on entering and leaving: `NotNowError` (`artifact-changed`) where the file was replaced
+    or written to, or where its disk fails, and `CallerError` where it can't be read.
     """
     try:
         file = _opened(path)
@@ -192,7 +194,7 @@ def open_unchanged(path: Path, stamp: str, what: str, fence: Fence) -> Iterator[
 
 
 def _opened(path: Path) -> FileIO:
-    # Not blocking: a pipe put in the file's place must not hang the thread.
+    # Non-blocking: a pipe put in the file's place must not hang the thread.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     return FileIO(descriptor, "rb")
 

@@ -1,7 +1,7 @@
-"""The places that a request names, whichever of its members do: refused at the door.
+"""Checks the places that a request names, in any of its members, before the request is accepted.
 
-Whoever reads or writes there checks again (`places`). Here a caller is told at once, and a member
-that nobody thought of when it was added is looked at as all others are.
+Every reader and writer of a place checks it again (`places`). This early check tells the caller at
+once, and covers members that were added later, too.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from penstock.artifacts.sources.source import ArtifactSettings, shown_uri
 from penstock.artifacts.sources.submitted_code import SUBMIT_DIRECTORY
 from penstock.errors import CallerError
 
-#: A model's variables mean something to its own code, which sees the files that its walls leave it.
+#: Skipped: a model's variables mean something to its own code only, which is confined.
 _ENVIRONMENT: Final = "Environment"
 _REFUSALS: Final = ("place-refused", "artifact-link-refused")
 
 
 class NamedPlaces:
-    """With an operator's settings."""
+    """The check under one operator's settings."""
 
     def __init__(self, settings: ArtifactSettings) -> None:
         self._settings = settings
 
     async def check(self, members: Any) -> None:
-        """Of a request, as JSON has it. What else may be wrong with a URI is told by its user.
+        """Checks all members of a request in JSON. Other faults of a URI are reported by its
+        reader.
 
         Raises CallerError (`place-refused`, `artifact-link-refused`).
         """
         uris = [uri for uri in _texts(members) if _is_local(uri, self._settings)]
-        if uris:  # links are resolved on a disk, which may be slow
+        if uris:  # resolving links reads a disk, which may be slow
             await asyncio.to_thread(self._check, uris)
 
     def _check(self, uris: list[str]) -> None:

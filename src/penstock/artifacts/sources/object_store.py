@@ -1,7 +1,7 @@
 """S3 buckets as sources, through obstore.
 
-obstore is imported on first use: most models lie on the local disk. Its errors are told apart here
-once, and neither credentials nor signed queries reach a message.
+obstore is imported on first use: most models lie on the local disk. Its errors are mapped here
+once, and no message contains credentials or signed queries.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from penstock.artifacts.files.paths import is_clutter, safe_path
 from penstock.core.request.storage_failures import status_passes
 from penstock.errors import CallerError, NotNowError, PenstockError
 
-#: No byte for this long is a dead peer; retries of one request end after RETRY_S.
+#: s without a byte after which the other end counts as dead; retries of a request end after
+#: RETRY_S.
 STALL_S = 30
 CONNECT_S = 5
 RETRY_S = 20
 RETRIES_MAX = 4
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # what obstore says when there is no Last-Modified
-#: A name and a password in a URL.
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # obstore's value where there is no Last-Modified
+#: User name and password in a URL.
 _USER: Final = re.compile(r"//[^/\s@]*@")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 
@@ -42,7 +43,7 @@ def list_s3(bucket: str, key: str, *, endpoint: str, budget: Budget, files_max: 
 def list_in_store(
     store: Any, key: str, *, budget: Budget, files_max: int, peek: bool = False
 ) -> Listing:
-    """As `list_s3`. `peek`: no answer is opened to be read, as `chunks` would need it."""
+    """As `list_s3`. `peek`: only stamps are needed, so no object is opened for reading."""
     obstore = importlib.import_module("obstore")
     if key and not key.endswith("/"):
         try:
@@ -75,9 +76,9 @@ def list_in_store(
 def objects_below(
     store: Any, prefix: str, *, budget: Budget, after: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """(name below the prefix, what the store says of it), in no order, without clutter.
+    """(name below the prefix, the store's metadata), in no order, without clutter.
 
-    `after`: a key; those that sort before it may be left out.
+    `after`: keys that sort before this one may be left out.
     """
     obstore = importlib.import_module("obstore")
     prefix = prefix.strip("/")
@@ -96,7 +97,7 @@ def objects_below(
 
 
 def listing_of(store: Any, objects: Mapping[str, Any], *, single: bool, budget: Budget) -> Listing:
-    """The listing of some objects of a store, by their names."""
+    """A listing of these objects of a store, by name."""
     obstore = importlib.import_module("obstore")
     # Consoles mark a folder by an empty object of its name; it is no file if files lie below it.
     folders = {name[:end] for name in objects for end, char in enumerate(name) if char == "/"}
@@ -139,7 +140,7 @@ def _opened_file(name: str, result: Any, budget: Budget) -> SourceFile:
 
 
 def chunks_of(result: Any, budget: Budget) -> Iterator[bytes]:
-    """The bytes of an object that was asked for, all of them or an error of ours."""
+    """The bytes of an object, all of them or an error of ours."""
     read = 0
     try:
         for chunk in result.stream(min_chunk_size=CHUNK_BYTES):
@@ -159,7 +160,7 @@ def chunks_of(result: Any, budget: Budget) -> Iterator[bytes]:
 
 
 def stamp_of(meta: Any) -> str:
-    """What changes with an object, from what the store says of it; "" where it says nothing."""
+    """A text that changes with an object, from the store's metadata; "" where that has none."""
     if meta["e_tag"]:
         return str(meta["e_tag"])
     modified = meta["last_modified"]
@@ -171,21 +172,21 @@ def _changed_at(meta: Any) -> float:
 
 
 def s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
-    """A bucket, with the credentials that the environment gives. Raises `CallerError`."""
+    """A bucket, opened with the credentials of the environment. Raises `CallerError`."""
     store_module = importlib.import_module("obstore.store")
     options: dict[str, Any] = {}
-    # The AWS tools' own variable for this one service goes before the one for all services, which
-    # in the shell of somebody who uses this server is mostly this server.
+    # AWS_ENDPOINT_URL_S3 beats AWS_ENDPOINT_URL, as in AWS's tools: for a user of this server the
+    # variable for all services mostly names this server.
     endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3", "")
     if endpoint:
-        # By this name: obstore takes the variable over whatever `endpoint` says.
+        # Under this name, because obstore prefers the variable to its option `endpoint`.
         options["aws_endpoint_url_s3"] = endpoint
     provider = _s3_credentials()
     if provider is None:
         options["skip_signature"] = True  # public buckets and open stores need no credentials
     else:
         options["credential_provider"] = provider
-    # Without a setting, obstore takes AWS_ENDPOINT_URL of the environment, which may be http.
+    # Without a setting, obstore uses AWS_ENDPOINT_URL of the environment, which may be http.
     allow_http = not endpoint or endpoint.lower().startswith("http://")
     client_options = _client_options(budget, allow_http=allow_http)
     try:
@@ -204,7 +205,7 @@ def s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
 
 
 def _s3_credentials() -> Any:
-    """A provider of the standard chain (environment, profile, role), or None if it has nothing.
+    """A provider of the standard chain (environment, profile, role), or None if that finds nothing.
 
     botocore's chain is the one that AWS users have set up; obstore alone reads no profiles.
     """
@@ -219,7 +220,7 @@ def _s3_credentials() -> Any:
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            # Asked again before botocore's own refresh can be due.
+            # obstore asks again before botocore's own refresh can be due.
             "expires_at": datetime.now(UTC) + timedelta(minutes=5),
         }
 
@@ -239,7 +240,7 @@ def _client_options(budget: Budget, *, allow_http: bool) -> dict[str, Any]:
 def _private_authority(budget: Budget) -> dict[str, Any]:
     """The certificate authorities of AWS_CA_BUNDLE, as the AWS tools take them.
 
-    SSL_CERT_FILE, which replaces the system's authorities, is obstore's own to read.
+    obstore itself reads SSL_CERT_FILE, which replaces the system's authorities.
     """
     bundle = os.environ.get("AWS_CA_BUNDLE", "")
     if not bundle:
@@ -263,7 +264,7 @@ def _retry_config() -> dict[str, Any]:
 
 
 def remote_error(what: str, error: Exception) -> PenstockError:
-    """One of ours for one of obstore's."""
+    """The Penstock error for an error of obstore."""
     exceptions = importlib.import_module("obstore.exceptions")
     if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
         return not_found(what)
@@ -281,8 +282,8 @@ def remote_error(what: str, error: Exception) -> PenstockError:
 
 
 def put_error(what: str, error: Exception) -> PenstockError:
-    """As `remote_error`, of an object that was to be written: a store that says that the request is
-    wrong (a key that is too long, a bucket's policy) will say so again."""
+    """As `remote_error`, for an object that was to be written. Where the store calls the request
+    wrong (a key that is too long, a bucket's policy), a retry would fail again."""
     answered = _STATUS.search(str(error))
     told = remote_error(what, error)
     if answered is None or isinstance(told, CallerError) or status_passes(int(answered[1])):
@@ -337,10 +338,10 @@ def not_found(what: str) -> CallerError:
 
 
 def _told(error: Exception) -> str:
-    """What happened, without obstore's debug tree, queries, which may be signatures, or a body.
+    """What happened, without obstore's debug tree, queries (they may be signatures), or a body.
 
-    What the far end wrote is not passed on: who may name a URL must not read answers that are for
-    the server alone.
+    The far end's text is not passed on: whoever may name a URL must not read answers that are meant
+    for the server alone.
     """
     answered = _STATUS.search(str(error))
     if answered is not None:
@@ -350,6 +351,6 @@ def _told(error: Exception) -> str:
 
 
 def without_secrets(line: str) -> str:
-    """Without names and passwords in URLs, and without their queries."""
+    """The line without user names and passwords in URLs, and without their queries."""
     line = _USER.sub("//", line)
     return " ".join(word.partition("?")[0] for word in line.split(" "))[:300]

@@ -1,12 +1,12 @@
-"""Which places of this machine a URI may name: the one check of every door, reader and writer.
+"""Which places of this machine a URI may name: one check for all front doors, readers and writers.
 
-A caller's URI is read and written with the server's rights, so what is the server's own is closed
-to all of them: its state directory, keys, sockets and temporary folders, and what the system shows
-of processes and devices. A place in a bucket that is mapped to a folder (`s3_local`) stays in it.
+A caller's URI is read and written with the server's rights, so the server's own files are closed to
+all callers: its state directory, keys, sockets and temporary folders, and the kernel's views of
+processes and devices. A URI into a bucket that is mapped to a folder (`s3_local`) can't leave it.
 
-Names are no proof: links, `..`, `/proc/self/root` and bind mounts lead to the same folder by other
-names. So a path is resolved before it is compared, folders are compared by device and inode as
-well, and what was opened is looked at again: a link may have come since.
+Names prove nothing: links, `..`, `/proc/self/root` and bind mounts give the same folder other
+names. So a path is resolved before it is compared, folders are also compared by device and inode,
+and an opened file is checked again, since a link may have appeared in between.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Final
 from penstock.artifacts.files.paths import shown
 from penstock.errors import CallerError
 
-#: What the kernel shows there of processes and devices is no data; some of it are secrets.
+#: The kernel shows processes and devices there: no data, and some of it secret.
 _OF_THE_SYSTEM: Final = ("/proc", "/sys", "/dev")
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a folder as others are
-#: Names of our own folders in the machine's folder of temporary files: of sockets, of models'
-#: processes, of objects that are being read.
+#: Prefixes of our folders in the machine's folder of temporary files: sockets, models' processes,
+#: objects that are being read.
 _TEMPORARY: Final = ("penstock-run-", "penstock-model-", "penstock-input-")
 
 _Identity = tuple[int, int]  #: device and inode
@@ -35,24 +35,24 @@ _Identity = tuple[int, int]  #: device and inode
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Where a place must not be, and what it must not leave."""
+    """Places that a path must stay out of, and folders that it must stay in."""
 
-    closed: tuple[str, ...] = ()  #: folders and files that nobody names
+    closed: tuple[str, ...] = ()  #: folders and files that no caller may name
     within: tuple[str, ...] = ()  #: folders that no link may lead out of, none of them
 
     def inside(self, folder: Path) -> Fence:
-        """The same, for what lies below a folder."""
+        """The same fence for a place below a folder."""
         return replace(self, within=(*self.within, os.path.realpath(folder)))
 
     def check(self, path: Path, what: str) -> None:
-        """Of a path, which need not exist. Raises `CallerError` (`place-refused`,
+        """Checks a path, which need not exist. Raises `CallerError` (`place-refused`,
         `artifact-link-refused`)."""
-        # POSIX lets two slashes at the start mean something else; to Linux they are one.
+        # POSIX lets a path begin with two slashes of special meaning; to Linux they are one.
         _check_system("/" + os.path.normpath(path).lstrip("/"), what)
         self._check_real(path, "/" + os.path.realpath(path).lstrip("/"), what)
 
     def check_open(self, descriptor: int, path: Path, what: str) -> os.stat_result:
-        """Of what was opened by that path, whatever has become of the path since; its facts.
+        """Checks a file that was opened by `path`, which may have changed since; returns its facts.
 
         Raises as `check` does, and OSError.
         """
@@ -61,7 +61,7 @@ class Fence:
             self._check_real(path, os.readlink(f"/proc/self/fd/{descriptor}"), what)
         if (
             stat.S_ISREG(facts.st_mode) and not facts.st_nlink
-        ):  # of a file in memory, or one that somebody else still has open
+        ):  # a file in memory, or a deleted one that some process still has open
             raise _refused(what, "it is a file without a name")
         if stat.S_ISREG(facts.st_mode) and facts.st_nlink > 1 and _id(facts) in self._own_files():
             raise _refused(what, "it is another name of a file of the server's own")
@@ -69,9 +69,9 @@ class Fence:
 
     @contextmanager
     def folder(self, path: Path, what: str) -> Iterator[Path]:
-        """The folder itself, made if it is not there, by a path that no link can change.
+        """The folder itself, created if missing, under a path that no link can change.
 
-        What is put below that path is put into this very folder. Raises as `check` does, and
+        A file put below that path lands in this very folder. Raises as `check` does, and
         OSError.
         """
         self.check(path, what)
@@ -84,7 +84,7 @@ class Fence:
             os.close(descriptor)
 
     def _check_real(self, path: Path, real: str, what: str) -> None:
-        """`path` is `real`, where links have led."""
+        """Checks `real`, which `path` became when its links were resolved."""
         _check_system(real, what)
         if self._is_closed(real):
             raise _refused(what, "it is a place of the server's own")
@@ -107,27 +107,28 @@ class Fence:
         return bool(closed) and not closed.isdisjoint(_identities(_upwards(real)))
 
     def _own_files(self) -> set[_Identity]:
-        """Of the files that lie right in what is closed: keys and the database are among them."""
+        """Identities of the files directly in closed folders: keys and the database are among
+        them."""
         found = set(_identities(self.closed))
         for folder in self.closed:
             try:
                 with os.scandir(folder) as entries:
                     found.update(_id(entry.stat()) for entry in entries if entry.is_file())
             except OSError:
-                continue  # a file, or not there
+                continue  # a file, or missing
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPlace:
-    """A path that a URI means, checked, and the fence that holds when it is opened."""
+    """A checked path that a URI means, and the fence to check again when it is opened."""
 
     path: Path
     fence: Fence
 
 
 def make_folders(path: Path) -> None:
-    """Makes a folder and those on the way to it, none open to more than the one it lies in.
+    """Creates a folder and its parents, none with more rights than the folder that contains it.
 
     Raises OSError.
     """
@@ -138,7 +139,7 @@ def make_folders(path: Path) -> None:
 
 
 def file_mode(folder: Path) -> int:
-    """Of a new file there, before the umask: nobody may read it who may not enter its folder.
+    """Mode of a new file there, before the umask: a reader needs the right to enter its folder.
 
     Raises OSError.
     """
@@ -146,7 +147,7 @@ def file_mode(folder: Path) -> int:
 
 
 def _granted(folder: Path) -> int:
-    """All of the owner's, and what others have of whom the folder is open to."""
+    """All rights of the owner, and the rights of others who may enter the folder."""
     mode = folder.stat().st_mode
     return 0o700 | sum(bits for bits in (0o070, 0o007) if mode & bits & 0o555)
 
@@ -170,7 +171,7 @@ def _identities(paths: Iterator[str] | tuple[str, ...]) -> Iterator[_Identity]:
         try:
             yield _id(os.stat(path))
         except OSError:
-            continue  # what is not there is nobody's
+            continue  # a missing place belongs to nobody
 
 
 def _id(facts: os.stat_result) -> _Identity:

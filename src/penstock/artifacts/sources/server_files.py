@@ -1,17 +1,17 @@
 """Files of the server's machine, for an instance that runs on another one.
 
-A connection of TLS to the server's artifact door, on which both ends show their certificates, asks
-one thing and is answered once: the length of some JSON in 8 bytes, the JSON, and behind it a file's
-bytes where one was asked for.
+An instance opens a TLS connection to the server's artifact door; both ends show certificates. Each
+connection carries one request and one reply: the length of some JSON in 8 bytes, the JSON, and then
+a file's bytes if the request was for a file.
 
     {"list": uri, "within": uri}        -> {"files": [...], "single": ..., "settled": ...,
                                             "changed_at": ...}
-    {"names": uri}                      -> {"names": [...]}: what lies below a prefix
+    {"names": uri}                      -> {"names": [...]}: the models below a prefix
     {"read": uri, "name": ..., "stamp": ...}  -> {"size": n}, then n bytes, then one
                                             more where the file was this one to its end
     any of them                         -> {"error": {...}}
 
-This is the end that asks; `control/artifact_door.py` is the other. It blocks, as all sources do.
+This is the client; `control/artifact_door.py` is the server. It blocks, as all sources do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.artifacts.files.paths import safe_path
 from penstock.artifacts.sources import object_store
 from penstock.errors import InternalError, NotNowError, PenstockError, from_dict
 
-#: A listing of as many files as an artifact may have, with the longest names.
+#: Enough for a listing of as many files as an artifact may have, with the longest names.
 ANSWER_BYTES_MAX: Final = 64 * 2**20
 REQUEST_BYTES_MAX: Final = 65_536
 UNCHANGED: Final = b"."
@@ -38,7 +38,7 @@ UNCHANGED: Final = b"."
 
 @dataclass(slots=True)
 class _DoorTold:
-    """What this process shows at the door; an instance is told once, at its start."""
+    """This process's side of the connection; an instance gets it once, at its start."""
 
     context: ssl.SSLContext | None = None
     server: str = ""  #: the name that the server's certificate must have
@@ -48,14 +48,14 @@ _told = _DoorTold()
 
 
 def tell(context: ssl.SSLContext, server: str) -> None:
-    """Of this process: what it shows, and whom it expects there."""
+    """Sets, for this process, the TLS context to use and the name to expect of the server."""
     _told.context, _told.server = context, server
 
 
 def list_files(door: str, uri: str, within: str, *, budget: Budget) -> Listing:
-    """What lies at `uri` on the server's machine. `door`: "host:port".
+    """The listing of `uri` on the server's machine. `door`: "host:port".
 
-    Raises what `look` raises there, and NotNowError `artifact-unreachable`.
+    Raises what `look` raises on the server, and NotNowError `artifact-unreachable`.
     """
     answer, _ = _asked(door, {"list": uri, "within": within}, budget, keep=False)
     files = tuple(
@@ -109,7 +109,7 @@ def _chunks(door: str, uri: str, name: str, stamp: str, budget: Budget) -> Itera
 def _asked(
     door: str, asked: dict[str, str], budget: Budget, *, keep: bool
 ) -> tuple[dict[str, Any], ssl.SSLSocket]:
-    """The answer, and the connection: open where `keep`, and nothing of what follows read yet."""
+    """The reply and the connection: open if `keep`, with nothing read beyond the reply."""
     if _told.context is None:
         raise InternalError("identity-missing", "an instance has no certificate to show")
     budget.check()
@@ -132,7 +132,8 @@ def _asked(
 
 
 def _framed(connection: ssl.SSLSocket) -> bytes:
-    """Its length comes first, in 8 bytes: what follows is not to be read with it."""
+    """Reads a reply. Its length comes first, in 8 bytes, so that no byte of the file is
+    consumed."""
     size = int.from_bytes(_exactly(connection, 8), "big")
     if size > ANSWER_BYTES_MAX:
         raise ValueError(f"an answer of {size} bytes")

@@ -20,21 +20,21 @@ GIB = 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactSource:
-    """One model's data, and what its owner said about it.
+    """One model's data, and what its owner states about it.
 
     `compressed` follows SageMaker's CompressionType: True is `Gzip` (the URI names an archive),
-    False is `None` (files are taken as they are), None decides by looking.
+    False is `None` (files are taken as they are), None decides by reading the first bytes.
     """
 
-    uri: str = ""  #: empty: the image brings its model itself (a mapped command)
+    uri: str = ""  #: empty = the image brings its model itself (a mapped command)
     compressed: bool | None = None
     sha256: str = ""  #: expected digest of the archive, lower-case hex; empty = not checked
     image: str = ""
     environment: dict[str, str] = field(default_factory=dict)
-    runtime: str = ""  #: overrides what detection would choose; empty = detect
-    trusted: bool = False  #: pickle formats may be loaded: the operator's word
+    runtime: str = ""  #: overrides the runtime that detection would choose; empty = detect
+    trusted: bool = False  #: whether the operator allows pickle formats to be loaded
     seconds_max: float = 0.0  #: ModelDataDownloadTimeoutInSeconds; 0 = the operator's bound
-    #: The prefix of a multi-model endpoint, which no link may lead out of; empty = no target model.
+    #: Prefix of a multi-model endpoint, which no link may lead out of; empty = no target model.
     within: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class ArtifactSource:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ArtifactSource:
-        """The inverse of `to_dict`; absent fields take their defaults, unknown ones are a bug."""
+        """The inverse of `to_dict`; missing fields take their defaults, unknown ones are a bug."""
         return cls(**fields)
 
     def shown_uri(self) -> str:
@@ -63,7 +63,7 @@ class ArtifactSource:
 def shown_uri(uri: str) -> str:
     """`uri` without user, password, query and fragment: presigned URLs are secrets.
 
-    A URI that can't be taken apart is shown as its scheme alone.
+    A URI that can't be parsed is shown as its scheme alone.
     """
     try:
         parts = urlsplit(uri)
@@ -81,20 +81,20 @@ def shown_uri(uri: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactSettings:
-    """What the operator allows and configures. Sizes in bytes, times in s."""
+    """The operator's permissions and settings. Sizes in bytes, times in s."""
 
-    s3_endpoint: str = ""  #: empty = AWS's own, or what the AWS environment variables say
+    s3_endpoint: str = ""  #: empty = the AWS environment variables, else AWS's own
     s3_local: dict[str, str] = field(default_factory=dict)  #: bucket -> directory
     image_commands: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: pattern -> argv
     trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes that count as trusted
-    #: "host:port": files and paths are those of the server's machine, asked for there
+    #: "host:port" of the artifact door: files and paths lie on the server's machine; empty = here
     server_files: str = ""
-    closed: tuple[str, ...] = ()  #: folders and files of the server's own, which no URI may name
-    isolation: bool = True  #: processes with models' code are confined, those of trusted ones not
-    #: A single-machine model: a 70B model in 16 bits is 140 GB.
+    closed: tuple[str, ...] = ()  #: the server's own folders and files, which no URI may name
+    isolation: bool = True  #: confines processes with models' code, except that of trusted models
+    #: Large enough for any model of one machine: a 70B model in 16 bits is 140 GB.
     bytes_max: int = 256 * GIB
     files_max: int = 20_000  #: members of an archive, or files of a prefix or directory
-    #: Deflate reaches 1032; real weights stay below 10, mostly-zero tables below 200.
+    #: Deflate reaches 1032; real weights stay below 10, and tables of mostly zeros below 200.
     ratio_max: float = 200.0
     seconds_max: float = 3600.0  #: the largest ModelDataDownloadTimeoutInSeconds
 
@@ -112,7 +112,7 @@ class ArtifactSettings:
         )
 
     def trusts(self, uri: str) -> bool:
-        """Whether the operator lets pickle files of this URI be loaded.
+        """Whether the operator allows pickle files of this URI to be loaded.
 
         A prefix ends at a "/": `s3://team/models` covers `s3://team/models/a.tar.gz` and not
         `s3://team/models-of-others/a.tar.gz`. A URI with ".." is never trusted.

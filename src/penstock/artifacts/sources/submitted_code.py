@@ -1,8 +1,8 @@
-"""The second archive of SageMaker's toolkits: code that lies apart from the weights.
+"""The second archive of SageMaker's toolkits: code that is stored apart from the weights.
 
 Where the SDK does not repack an artifact (scikit-learn, XGBoost, a plain `Model`), its environment
-names an archive on S3 as SAGEMAKER_SUBMIT_DIRECTORY. Put together they are what a repacked artifact
-is: the weights, and the code in `code/`, in place of a `code/` that the artifact has itself.
+names an archive on S3 as SAGEMAKER_SUBMIT_DIRECTORY. Both together make what a repacked artifact
+is: the weights, and the code in `code/`, which replaces the artifact's own `code/`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _FOLDER: Final = "code"
 
 
 def code_uri(environment: Mapping[str, str]) -> str:
-    """Where the code lies; empty where it is in the artifact, or there is none."""
+    """URI of the code; empty where it is in the artifact, or there is none."""
     named = environment.get(SUBMIT_DIRECTORY, "")
     return named if named.startswith("s3://") else ""
 
 
 def together(weights: str, code: str) -> str:
-    """The stamp of both: another one when either is; empty where one of them has none."""
+    """A stamp for both, which changes when either does; empty where one of them has none."""
     return f"{weights}+{code}" if weights and code else ""
 
 
 def joined(
     weights: CacheEntry | None, code: CacheEntry, cache: ArtifactCache, *, what: str
 ) -> CacheEntry:
-    """The entry of both together. Its files are links to theirs: no byte is copied.
+    """The cache entry of weights and code together. Its files are links: no byte is copied.
 
     Raises `CallerError` (`artifact-disk-full`, `artifact-disk-failed`).
     """

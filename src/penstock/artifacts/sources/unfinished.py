@@ -1,8 +1,8 @@
-"""Artifacts that somebody is writing at this moment: not broken, not yet whole.
+"""Artifacts that are still being written: not broken, only incomplete.
 
-Uploads are not announced. What tells of one is that the source changes while it is read, or that a
-young file ends where an archive or a model must not. Such an artifact may be whole a moment later,
-so it is `NotNowError`, and an old one with the same fault is its owner's.
+Nobody announces an upload. Its signs are a source that changes while it is read, and a young file
+that ends where an archive or a model can't end. Such an artifact may be whole a moment later, so
+the error is `NotNowError`. An old artifact with the same fault is its owner's to fix.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 from penstock.clock import Clock, SystemClock
 from penstock.errors import CallerError, NotNowError, PenstockError
 
-#: A copy under way writes all the time. Twice the longest pause of a loaded disk or network that
-#: still goes on, and short enough to tell who packed a broken model of it while he looks on.
+#: A running copy writes all the time. 10 s is twice the longest pause of a busy disk or network,
+#: and short enough to report a badly packed model while its owner still watches.
 YOUNG_S: Final = 10.0
 RETRY_S: Final = 1.0
 _LOOK_S: Final = 10.0
 
-#: What an archive that was cut short fails with. Nothing else does.
+#: Code of the error for an archive that was cut short. No other fault has it.
 _CUT_SHORT: Final = "archive-truncated"
-#: What a folder or a file fails with of which a part is missing, and others that are simply wrong.
+#: Codes of errors for folders or files with a missing part; other faults have them as well.
 _MAYBE_PARTIAL: Final = frozenset(
     {
         "archive-unreadable",
@@ -52,11 +52,11 @@ def judged(
     *,
     clock: Clock | None = None,
 ) -> PenstockError:
-    """`error`, or the `NotNowError` (`artifact-incomplete`) that it is for a source so young.
+    """`error`, or `NotNowError` (`artifact-incomplete`) where the source is so young.
 
-    A model of its own is deployed once all of it is there: of it only an archive that is cut short
-    is waited for. Target models are copied to their prefix while they are called, so of them
-    anything that looks partial is, and an archive cut short whatever its age: its upload may pause.
+    An artifact of an ordinary endpoint is deployed once it is complete, so only a cut archive is
+    waited for. Target models are copied to their prefix while they are called, so any that looks
+    incomplete is waited for, and a cut archive at any age: its upload may pause.
     """
     target = bool(source.within)
     if error.code != _CUT_SHORT and not (target and error.code in _MAYBE_PARTIAL):
@@ -80,7 +80,7 @@ def judged(
 
 
 def changed(what: str) -> NotNowError:
-    """A source of several files that were not all of one version."""
+    """The error for a source whose files were not all of one version."""
     return NotNowError(
         "artifact-changed",
         f"{what}: files were added, removed or replaced while it was read",

@@ -1,9 +1,9 @@
 """Triton's config.pbtxt as a `ModelDescription`.
 
-What a configuration says about tensors, batches and lanes is taken over; what would change answers
-and is not supported is refused by name; what only tunes Triton itself (optimization, the response
-cache) is left out. The meaning of each field is that of Triton's model_config.proto.
-Reading the repository's folders is `triton_repository.py`'s work; this module sees text only.
+Settings of tensors, batches and lanes are taken over. A setting that would change answers and is
+not supported is refused by name. A setting that only tunes Triton itself (optimization, the
+response cache) is ignored. Each field means what Triton's model_config.proto says.
+`triton_models.py` reads the repository's folders; this module sees text only.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ _PRIORITIES_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionPolicy:
-    """Which version folders may be served; the highest of them is."""
+    """Which version folders may be served; the highest one of them is."""
 
-    specific: tuple[int, ...] = ()  #: empty: any
+    specific: tuple[int, ...] = ()  #: allowed versions; empty = any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonConfig:
-    """What a config.pbtxt says, in our terms."""
+    """The content of a config.pbtxt, in Penstock's terms."""
 
-    name: str = ""  #: empty: the folder's name
-    backend: str = ""  #: a word of `backends`, or ENSEMBLE; empty: told by the model file
-    file: str = ""  #: default_model_filename; empty: the backend's
+    name: str = ""  #: empty = the folder's name
+    backend: str = ""  #: a key of `backends`, or ENSEMBLE; empty = decided by the model file
+    file: str = ""  #: default_model_filename; empty = the backend's default
     versions: VersionPolicy = field(default_factory=VersionPolicy)
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
-    label_file: str = ""  #: below the model's folder
+    label_file: str = ""  #: path below the model's folder
     batching: Batching = field(default_factory=Batching)
     lanes: int = 1
     parameters: dict[str, str] = field(default_factory=dict)
     warmup: tuple[WarmUp, ...] = ()
-    steps: tuple[EnsembleStep, ...] = ()  #: of an ensemble
+    steps: tuple[EnsembleStep, ...] = ()  #: an ensemble's steps; () for any other model
 
 
 def backends() -> dict[str, tuple[RuntimeRecord, str]]:
-    """Backend or platform -> its runtime, and the file that Triton takes when none is named."""
+    """Backend or platform -> its runtime, and the file that Triton loads when none is named."""
     known = {word: (one, file) for one in registry.records() for word, file in one.triton.items()}
     return dict(sorted(known.items()))
 
@@ -88,7 +88,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         versions=_versions(top),
         inputs=inputs,
         outputs=outputs,
-        # Labels describe the model's one classification; two label files would be two.
+        # Labels describe the model's one classification; with two label files there would be two.
         label_file=label_files[0] if len(label_files) == 1 else "",
         batching=_batching(top, rows_max),
         lanes=_lanes(top),
@@ -143,7 +143,8 @@ def _tensor(item: Fields, rows_max: int, label_files: list[str] | None) -> Tenso
         "requests have the model's own shape",
         hint="Give dims as the model file has them, and reshape in the client or in the model.",
     )
-    item.choice("format", _FORMATS, "FORMAT_NONE")  # says how to read the dims, changes nothing
+    # it says how to read the dims, and changes nothing
+    item.choice("format", _FORMATS, "FORMAT_NONE")
     if label_files is not None:
         label_file = item.text("label_filename")
         if label_file:
@@ -154,7 +155,7 @@ def _tensor(item: Fields, rows_max: int, label_files: list[str] | None) -> Tenso
 
 
 def _refuse_scheduling(top: Fields) -> None:
-    """An ensemble only hands tensors on: batches and lanes are its models'."""
+    """An ensemble only passes tensors on: its models do the batching and have the lanes."""
     for name in ("dynamic_batching", "instance_group"):
         top.refuse(
             name, "an ensemble computes nothing itself", hint="Give it to the ensemble's models."
@@ -175,7 +176,8 @@ def _versions(top: Fields) -> VersionPolicy:
     versions: tuple[int, ...] = ()
     latest = policy.message("latest")
     if latest is not None:
-        latest.integer("num_versions", 1, low=1)  # only the highest is served, whatever the number
+        # only the highest version is served, whatever the number
+        latest.integer("num_versions", 1, low=1)
         latest.done()
     every = policy.message("all")
     if every is not None:
@@ -193,13 +195,14 @@ def _versions(top: Fields) -> VersionPolicy:
 def _batching(top: Fields, rows_max: int) -> Batching:
     dynamic = top.message("dynamic_batching")
     if dynamic is None:
-        # Triton runs each request alone then; a wait of 0 joins only what is queued already.
+        # Triton then runs each request alone; a wait of 0 joins only requests that are queued
+        # already.
         return Batching(rows_max=rows_max)
     if rows_max == 0:
         raise top.invalid("max_batch_size", 0, "above 0 where dynamic_batching is given")
     preferred = dynamic.integers("preferred_batch_size", low=1, high=rows_max)
     wait_us = dynamic.integer("max_queue_delay_microseconds", high=60_000_000)
-    dynamic.flag("preserve_ordering")  # replies carry their request's identity: order is free
+    dynamic.flag("preserve_ordering")  # replies name their request, so their order is free
     priorities = dynamic.integer("priority_levels", high=_PRIORITIES_MAX)
     default_level = dynamic.integer("default_priority_level", high=_PRIORITIES_MAX)
     if default_level > 1:
@@ -228,7 +231,7 @@ def _queue_policy(policy: Fields | None) -> tuple[int, float | None]:
     if policy.choice("timeout_action", ("REJECT", "DELAY"), "REJECT") == "DELAY":
         raise policy.unsupported("timeout_action", "requests that waited too long are refused")
     wait_us = policy.integer("default_timeout_microseconds", high=3_600_000_000)
-    policy.flag("allow_timeout_override")  # a caller's own deadline always counts here
+    policy.flag("allow_timeout_override")  # a caller's own deadline always counts
     rows = policy.integer("max_queue_size", high=10_000_000)
     policy.done()
     return rows, wait_us / 1_000_000 if wait_us else None
@@ -239,7 +242,7 @@ def _lanes(top: Fields) -> int:
     lanes = 0
     for group in groups:
         lanes += max(1, group.integer("count", 1, high=_LANES_MAX))
-        group.choice("kind", _KINDS, "KIND_AUTO")  # where a copy runs is the instance's decision
+        group.choice("kind", _KINDS, "KIND_AUTO")  # the instance decides where a copy runs
         group.flag("passive")
         group.ignore("name", "gpus", "rate_limiter", "profile", "host_policy", "secondary_devices")
         group.done()

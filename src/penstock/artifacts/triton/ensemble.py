@@ -1,9 +1,9 @@
-"""`ensemble_scheduling` of a Triton configuration: read, and checked against the models it names.
+"""`ensemble_scheduling` of a Triton configuration, read and checked against the models it names.
 
-What is checked needs the configurations alone, so a wrong ensemble is told before anything loads,
+The check needs the configurations alone, so a wrong ensemble is reported before anything loads,
 with its file and its step. A model whose configuration leaves its tensors to the model file is
-checked again once it is loaded. The rules are Triton's: every input of a step's model has a source,
-a tensor has one maker, types are equal, and so are sizes unless one of them is free.
+checked again after loading. The rules are Triton's: every input of a step's model has a source,
+exactly one step makes a tensor, types are equal, and so are sizes unless one of them is free.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ STEPS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTensors:
-    """What is known of a model that steps may call."""
+    """The known facts of a model that steps may call."""
 
-    inputs: tuple[TensorSpec, ...]  #: empty: not known before it is loaded
+    inputs: tuple[TensorSpec, ...]  #: empty = unknown before it is loaded
     outputs: tuple[TensorSpec, ...]
-    version: int  #: the one that is served
-    rows_max: int  #: 0: it has no batch dimension
+    version: int  #: the version that is served
+    rows_max: int  #: 0 = it has no batch dimension
 
 
 def read_steps(top: Fields) -> tuple[EnsembleStep, ...]:
@@ -33,7 +33,7 @@ def read_steps(top: Fields) -> tuple[EnsembleStep, ...]:
     scheduling = top.message("ensemble_scheduling")
     if scheduling is None:
         raise top.invalid("ensemble_scheduling", "missing", "given where the platform is ensemble")
-    # It bounds Triton's memory between steps; here every model's own queue does.
+    # In Triton this bounds memory between steps; here every model's own queue does.
     scheduling.integer("max_inflight_requests")
     items = scheduling.messages("step")
     scheduling.done()
@@ -86,8 +86,8 @@ def check_steps(
     """Raises CallerError (`triton-ensemble-invalid`) naming `where` and the step.
 
     Args:
-        inputs: the ensemble's own; `outputs` likewise.
-        models: those of the repository, by name.
+        inputs: the ensemble's own inputs; `outputs` likewise.
+        models: the models of the repository, by name.
         rows_max: the ensemble's max_batch_size.
     """
     if not inputs or not outputs:
@@ -131,7 +131,7 @@ def check_steps(
 
 
 def in_order(steps: tuple[EnsembleStep, ...], *, where: str) -> tuple[int, ...]:
-    """The steps' numbers, each behind those that it takes from. Raises CallerError on a circle."""
+    """The steps' numbers, each after the steps that feed it. Raises CallerError on a cycle."""
     makers = {tensor: at for at, step in enumerate(steps) for tensor in step.outputs.values()}
     placed: list[int] = []
     left = list(range(len(steps)))
@@ -194,7 +194,7 @@ def _check_names(step: EnsembleStep, model: ModelTensors, place: str) -> None:
 
 
 def _check_fit(made: TensorSpec | None, read: TensorSpec | None, tensor: str, place: str) -> None:
-    """What is not known before a model is loaded is checked then."""
+    """Compares two tensors as far as they are known; the rest is checked after loading."""
     if made is None or read is None:
         return
     if made.dtype != read.dtype:

@@ -4,10 +4,9 @@ There is no schema here: every field maps to the list of its values in the order
 `dims: [1, 2]` and `dims: 1 dims: 2` are the same, as the format demands. Extensions and `Any`
 (`[name]`) are refused. The grammar is that of protobuf.dev/reference/protobuf/textformat-spec.
 
-Typed access to a parsed text-format message: the schema that `pbtxt.py` does not have.
-
-A reader takes the fields that it knows; `done` then refuses every field that nobody took, so that a
-misspelt or unsupported setting is an error with its path and never silently without effect.
+`Fields` gives typed access to a parsed message. A reader takes the fields that it knows; `done`
+then refuses every field that nobody took, so that a misspelt or unsupported setting is an error
+with its path and never silently ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.errors import CallerError
 
 TEXT_BYTES_MAX = 1024 * 1024
 DEPTH_MAX = 32
-#: More than any number of 64 bits needs in any base; what is longer is none.
+#: More digits than any number of 64 bits needs in any base; a longer text is no number.
 _NUMBER_CHARS_MAX = 64
 
 
@@ -81,7 +80,8 @@ class _TextFormatParser:
         self._next = 0
 
     def message(self, closing: str, depth: int) -> Message:
-        """Fields up to the closing bracket, which is consumed; "" is the end of the text."""
+        """Fields up to the closing bracket, which is consumed; "" stands for the end of the
+        text."""
         if depth > DEPTH_MAX:
             raise self._error(f"at most {DEPTH_MAX} levels of nesting")
         fields: Message = {}
@@ -154,7 +154,7 @@ class _TextFormatParser:
             raise self._error("a number") from error
 
     def _string(self) -> str:
-        """Neighbouring literals are one string; escapes make bytes, and all bytes must be UTF-8."""
+        """Adjacent literals are one string; escapes make bytes, and all bytes must be UTF-8."""
         literals: list[bytes] = []
         while self._tokens[self._next][0] == "string":
             token = self._tokens[self._next][1]
@@ -224,7 +224,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 class Fields:
-    """The fields of one message. `path` is where it stands: "" or "input[0]."."""
+    """The fields of one message. `path` is its position: "" or "input[0]."."""
 
     def __init__(self, message: Message, *, where: str, path: str = "") -> None:
         self._left = dict(message)
@@ -261,7 +261,7 @@ class Fields:
         raise self.invalid(name, value, "true or false")
 
     def choice(self, name: str, allowed: Iterable[str], default: str) -> str:
-        """One of an enumeration's names."""
+        """The name of one value of an enumeration."""
         value = self._one(name)
         if value is None:
             return default
@@ -282,7 +282,7 @@ class Fields:
         return name in self._left
 
     def ignore(self, *names: str) -> None:
-        """Takes fields that have no effect here and need none; the caller says why."""
+        """Takes fields that have no effect here and need none; the calling code says why."""
         for name in names:
             self._left.pop(name, None)
 

@@ -1,14 +1,10 @@
-"""The models of a Triton repository that stand behind the one that answers requests.
-
-An ensemble needs the models of its steps; a Python model may call any model of its repository
-(Triton's business logic scripting). Which of them are loaded follows from the files alone: a Python
-model that never speaks of an `InferenceRequest` calls nobody.
-
-A Triton model repository on disk: which model, which version, which file.
+"""A Triton model repository on disk: which models are loaded, which versions, which files.
 
 The folder rules are Triton's: a model's folder holds config.pbtxt and version folders whose names
-are numbers without leading zeros. One model of an artifact answers requests; the others are there
-for it, if it is an ensemble or calls them from Python (`triton_models`).
+are numbers without leading zeros. One model of an artifact answers requests. An ensemble needs the
+models of its steps, and a Python model may call any model of its repository (Triton's business
+logic scripting). The files alone decide which of them are loaded: a Python model whose code never
+mentions `InferenceRequest` calls none.
 """
 
 from __future__ import annotations
@@ -37,8 +33,8 @@ _VERSION = re.compile(r"[1-9][0-9]{0,17}\Z")
 def find_model_folder(root: Path, environment: Mapping[str, str]) -> Path | None:
     """The folder of the model to serve; None if `root` is no Triton repository.
 
-    Of several it is the one that the environment names, or the only ensemble that is no other
-    ensemble's step. Raises `CallerError` (`triton-model-ambiguous`, `triton-model-missing`).
+    Of several it is the one that the environment names, or the only ensemble that is not a step of
+    another one. Raises `CallerError` (`triton-model-ambiguous`, `triton-model-missing`).
     """
     if (root / CONFIG).is_file():
         return root
@@ -69,9 +65,9 @@ def find_model_folder(root: Path, environment: Mapping[str, str]) -> Path | None
 
 
 def _outermost_ensemble(folders: Mapping[str, Path]) -> str:
-    """The ensemble that the others are there for; "" if there is none, or more than one.
+    """The ensemble that uses the other models; "" if there is none, or more than one.
 
-    Looks at every configuration, and leaves errors in them to whoever needs the model.
+    Reads every configuration, and leaves errors in one to the code that needs that model.
     """
     steps: dict[str, set[str]] = {}
     for name, folder in folders.items():
@@ -85,14 +81,14 @@ def _outermost_ensemble(folders: Mapping[str, Path]) -> str:
 
 
 def read_config(folder: Path) -> TritonConfig:
-    """Of the model in `folder`; errors name the file by folder. Raises CallerError."""
+    """The configuration of the model in `folder`, whose name errors show. Raises CallerError."""
     return parse_config(_read_text(folder / CONFIG), where=f"{shown(folder.name)}/{CONFIG}")
 
 
 def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
     """The description of one model, alone; its paths are relative to `folder`.
 
-    `runtime` may choose another one that reads the same file. Raises `CallerError` for a wrong or
+    `runtime` may name another one that reads the same file. Raises `CallerError` for a wrong or
     unsupported configuration and for missing or broken files.
     """
     config = parse_config(_read_text(folder / CONFIG))
@@ -131,7 +127,7 @@ def describe(folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
 
 
 def _ensemble(folder: Path, config: TritonConfig) -> ModelDescription:
-    """It has no file; its version folder is empty, and may have got lost in an archive."""
+    """An ensemble has no file; its version folder is empty, so an archive may have dropped it."""
     versions = [int(path.name) for path in folder.iterdir() if _VERSION.match(path.name)]
     return ModelDescription(
         runtime=registry.names(Interface.PIPELINE)[0],
@@ -182,7 +178,7 @@ def _backend_and_file(folder: Path, version: str, config: TritonConfig) -> tuple
 
 
 def _in_own_folder(folder: Path, file: str) -> str:
-    """ONNX with external weights lies in a folder that bears the file's name."""
+    """Where ONNX with external weights lies in a folder with the file's name, the file inside."""
     if (folder / file).is_dir():
         return f"{file}/{file.rsplit('/', 1)[-1]}"
     return file
@@ -209,14 +205,14 @@ def _read_text(path: Path) -> str:
         ) from error
 
 
-#: What code that calls another model names, by whichever way it gets at it.
+#: Code that calls another model mentions this class, whichever way it calls.
 _CALLS = b"InferenceRequest"
 
 
 def describe_entry(root: Path, folder: Path, *, runtime: str, trusted: bool) -> ModelDescription:
-    """The model in `folder`, with those of the repository `root` that it calls or may call.
+    """The model in `folder`, with the models of the repository `root` that it calls or may call.
 
-    Where `folder` is `root`, the artifact is one model without a repository around it. Raises
+    If `folder` is `root`, the artifact is one model without a repository around it. Raises
     `CallerError` as `describe` does, and `triton-ensemble-invalid`.
     """
     folders = {} if folder == root else _folders(root)
@@ -261,7 +257,7 @@ def _folders(root: Path) -> dict[str, Path]:
 
 
 def _calls(folder: Path, model: ModelDescription) -> bool:
-    """Whether a Python model may call others: any of its files speaks of it."""
+    """Whether a Python model may call others: one of its files mentions the class."""
     if not model.triton_python:
         return False
     return any(_CALLS in path.read_bytes() for path in folder.rglob("*.py") if path.is_file())
@@ -273,7 +269,7 @@ def _reached(
     folders: Mapping[str, Path],
     described: Callable[[Path], ModelDescription],
 ) -> dict[str, ModelDescription]:
-    """Every model that a request to `entry` may come to, itself included."""
+    """Every model that a request to `entry` may reach, `entry` included."""
     known = {folder.name: entry}
     waiting = [folder.name]
     while waiting:
@@ -281,7 +277,7 @@ def _reached(
         model = known[name]
         wanted = set(folders) if model.calls_models else {step.model for step in model.ensemble}
         for other in sorted(wanted - set(known)):
-            if other in folders:  # if it is not there, the check of the ensemble tells where
+            if other in folders:  # if it is missing, the check of the ensemble says where
                 known[other] = described(folders[other])
                 waiting.append(other)
     _refuse_circles(known)
@@ -298,7 +294,7 @@ def _described(folder: Path, runtime: str, trusted: bool) -> ModelDescription:
 
 
 def _named(model: ModelDescription, folder: Path) -> ModelDescription:
-    """Models call each other by their folders' names. Raises CallerError for one with another."""
+    """Models call each other by folder name. Raises CallerError for one with another name."""
     if model.name != folder.name:
         raise CallerError(
             "triton-config-invalid",
@@ -309,7 +305,7 @@ def _named(model: ModelDescription, folder: Path) -> ModelDescription:
 
 
 def _refuse_circles(known: Mapping[str, ModelDescription]) -> None:
-    """An ensemble that is a step of itself, at whatever distance, would never end."""
+    """Refuses an ensemble that is a step of itself, directly or not: a request would never end."""
     left = {
         name: {step.model for step in model.ensemble} & set(known)
         for name, model in known.items()

@@ -1,7 +1,7 @@
 """Triton's `model_warmup` of a config.pbtxt: requests made of tensors, zero, random or from files.
 
 A sample's tensors have `batch_size` rows where the model batches; its files lie in the model's
-folder `warmup`. `count` says how often it runs.
+folder `warmup`. `count` is the number of runs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ _ROWS_MAX: Final = 65_536
 
 
 def warm_ups(top: Fields, rows_max: int, dtypes: Mapping[str, str]) -> tuple[WarmUp, ...]:
-    """`dtypes`: Triton's names -> ours. Raises CallerError (`triton-config-invalid`)."""
+    """The warm-up requests. `dtypes`: Triton's names -> ours. Raises CallerError
+    (`triton-config-invalid`)."""
     samples = top.messages("model_warmup")
     if len(samples) > WARM_UPS_MAX:
         raise top.invalid("model_warmup", len(samples), f"at most {WARM_UPS_MAX} samples")
     read = (_sample(item, rows_max, dtypes) for item in samples)
-    # One without inputs asks nothing.
+    # A sample without inputs requests nothing.
     return tuple(sample for sample in read if sample.tensors)
 
 
