@@ -1,11 +1,11 @@
-"""Who may come in: nobody is asked on loopback; elsewhere SigV4 or a bearer key is needed.
+"""Authentication: loopback needs no credentials; elsewhere SigV4 or a bearer key is required.
 
-A request is looked at twice. `check_head` refuses, before any of the body is waited for, whatever
-the head alone shows to be in vain: no key, an unknown one, a date of long ago, an operation that
-the key is not for. `check` proves the rest over the whole request before anything is done with it.
-Which service a signature must be scoped to follows from the path and the target, as in dispatch: a
-signature made for another service does not open this one. What a key may do is
-`core/request/grants.py`'s to say.
+A request is checked twice. `check_head` refuses a request by its head alone, before its body is
+read: a missing or unknown key, an old date, an operation that the key does not allow. `check` then
+verifies the whole request before anything is done with it.
+Path and target decide which service a signature must be scoped to, as in dispatch: a
+signature made for another service is refused here. `core/request/grants.py` decides what a key
+may do.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from penstock.wire.aws.errors import ACCESS_DENIED, AwsError
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.sigv4 import SignedWith
 
-#: Paths that tell nothing but whether the server lives: load balancers hold no keys. They send no
-#: body either, and a stranger's is not read, here as elsewhere.
+#: Paths that only show whether the server lives: load balancers have no keys. They send no
+#: body either, and an unauthenticated caller's body is not read, here as elsewhere.
 OPEN_PATHS = frozenset({b"/ping", b"/v2/health/live", b"/v2/health/ready"})
-#: More than any key of ours or of AWS's, and than any token made with one.
+#: Longer than any key of ours or of AWS's, and than any token made with one.
 _TOKEN_BYTES_MAX: Final = 16_384
 
 _ENDPOINTS = b"/endpoints/"
-#: The platform's own instances ask models, and nothing else.
+#: The platform's own instances may call models, and nothing else.
 _OWN: Final = Grant(INVOKE)
 
 
 class KeySource(Protocol):
-    """The keys as `control/access/keys.py` gives them."""
+    """The keys, as `control/access/keys.py` provides them."""
 
     def secret(self, access_key_id: str) -> str | None: ...
 
@@ -47,7 +47,7 @@ class KeySource(Protocol):
 
 
 def check_binding(listen: ListenConfig) -> None:
-    """Refuses an address that strangers reach without credentials. Raises CallerError."""
+    """Refuses a public address without credentials. Raises CallerError."""
     if is_loopback(listen.host.strip("[]")) or listen.auth or listen.insecure:
         return
     raise CallerError(
@@ -62,7 +62,7 @@ class KeyAuthenticator:
     """Checks requests against a ring of keys, which may be replaced while it serves."""
 
     def __init__(self, ring: KeySource, clock: Clock, *, own_key: str = "") -> None:
-        """`own_key`: with it the platform's own instances ask its endpoints, and nothing else."""
+        """`own_key`: the key with which the platform's own instances call its endpoints."""
         self.ring = ring
         self._clock = clock
         self._own_key = own_key.encode()
@@ -70,9 +70,10 @@ class KeyAuthenticator:
     def check_head(
         self, method: str, raw_path: bytes, query: bytes, headers: Sequence[tuple[bytes, bytes]]
     ) -> None:
-        """Returns if the request may pass, should its body prove what the head claims.
+        """Returns if the request may pass, provided that its body matches the head's claims.
 
-        Raises AwsError (403) for what no body can make right. Costs no more than the head's bytes.
+        Raises AwsError (403) where no body could make it valid. Costs no more than the head's
+        bytes.
         """
         if raw_path in OPEN_PATHS and not _announces_body(headers):
             return
@@ -116,9 +117,9 @@ class KeyAuthenticator:
         permit(grant, asked)
 
     def bearer_grant(self, token: str) -> Grant:
-        """What a bearer key of ours, or a presigned SageMaker token, may do.
+        """The grant of one of our bearer keys, or of a presigned SageMaker token.
 
-        A token of the second kind was made to ask models, whatever its maker may do besides. Raises
+        A presigned token may only call models, whatever else its maker may do. Raises
         AwsError (403) for a token that is neither.
         """
         if token.startswith(bearer.PREFIX):
@@ -155,7 +156,7 @@ class KeyAuthenticator:
 
     def _grant(self, key_id: str) -> Grant:
         grant = self.ring.grant(key_id)
-        if grant is None:  # deleted between two looks
+        if grant is None:  # deleted since the first look
             raise _unknown()
         return grant
 
@@ -163,7 +164,7 @@ class KeyAuthenticator:
 def permit(grant: Grant, asked: AccessRequest) -> None:
     """Returns if the key may do it. Raises AwsError (`AccessDeniedException`, 403).
 
-    Where only the body names the endpoint, and nobody has read it yet, that part is left open.
+    Where only the body names the endpoint and has not been read yet, that part stays unchecked.
     """
     endpoint = min(grant.endpoints, default=None) if asked.in_body else asked.endpoint
     if allowed(grant, asked.operation, endpoint):
@@ -192,7 +193,7 @@ def _announces_body(headers: Sequence[tuple[bytes, bytes]]) -> bool:
 
 
 def key_of(http: HttpRequest, ring: KeySource) -> str:
-    """Id of the key that a request shows, whose check it has passed; empty: it shows none."""
+    """Id of the key that a checked request carries; empty where it carries none."""
     scheme, _, token = http.headers.get("authorization", "").partition(" ")
     try:
         if scheme.lower() != "bearer":

@@ -1,5 +1,5 @@
-"""What front doors have in common: methods of a path, heads of replies, the end of an answer; a
-model's words as header lines, and the bounded memory of what repeats.
+"""What front doors share: the methods of a path, heads of replies, the end of an answer, a
+model's texts as header lines, and a bounded cache of repeated values.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 CACHE_MAX = 4096
-KEY_BYTES_MAX = 512  #: longer keys are not kept: strangers choose them
+KEY_BYTES_MAX = 512  #: longer keys are not cached, since callers choose them
 
 _EVENT_STREAM = "text/event-stream"
 
 
 class CallResponder:
-    """The part of a `Responder` that is the same for answers that were and were not begun."""
+    """The part of a `Responder` that is the same before and after an answer has begun."""
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         raise NotImplementedError
@@ -50,13 +50,13 @@ def reply_head(content_type: str | None) -> bytes:
     content_type = content_type or "application/json"
     head = status_line(200) + b"content-type: %b\r\n" % header_value(content_type)
     if content_type.startswith(_EVENT_STREAM):
-        # Proxies on the way would otherwise gather events before they pass them on.
+        # Proxies on the way would otherwise buffer events.
         head += b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
     return head
 
 
 def kept(memory: dict[Key, Value], key: Key, value: Value, chosen: bytes) -> None:
-    """Remembers a value under its key, of which `chosen` is the part that has no bound."""
+    """Caches a value under its key. `chosen` is the part of the key whose length has no bound."""
     if len(chosen) <= KEY_BYTES_MAX:
         if len(memory) >= CACHE_MAX:
             memory.clear()
@@ -64,6 +64,6 @@ def kept(memory: dict[Key, Value], key: Key, value: Value, chosen: bytes) -> Non
 
 
 def header_value(text: str) -> bytes:
-    """A model's words as one header line: whatever could end the line is a space."""
+    """A model's text as one header line: any character that could end the line becomes a space."""
     data = text.encode("utf-8") if not text.isascii() else text.encode("ascii")
     return bytes(byte if byte >= 32 and byte != 127 else 32 for byte in data).strip()

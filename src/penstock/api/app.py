@@ -27,9 +27,9 @@ def build_app(
     metrics: MetricPages,
     traffic: TrafficFeed | None = None,
 ) -> Any:
-    """The application; the scope's `penstock.request_id` is what the connection answers with.
+    """The application. The connection answers with the scope's `penstock.request_id`.
 
-    `traffic`: tells orchestrators what this server could take.
+    `traffic`: what this server can take, for orchestrators.
     """
 
     async def get_root(request: Request) -> Response:
@@ -71,7 +71,7 @@ def build_app(
 
 
 def aws_root(aws: AwsFrontDoor) -> Callable[[Request], Awaitable[Response]]:
-    """What serves POST /."""
+    """The page behind POST /."""
 
     async def post_root(request: Request) -> Response:
         http = HttpRequest.received(
@@ -83,7 +83,7 @@ def aws_root(aws: AwsFrontDoor) -> Callable[[Request], Awaitable[Response]]:
         )
         answer = await aws.handle(http, request.scope["penstock.request_id"])
         response = Response(answer.body, status_code=answer.status)
-        # The connection tells request id, date and length itself.
+        # The connection itself adds request id, date and length.
         response.raw_headers = [
             (name, value) for name, value in answer.raw_headers if name != b"x-amzn-requestid"
         ]
@@ -94,23 +94,24 @@ def aws_root(aws: AwsFrontDoor) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _told(_request: Request, error: Exception) -> Response:
-    """What a page did not expect, as a database that is away: in words all the same."""
+    """Answers an error that a page did not expect, such as an unreachable database, as JSON."""
     assert isinstance(error, PenstockError)
     return error_answer(error)
 
 
 async def failed(_request: Request, _error: Exception) -> Response:
-    """A mistake of ours, which whoever runs the application writes into the log: JSON, as all."""
+    """Answers a bug of ours as JSON. The server that runs the application logs it."""
     return error_answer(InternalError("internal", "The request failed inside Penstock."))
 
 
 def _asks_s3(request: Request) -> bool:
-    """Whether a client of S3 signed it, which is sent here where AWS_ENDPOINT_URL is set alone."""
+    """Whether an S3 client signed it: S3 requests arrive here where only AWS_ENDPOINT_URL is
+    set."""
     return "/s3/aws4_request" in request.headers.get("authorization", "")
 
 
 def _no_s3() -> Response:
-    """In S3's form: of any other, its clients make a fault of the server's, or an empty bucket."""
+    """An error in S3's form: its clients take any other for a server fault or an empty bucket."""
     return Response(
         "<Error><Code>InvalidRequest</Code><Message>Penstock is no object store. Set"
         " AWS_ENDPOINT_URL_S3 to the address of yours.</Message></Error>",
@@ -148,7 +149,7 @@ async def _wrong_method(request: Request, error: Exception) -> Response:
 
 
 def build_refusal(aws: AwsFrontDoor) -> Callable[[Call, PenstockError], bool]:
-    """How a request is told no before the application sees it: AWS's clients in their own form."""
+    """Refuses a request before the application sees it; AWS's clients get their protocol's form."""
 
     def refuse(call: Call, error: PenstockError) -> bool:
         if call.method != b"POST" or call.path != b"/":

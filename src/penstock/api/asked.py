@@ -1,9 +1,8 @@
-"""What a request asks for, in the words of `core/request/grants.py`: an operation, and the
-endpoint.
+"""What a request wants, in the terms of `core/request/grants.py`: an operation and an endpoint.
 
-Read from the head, as the doors themselves read it; where only the body says which endpoint is
-meant, `in_body` says how to find it. What no door serves is `Unknown`, which needs the widest
-scope: a path that is read in another way somewhere behind must not open anything.
+It is read from the head, in the same way as the doors read it. Where only the body names the
+endpoint, `in_body` says how to find it. A path that no door serves is `Unknown`, which needs the
+widest scope: a part further on that reads the path differently must not open anything.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _ADMIN: Final = b"/admin/"
 _OWN: Final = b"/penstock/v1/"
 _ADMIN_ENDPOINTS: Final = b"/admin/endpoints/"
 _FORM: Final = b"application/x-www-form-urlencoded"
-#: Operations of the control plane that are about one endpoint, which their body names.
+#: Operations of the control plane on one endpoint, which their body names.
 _ABOUT_ENDPOINT: Final = frozenset(
     {"DescribeEndpoint", "UpdateEndpoint", "DeleteEndpoint", "UpdateEndpointWeightsAndCapacities"}
 )
@@ -35,15 +34,15 @@ ENDPOINT_NAME: Final = "EndpointName"
 
 
 class AccessRequest(NamedTuple):
-    """One request, as far as the question is who may send it."""
+    """What an access check needs to know of one request."""
 
     operation: str
     endpoint: str | None = None
-    in_body: str = ""  #: the member of the JSON body that names the endpoint
+    in_body: str = ""  #: the member of the JSON body that names the endpoint; empty = none
 
 
 def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]]) -> AccessRequest:
-    """What the head says. Never raises: what makes no sense is `Unknown`."""
+    """The request by its head. Never raises: a head that makes no sense is `Unknown`."""
     if raw_path.startswith(_ENDPOINTS):
         return AccessRequest(
             grants.INVOKE_ENDPOINT, _text(raw_path[len(_ENDPOINTS) :].partition(b"/")[0])
@@ -72,7 +71,7 @@ def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]
 def endpoint_in(member: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> str | None:
     """The endpoint that a body names; None for a body that names none, or is larger than 1 MiB.
 
-    Of the last of several members with the same name, which is what the doors take, too.
+    Of several members with the same name the last one counts, as in the doors.
     """
     http = HttpRequest.received("POST", b"/", b"", headers, body)
     try:
@@ -116,7 +115,7 @@ def _root(method: str, headers: Sequence[tuple[bytes, bytes]]) -> AccessRequest:
     for name, value in headers:
         lower = name.lower()
         if lower == b"x-amz-target":
-            # Several would be joined by a comma, which is the name of no operation.
+            # A comma joins repeated headers, and the result is no operation's name.
             target = target + b"," + value if target else value
         elif lower == b"content-type":
             content_type = content_type or value

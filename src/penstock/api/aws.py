@@ -2,8 +2,8 @@
 
 One path serves the SageMaker control plane and Application Auto Scaling (JSON 1.1) and CloudWatch
 (JSON 1.0 and Query); the header X-Amz-Target or the form's `Action` decides. The operations
-themselves are plain functions from parameters to a result, in their own folders; errors become the
-protocol's own here.
+themselves are plain functions from parameters to a result, in folders of their own. Errors get the
+protocol's form here.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from penstock.wire.aws.sigv4 import parse_authorization
 
 log = logging.getLogger(__name__)
 
-#: Larger bodies are read on a thread, beside which the loop goes on.
+#: Larger bodies are parsed on a thread, so that the loop is not blocked.
 _READ_AT_ONCE_BYTES: Final = 32 << 10
-#: Operations whose answers may have megabytes: these are written on a thread as well.
+#: Operations whose answers may have megabytes; their answers are written on a thread, too.
 _LARGE_ANSWERS: Final = frozenset({"GetMetricData"})
 
 Operation = Callable[[Any, dict[str, Any]], Awaitable[dict[str, Any]]]
 
-#: What an X-Amz-Target begins with. Forms are CloudWatch's alone: no other service speaks Query.
+#: Prefixes of X-Amz-Target. Forms are always CloudWatch's: no other service uses Query.
 TARGETS = {
     "SageMaker": SAGEMAKER,
     "AnyScaleFrontendService": AUTOSCALING,
     "GraniteServiceVersion20100801": CLOUDWATCH,
 }
 
-#: CloudWatch Logs, which is not served: there are no log groups. SDKs that follow an endpoint's log
-#: while they wait for it take that answer as the truth, and any other as a failure.
+#: CloudWatch Logs is not served, since there are no log groups. SDKs that follow an endpoint's log
+#: while they wait accept "no such log group", and take any other answer as a failure.
 LOGS_TARGET = "Logs_"
 
-#: What each service calls parameters that break a constraint.
+#: Each service's error code for parameters that break a constraint.
 VALIDATION_CODES = {CLOUDWATCH: "ValidationError"}
 
-#: Names in the credential scope, which are not the client's names.
+#: Names in the credential scope, which differ from the clients' names.
 SCOPES = {
     SAGEMAKER: "sagemaker",
     AUTOSCALING: "application-autoscaling",
@@ -59,12 +59,12 @@ SCOPES = {
 
 @dataclass(frozen=True, slots=True)
 class AwsService:
-    """One served service: its operations by name, and the context that each call is given."""
+    """One served service: its operations by name, and the context of its calls."""
 
     name: str  #: botocore's name
     operations: Mapping[str, Operation]
     context: Callable[[str], Any]  #: region -> the first argument of an operation
-    #: the context, and the id of the request's key ("": it shows none) -> the context to use
+    #: (the context, id of the request's key or "") -> the context to use
     signed_by: Callable[[Any, str], Any] = lambda context, access_key: context
 
 
@@ -79,18 +79,19 @@ class AwsFrontDoor:
         key_of: Callable[[HttpRequest], str] = lambda http: signed_with(http)[1],
         places: NamedPlaces | None = None,
     ) -> None:
-        """`key_of`: id of the key that a request shows; empty: it shows none. `places`: refuses
-        those of the server's own, whichever member names one."""
+        """`key_of`: id of the key that a request carries; empty = none. `places`: refuses URIs of
+        the server's own places, in any member."""
         self._key_of = key_of
         self._places = places
         self._services = {service.name: service for service in services}
         self._region_default = region_default
-        self._large = asyncio.Semaphore(1)  #: their trees are many times as large as they are
+        #: one at a time, because the parsed tree takes many times the body's size
+        self._large = asyncio.Semaphore(1)
 
     async def handle(self, http: HttpRequest, request_id: str, *, owner: str = "") -> HttpResponse:
-        """Always an answer: what goes wrong is told in the caller's protocol.
+        """Always returns an answer: errors are reported in the caller's protocol.
 
-        `owner`: of a call from inside, id of the key whose call it is.
+        `owner`: for an internal call, id of the key that it is made for.
         """
         name, protocol = dispatch(http)
         service = self._services.get(name)
@@ -108,7 +109,7 @@ class AwsFrontDoor:
                 async with self._large:
                     found, params = await asyncio.to_thread(read)
             operation = found
-            if self._places is not None and name == SAGEMAKER:  # the others name none
+            if self._places is not None and name == SAGEMAKER:  # other services name no places
                 await self._places.check(params)
             region, _ = signed_with(http)
             context = service.context(region or self._region_default)
@@ -129,9 +130,9 @@ class AwsFrontDoor:
             return _error(protocol, model, failure, request_id)
 
     def refuse(self, http: HttpRequest, error: PenstockError, request_id: str) -> HttpResponse:
-        """The answer to a POST / that never reached `handle`: a stranger's, too large, too late.
+        """The answer to a POST / that never reached `handle`: unauthorized, too large, or too late.
 
-        Its head tells the protocol; its body may not have been read.
+        Its head shows the protocol; its body may be unread.
         """
         name, protocol = dispatch(http)
         told = as_aws_error(error)
@@ -149,7 +150,7 @@ def _read(
 
 
 def dispatch(http: HttpRequest) -> tuple[str, Any]:
-    """botocore's name of the service that is meant ("" if none), and the module of its protocol."""
+    """botocore's name of the requested service ("" if none), and its protocol's module."""
     target = http.headers.get("x-amz-target", "").partition(".")[0]
     if target:
         return TARGETS.get(target, ""), json_rpc
@@ -178,7 +179,7 @@ def signed_with(http: HttpRequest) -> tuple[str, str]:
 
 
 def as_aws_error(error: PenstockError) -> AwsError:
-    """Our tree in the words of the JSON and Query services."""
+    """One of our errors in the terms of the JSON and Query services."""
     if isinstance(error, Denied):
         return AwsError(error.code, error.message, status=error.status)
     message = f"{error.message.rstrip('.')}. {error.hint}".rstrip()

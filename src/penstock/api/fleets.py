@@ -1,7 +1,7 @@
 """Which fleet a server has: processes of this machine, or instances on a Ray cluster.
 
-On a cluster its nodes say what there is, and what fits: this machine's size bounds nothing. Its
-instances share no disk with this machine, so the server gives them its files at a door.
+On a cluster, its nodes report the resources, and this machine's size is no bound. Its instances
+share no disk with this machine, so the server provides its files at the artifact door.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from penstock.fleet.local import LocalFleet
 if TYPE_CHECKING:
     from penstock.fleet.identity.authority import Authority
 
-#: More than any cluster has.
+#: Larger than any cluster.
 UNBOUNDED: Final = ComputeResources(cores=1e6, memory_bytes=2**60, accelerators=10**6)
-#: No packet is sent to it: only which of this machine's addresses would be the sender's.
+#: Port for finding this machine's own address; no packet is sent to it.
 _ANY_PORT: Final = 9
 
 
 class ServerFleet:
-    """Of one server. `make` is called when the state directory is ours; then `open`, then `close`.
+    """The fleet of one server. Call `make` once the state directory is locked, then `open`, and
+    `close` at the end.
 
-    `own_host`: this machine, as its instances reach it; known once the fleet is made.
+    `own_host`: this machine's address as instances see it; known after `make`.
     """
 
     def __init__(self, config: ServerConfig, clock: Clock) -> None:
@@ -43,7 +44,7 @@ class ServerFleet:
         self._clock = clock
         self._is_local = config.control.fleet == FLEET_LOCAL
         self.own_host = ""
-        #: What there is for instances; None: what this machine has.
+        #: resources for instances; None: those of this machine
         self.machine = None if self._is_local else UNBOUNDED
         self._dialling: ssl.SSLContext | None = None
         self._listening: ssl.SSLContext | None = None
@@ -52,13 +53,13 @@ class ServerFleet:
 
     @property
     def elsewhere(self) -> Elsewhere:
-        """For the control plane."""
+        """The control plane's settings for instances on other machines."""
         if self._is_local:
             return Elsewhere()
         return Elsewhere(tls=self.tls, server_files=lambda: self._door_at, offer=self._door.offer)
 
     def make(self, runtime_dir: Path) -> Fleet:
-        """`runtime_dir`: for sockets of this machine.
+        """Creates the fleet. `runtime_dir`: for sockets of this machine.
 
         Raises CallerError `ray-missing`, NotNowError `ray-unreachable` and `door-unusable`.
         """
@@ -85,7 +86,7 @@ class ServerFleet:
         return _ray_fleet(config, address, authority, self._clock)
 
     async def open(self) -> None:
-        """Whoever came since `make` is let in now."""
+        """Accepts connections, including those that waited since `make`."""
         if self._listening is not None:
             await self._door.start(self._listening)
 
@@ -93,16 +94,16 @@ class ServerFleet:
         await self._door.close()
 
     def tls(self) -> ssl.SSLContext:
-        """What this server shows to instances on other machines."""
+        """The TLS context for connections to instances on other machines."""
         assert self._dialling is not None, "an instance elsewhere, and no fleet that has any"
         return self._dialling
 
 
 def _own_host_towards(address: str) -> str:
-    """Which of this machine's addresses a cluster sees."""
+    """The address of this machine that a cluster sees."""
     told = urlsplit(address if "://" in address else f"//{address}")
     host = (told.hostname or "") if address != "auto" else ""
-    # A documentation address (RFC 5737) stands for the world where the cluster is on this machine.
+    # A documentation address (RFC 5737) stands for any host where the cluster is on this machine.
     with socket.socket(
         socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM
     ) as way:

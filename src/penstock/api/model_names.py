@@ -1,8 +1,8 @@
-"""The names by which models are asked for where a protocol has one word for them.
+"""Names of models in protocols that have a single field for them.
 
-`endpoint`, or `endpoint:target` for a target model of a multi-model endpoint, or for an inference
-component of an endpoint that takes components. Names of endpoints hold no colon, so the first one
-ends them; whatever follows is the target's, slashes and colons too.
+A name is `endpoint`, or `endpoint:target` for a target model of a multi-model endpoint or an
+inference component of an endpoint that has components. Endpoint names have no colon, so the first
+one ends them; the rest is the target's name, slashes and colons included.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Final, NamedTuple
 
 from penstock.errors import CallerError
 
-#: As AWS's model has TargetModel; what it may name below its prefix is the host's to check.
+#: The limit of TargetModel in AWS's model; the host checks the name below its prefix.
 TARGET_CHARS_MAX: Final = 1024
 _TARGET: Final = re.compile(r"[!-~][ -~]*")
 
 
 class ModelName(NamedTuple):
-    """What a name means."""
+    """A parsed name."""
 
     endpoint: str
     target: str | None = None
 
     def bound(self, *, takes_components: bool) -> tuple[str | None, str | None]:
-        """(target model, inference component): what the target is at its endpoint."""
+        """(target model, inference component): which of the two the target is at its endpoint."""
         return (None, self.target) if takes_components else (self.target, None)
 
     def __str__(self) -> str:
@@ -48,5 +48,5 @@ def parse(name: str) -> ModelName:
 
 
 def endpoint_of(name: str) -> str:
-    """Never raises: whose name it would be."""
+    """The endpoint that the name belongs to. Never raises."""
     return name.partition(":")[0]

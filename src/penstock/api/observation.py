@@ -1,10 +1,8 @@
-"""What the metrics are told of copies and instances: the control plane's view, in their words.
+"""What the metrics observe of copies and instances, from the control plane and from instances.
 
-What each copy of an instance used between two samples, out of what its instance says.
-
-Processor time is known of copies that have processes of their own; a model that runs in threads of
-its instance shares the instance's. Percentages are of what is set aside for the copy, else of what
-its instance has.
+The processor time of a copy is known if it has processes of its own; a model in threads of its
+instance shares the instance's. Percentages are of the resources reserved for the copy, else of
+those of its instance.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class _SampleBefore(NamedTuple):
 
 
 class CopyUsage:
-    """Of all copies of one server."""
+    """Processor use of all copies of one server, between samples."""
 
     def __init__(self) -> None:
         self._before: dict[
@@ -44,7 +42,7 @@ class CopyUsage:
     def samples(
         self, view: InstanceView, status: dict[str, Any], now: float
     ) -> tuple[CopySample, ...]:
-        """Of the copies that an instance says it has."""
+        """Samples of the copies that an instance reports."""
         known = {one.copy: one for one in view.copies}
         taken = []
         for told in status.get("copies", ()):
@@ -54,7 +52,7 @@ class CopyUsage:
         return tuple(taken)
 
     def keep_instances(self, instance_ids: set[str]) -> None:
-        """Others are gone."""
+        """Forgets all other instances."""
         self._before = {key: one for key, one in self._before.items() if key[0] in instance_ids}
 
     def _sample(
@@ -69,7 +67,8 @@ class CopyUsage:
         if before is not None and now > before.at:
             invocations = max(0, requests - before.requests)
             cores = copy.set_aside.cores or view.resources.cores
-            if workers and cores > 0 and cpu_s >= before.cpu_s:  # else a worker was replaced
+            # a lower time means a replaced worker
+            if workers and cores > 0 and cpu_s >= before.cpu_s:
                 cpu_percent = 100.0 * (cpu_s - before.cpu_s) / (now - before.at) / cores
         held_bytes = sum(int(one.get("rss_bytes", 0)) for one in workers) or copy.model_memory_bytes
         bytes_max = copy.set_aside.memory_bytes or view.resources.memory_bytes
@@ -83,7 +82,7 @@ class CopyUsage:
 
 
 class Observation:
-    """Reads the control plane. Utilization is what processes used between two samples."""
+    """Reads the control plane. Utilization is processor time used between two samples."""
 
     def __init__(
         self,
@@ -99,7 +98,7 @@ class Observation:
 
     def variants(self) -> list[VariantObserved]:
         """Copies of every endpoint that the gateway routes to, by variant and state. A variant
-        without any instance is there as well: its requests may wait for one."""
+        without instances is included: requests may wait for one."""
         found: dict[tuple[str, str], dict[str, int]] = {}
         components: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
         instances: dict[tuple[str, str], list[InstanceHeld]] = {}
@@ -155,7 +154,8 @@ class Observation:
         taken = []
         used: dict[str, tuple[float, float]] = {}
         for endpoint, view in self._views():
-            with apart("metrics", view.instance_id):  # whatever an instance says of itself
+            # a fault in one instance's report stays its own
+            with apart("metrics", view.instance_id):
                 status = await self._plane.instance_status(view.instance_id)
                 if status:
                     taken.append(self._sampled(endpoint, view, status, used))
@@ -195,7 +195,7 @@ class Observation:
 
 
 def held(endpoint: str, view: InstanceView, kind: InstanceType, machine_bytes: int) -> InstanceHeld:
-    """An instance as its cost and energy see it. `machine_bytes`: what one without a bound has."""
+    """An instance for cost and energy. `machine_bytes`: the memory of one without a bound."""
     return InstanceHeld(
         endpoint=endpoint,
         variant=view.variant,
@@ -211,7 +211,7 @@ def held(endpoint: str, view: InstanceView, kind: InstanceType, machine_bytes: i
 
 
 def engines(status: dict[str, Any]) -> dict[str, Any]:
-    """What the generation engines of an instance say of themselves; {} where there is none."""
+    """What the generation engines of an instance report; {} where it has none."""
     told = [one["generation"] for one in status.get("copies", ()) if "generation" in one]
     if not told:
         return {}
@@ -223,12 +223,12 @@ def engines(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def loaded_models(status: dict[str, Any]) -> int:
-    """One for each copy; for a host of target models, those that it has loaded."""
+    """Loaded models: one for each copy; on a host of target models, those that it has loaded."""
     return sum(int(one.get("models_loaded", 1)) for one in status.get("copies", ()))
 
 
 def memory_percent(status: dict[str, Any], view: InstanceView) -> float | None:
-    """Of what the instance was given; None where it was given no bound."""
+    """Memory in use, in % of the instance's; None where it has no bound."""
     if not view.resources.memory_bytes:
         return None
     return 100.0 * float(status.get("memory_bytes", 0)) / view.resources.memory_bytes

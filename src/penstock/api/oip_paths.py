@@ -1,12 +1,12 @@
-"""What paths below /v2 name.
+"""Parses the paths below /v2.
 
     models/{model}[/versions/{version}][/{action}]
     repository/index
     repository/models/{model}/{load | unload}
 
-A model's name may be `endpoint:target`, and a target may hold slashes, which clients of the
-protocol send as they are. So such a path is read from its end: what could be an action or a version
-is one. A name that ends like that is told apart by writing its slashes as %2F.
+A model's name may be `endpoint:target`, and a target may have slashes, which clients of the
+protocol send unencoded. So a path is parsed from its end: a part that could be an action or a
+version is one. A target whose name ends like that needs its slashes written as %2F.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ABOUT: Final = ("ready", "config", "stats")
 
 
 class OipTarget(NamedTuple):
-    """What a path names."""
+    """The target of a path."""
 
     model: ModelName
     version: str
@@ -32,7 +32,7 @@ class OipTarget(NamedTuple):
 
 
 def parts_of(path: bytes) -> list[str]:
-    """What stands behind /v2, decoded part by part."""
+    """The parts after /v2, each decoded."""
     parts = [unquote_to_bytes(part).decode("utf-8", "replace") for part in path.split(b"/")[2:]]
     if parts and not parts[-1]:
         parts.pop()
@@ -40,7 +40,7 @@ def parts_of(path: bytes) -> list[str]:
 
 
 def model_target(parts: list[str], path: bytes) -> OipTarget:
-    """Of what stands behind `models`. Raises CallerError (404, `target-model-invalid`)."""
+    """The target of the parts after `models`. Raises CallerError (404, `target-model-invalid`)."""
     name, version, action = split_model(parts)
     if not name or action not in ("", *INFERS, *_ABOUT):
         raise not_found(path)
@@ -48,7 +48,7 @@ def model_target(parts: list[str], path: bytes) -> OipTarget:
 
 
 def repository_target(parts: list[str], path: bytes) -> OipTarget:
-    """Of what stands behind `repository/models`. Raises as `model_target` does."""
+    """The target of the parts after `repository/models`. Raises as `model_target` does."""
     *names, action = parts or [""]
     one_name = len(names) == 1 or (len(names) > 1 and ":" in names[0])
     if not one_name or not names[0] or action not in ("load", "unload"):
@@ -57,10 +57,10 @@ def repository_target(parts: list[str], path: bytes) -> OipTarget:
 
 
 def split_model(parts: list[str]) -> tuple[str, str, str]:
-    """(name, version, action) of what stands behind `models`; nothing is checked.
+    """(name, version, action) of the parts after `models`, unchecked.
 
-    The name of an endpoint is one part, so whatever follows it and is none of the protocol's words
-    is left in `action`.
+    An endpoint's name is one part, so anything after it that is no word of the protocol stays in
+    `action`.
     """
     if ":" not in parts[0]:
         name, rest = parts[0], parts[1:]

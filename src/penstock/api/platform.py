@@ -1,8 +1,8 @@
-"""The whole platform: one process, or the control side with gateway processes of its own.
+"""The whole platform: one process, or a control side with separate gateway processes.
 
-Nothing is decided here. Alone, this process is gateway and control plane together. With several
-gateways it has no port: they share the ports, route by themselves, and hand on what they have no
-door for to a Unix socket of this one (`composition/gateways.py`).
+It makes no decisions. A single process is gateway and control plane together. With several
+gateways it has no port: they share the ports, route by themselves, and forward paths without a door
+to this process's Unix socket (`composition/gateways.py`).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, RUNTIME, SAGEMAKER
 
 __all__ = ["Addresses", "Platform", "settle_memory"]
 
-#: A request makes no cycles, so young objects are looked at less often than CPython's default.
+#: A request makes no cycles, so young objects are collected less often than by CPython's default.
 GC_THRESHOLDS: Final = (20_000, 50, 50)
 log = logging.getLogger(__name__)
 
 
 def settle_memory() -> None:
-    """Loads the service models now and keeps all that lives for ever out of garbage collection.
+    """Loads the service models now, and excludes all long-lived objects from garbage collection.
 
     SageMaker's model alone is some 100,000 objects. Read on the first call it would stall that call
     for a quarter of a second, and every full collection afterwards for a tenth.
@@ -63,7 +63,7 @@ def settle_memory() -> None:
 
 
 class Platform:
-    """One server. `start`, then `stop`, each once."""
+    """One server. Call `start`, then `stop`, each once."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Platform:
         port: SharedPort | None = None,
         beat_age_s: Callable[[], float] | None = None,
     ) -> None:
-        """`term`: of a server that leads others on one database; `beat_age_s`: since it last said
-        there that it lives. `port`: that it listens at, kept by somebody who outlives it.
+        """`term`: for a server that leads others on one database. `beat_age_s`: s since its last
+        heartbeat there. `port`: the port to listen on, held by an owner that outlives the platform.
 
-        Raises CallerError: `credentials-required` if strangers could come in, `tls-unusable`,
-        `telemetry-not-installed`.
+        Raises CallerError: `credentials-required` for a public address without keys,
+        `tls-unusable`, `telemetry-not-installed`.
         """
         check_binding(config.listen)
         tls_context(config.listen)
@@ -99,9 +99,9 @@ class Platform:
         self.addresses = Addresses(http="", grpc="")
 
     async def start(self) -> Addresses:
-        """Returns once clients can connect; endpoints on record are being brought back then.
+        """Returns once clients can connect; the restoring of stored endpoints has begun then.
 
-        Raises what the parts raise (`state-dir-in-use`, `port-in-use`, ...); the rest is undone.
+        Raises what the parts raise (`state-dir-in-use`, `port-in-use`, ...) and undoes the rest.
         """
         config, clock, gateways = self._config, self._clock, self._gateways
         store = MetricStore()
@@ -150,7 +150,7 @@ class Platform:
         return self.addresses
 
     async def stop(self) -> None:
-        """Refuses what is new, answers what is in flight, ends the instances. Idempotent."""
+        """Refuses new requests, answers those in flight, ends the instances. Idempotent."""
         await self._stack.aclose()
 
     def _make_fleet(self) -> Fleet:
@@ -167,7 +167,7 @@ class Platform:
         return self._control.ready_in_s(endpoint, variant, component)
 
     async def _listen(self, stack: ShieldedExitStack) -> None:
-        """Opens the ports; what is pushed last is stopped first."""
+        """Opens the ports; the part that is pushed last stops first."""
         config, control, gateways = self._config, self._control, self._gateways
         ring = control.plane.key_ring
         authenticator = (
@@ -224,7 +224,7 @@ class Platform:
         return story
 
     async def _access(self) -> PlatformAccess:
-        """How this server's instances reach it."""
+        """Where this server's instances reach it, and with which key."""
         await self._listening.wait()
         listen = self._config.listen
         own = self._fleet.own_host
@@ -238,10 +238,10 @@ class Platform:
         )
 
     async def sagemaker(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
-        """One control plane call from inside; raises CallerError as a client would see it."""
+        """One internal control plane call; raises CallerError as a client would see it."""
         return await self._control.sagemaker(operation, members)
 
     def model_of(self, endpoint: str) -> dict[str, Any]:
-        """An endpoint's model as its first copy described it; {} while it has none."""
+        """An endpoint's model as its first copy described it; {} before there is one."""
         routes = self._dispatcher.routes(endpoint)
         return dict(routes.variants[0].model) if routes is not None and routes.variants else {}

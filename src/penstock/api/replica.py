@@ -1,10 +1,10 @@
-"""One of several servers on one PostgreSQL database: it follows, leads, and follows again.
+"""One of several servers on one PostgreSQL database: it follows or leads, by turns.
 
-While it leads it is a whole platform; while it follows it is a `Standby` on the same port. A server
-whose term is over ends its platform, instances included: the new leader starts its own. Nothing is
-lost by that but warm copies, because the record is in the database, and nothing is done twice,
-because what a former leader still writes is refused there. Its port is kept all the while: who
-connects while it takes over, or steps down, waits and is not refused.
+A leader is a whole platform; a follower is a `Standby` on the same port. When a server's term ends,
+it ends its platform, instances included, and the new leader starts its own. This loses only warm
+copies, because all records are in the database. Nothing is done twice, because the database refuses
+what a former leader still writes. The port stays open during a change: clients that connect then
+wait and are not refused.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from penstock.gateway.http.shared_port import SharedPort
 
 _log = logging.getLogger(__name__)
 
-#: A leader that can't start its platform gives the lead back; then it waits so long.
+#: s that a leader waits after it gave the lead back because its platform could not start.
 _AGAIN_S: Final = 2.0
-#: Between two looks at what the leader's record says.
+#: s between two reads of the leader's record.
 _LOOK_S: Final = 0.1
 
 
 class Replica:
-    """`run` serves until it is told to stop."""
+    """`run` serves until it is stopped."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Replica:
         on_following: Callable[[str, str], None],
         clock: Clock | None = None,
     ) -> None:
-        """`on_leading` runs beside the platform and is cancelled with it; `on_following` is told
-        the own address and who leads."""
+        """`on_leading` runs beside the platform and is cancelled with it; `on_following` gets the
+        own address and the leader's."""
         self._config = config
         self._on_leading = on_leading
         self._on_following = on_following
@@ -60,7 +60,7 @@ class Replica:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Raises what the parts raise at the first start: `state-dir-in-use`, `port-in-use`,
-        `database-unreachable`, ...; later, what is only not possible now is tried again."""
+        `database-unreachable`, ...; later, an error that may pass leads to another try."""
         config = self._config
         async with ShieldedExitStack() as stack:
             stack.callback(StateDirLock(config.state_dir).release)
@@ -69,7 +69,7 @@ class Replica:
             port.listen()
             stack.push_async_callback(self._leadership.close)
             self._config = config = replace(config, listen=replace(config.listen, port=port.port))
-            # The tables must be there before anybody looks for the leader.
+            # The tables must exist before any reader looks for the leader.
             store = await asyncio.to_thread(Store, config.state_dir, config.control.database)
             await asyncio.to_thread(store.close)
             self._leadership.address = _address(config)
@@ -80,8 +80,9 @@ class Replica:
                 await turn(stop, port)
 
     async def _check_address(self, stop: asyncio.Event) -> None:
-        """Raises CallerError (`address-taken`) where the leader is another server with this one's
-        address. It waits for that where the record has it, which may be of before a restart."""
+        """Raises CallerError (`address-taken`) if another server with this one's address leads. A
+        record may be older than this server's restart, so it first waits for that leader to
+        expire."""
         leadership = self._leadership
         while leadership.seen.address == leadership.address and not leadership.epoch:
             if leadership.clashed.is_set():
@@ -126,20 +127,21 @@ class Replica:
             await shielded(platform.stop())
 
     async def _until_not(self, epoch: int) -> None:
-        """Returns once this server's term is another one than `epoch`."""
+        """Returns once this server's term is no longer `epoch`."""
         while self._leadership.epoch == epoch:
             self._leadership.changed.clear()
             await self._leadership.changed.wait()
 
 
 def _refuse_if(stop: asyncio.Event, port: SharedPort) -> None:
-    """A server that ends keeps nobody waiting: its last part accepts until it has drained."""
+    """Refuses connections if this server is stopping: its last part accepts until it has
+    drained."""
     if stop.is_set():
         port.close()
 
 
 def _address(config: ServerConfig) -> str:
-    """Where the others reach this server."""
+    """The address at which the other servers reach this one."""
     if config.control.advertise:
         return config.control.advertise
     listen = config.listen
@@ -150,7 +152,7 @@ def _address(config: ServerConfig) -> str:
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Until one of them is over; the others are cancelled."""
+    """Waits until one of them ends, and cancels the others."""
     tasks = [asyncio.ensure_future(one) for one in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,12 +1,9 @@
 """What a server answers while another one leads.
 
-Requests are handed on to the leader as they came, so that whoever asks need not know which server
-that is; whether this one lives, and its metrics, are its own. While the leader can't be reached,
-what only reads the records of the SageMaker API is answered from the database, which is the same
-for all; everything else is told to come back in a moment (503 `not-the-leader`). No endpoint is
-served here: instances belong to the server that leads.
-
-Hands requests on to the server that leads, and asks somebody else where it can't be reached.
+It forwards requests to the leader unchanged, so that clients need not know which server leads; its
+own health and metrics it answers itself. While the leader can't be reached, requests that only read
+records of the SageMaker API are answered from the shared database. All others are told to retry in
+a moment (503 `not-the-leader`). No endpoint is served here: instances belong to the leader.
 """
 
 from __future__ import annotations
@@ -58,23 +55,24 @@ from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER
 from penstock.wire.http_client import HttpClientConnection, HttpClientSpec, connect
 
 _CONNECT_S_MAX: Final = 2.0
-#: Says that a server has handed the request on already: no two may send it to and fro.
+#: Marks a request that a server has forwarded already, so that two servers don't forward in a
+#: circle.
 HANDED_ON: Final = b"x-penstock-handed-on"
-#: What is asked of this very server, whoever leads.
+#: Paths that this server always answers itself.
 _OWN: Final = ("/ping", "/v2/health/live", "/metrics")
 
 
 class LeaderProxy(ProxyApp):
-    """An ASGI application."""
+    """An ASGI application that forwards to the leader, or falls back if it can't be reached."""
 
     def __init__(
         self, leader: Callable[[], LeaderObserved], otherwise: AsgiApp, *, trusted: Path | None
     ) -> None:
         """
         Args:
-            leader: who leads now.
-            otherwise: answers where the leader does not.
-            trusted: certificates that the leader may have besides those of known authorities.
+            leader: returns the current leader.
+            otherwise: answers requests if the leader does not.
+            trusted: accepted certificates of the leader, besides those of known authorities.
         """
         super().__init__("")
         self._leader = leader
@@ -119,7 +117,8 @@ class LeaderProxy(ProxyApp):
         await self._otherwise(scope, receive, send)
 
     def cut(self) -> None:
-        """Ends what waits for the leader: it is answered otherwise, or broken off."""
+        """Ends requests that wait for the leader: the fallback answers them, or they are cut
+        off."""
         for connection in self._open:
             connection.abort()
         self._open.clear()
@@ -136,7 +135,7 @@ _log = logging.getLogger(__name__)
 _KEYS_REFRESH_S: Final = 2.0
 _STOP_S: Final = 1.0
 
-#: What needs nothing but the records. A transform job's progress is known where it runs.
+#: Operations that need only the records. A transform job's progress is known where it runs.
 _READS: Final = frozenset(
     name
     for name in SAGEMAKER_OPERATIONS
@@ -145,10 +144,10 @@ _READS: Final = frozenset(
 
 
 class _NothingRuns:
-    """The control plane of a server that has no instances, and no jobs under way."""
+    """The control plane of a server without instances or running jobs."""
 
     def notify(self, endpoint: str) -> None:
-        """Nobody reconciles here."""
+        """Does nothing: a follower does not reconcile."""
 
     def current_counts(self, endpoint: str) -> Mapping[str, int]:
         return {}
@@ -166,19 +165,19 @@ class _NothingRuns:
         return {}
 
     async def check(self, spec: TransformSpec) -> None:
-        """Who leads looks at it."""
+        """Does nothing: the leader checks it."""
 
     def progress(self, record: JobRecord) -> Mapping[str, Any]:
         return {}
 
 
 class Standby:
-    """The listener of a server that follows. `start`, then `stop`; then perhaps `start` again."""
+    """The listener of a follower. Call `start`, then `stop`; `start` may follow again."""
 
     def __init__(
         self, config: ServerConfig, leadership: Leadership, clock: Clock, port: SharedPort
     ) -> None:
-        """`port`: that it listens at, which outlives it."""
+        """`port`: the port to listen on, which outlives this object."""
         self._config = config
         self._held_port = port
         self._leadership = leadership
@@ -187,7 +186,7 @@ class Standby:
         self._stack = ShieldedExitStack()
 
     async def start(self) -> None:
-        """Raises what listening and opening the database raise."""
+        """Raises the errors of listening and of opening the database."""
         config, listen = self._config, self._config.listen
         async with ShieldedExitStack() as stack:
             term = following(self._leadership.session)
@@ -225,7 +224,7 @@ class Standby:
                 listen.host, listen.port, tls=tls_context(listen), held=self._held_port.sockets
             )
             stack.push_async_callback(listener.stop, _STOP_S)
-            stack.callback(leader.cut)  # first: what waits for it is told to come back
+            stack.callback(leader.cut)  # first: requests that wait for the leader are told to retry
             self._stack = stack.pop_all()
 
     async def stop(self) -> None:

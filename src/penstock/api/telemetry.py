@@ -1,7 +1,7 @@
-"""OpenTelemetry for one process: what traces its requests, and metrics that are pushed.
+"""OpenTelemetry for one process: its requests' traces, and metrics that are pushed.
 
-Where no endpoint is set, nothing of it is made: the plain dispatcher, or an orchestrator's plain
-forwarder, knows of no traces.
+Without an endpoint in the settings, nothing of this is created: the plain dispatcher, or an
+orchestrator's plain forwarder, has no tracing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from penstock.metrics.page.otlp import OtlpMetrics
 
 
 class Telemetry:
-    """What a process sends, if anything. `close` sends what is left."""
+    """What a process exports, if anything. `close` sends the rest."""
 
     def __init__(self, config: TelemetryConfig, clock: Clock, *, process: str = "gateway") -> None:
         """
         Args:
-            process: its name beside others of the same server.
+            process: its name among the processes of the same server.
 
         Raises:
             CallerError: `telemetry-not-installed`.
@@ -43,7 +43,7 @@ class Telemetry:
             "service.instance.id": f"{socket.gethostname()}/{process}/{os.getpid()}",
             "process.runtime.version": platform.python_version(),
         }
-        #: where spans go; None: nobody wants any
+        #: exporter of spans; None if there is no endpoint for them
         self.export: SpanExport | None = None
         self._metrics: OtlpMetrics | None = None
         if config.otlp_endpoint:
@@ -51,18 +51,18 @@ class Telemetry:
 
     @property
     def trace_share(self) -> float:
-        """Of requests whose caller says nothing, 0 to 1, that are recorded."""
+        """Share of the requests to record, 0 to 1, where the caller does not decide."""
         return self._config.trace_share
 
     def dispatcher(self, **parts: Any) -> Dispatcher:
-        """One that traces, or the plain one; `parts` as `Dispatcher` takes them."""
+        """A dispatcher with tracing, or the plain one; `parts` as `Dispatcher` takes them."""
         if self.export is None:
             return Dispatcher(**parts)
         spans = OtlpSpans(self.export, self._clock)
         return TracingDispatcher(spans, share=self.trace_share, trace_rng=random.Random(), **parts)
 
     def push_metrics(self, collector: Collector) -> None:
-        """From now on, where they are wanted; for the process that has the totals of all."""
+        """Starts pushing, if it is configured; for the process with the totals of all processes."""
         config = self._config
         if not config.otlp_endpoint or not config.metrics_every_s:
             return
@@ -79,7 +79,7 @@ class Telemetry:
         self._metrics.start()
 
     async def close(self) -> None:
-        """Sends what is left; idempotent."""
+        """Sends the rest. Idempotent."""
         metrics, self._metrics = self._metrics, None
         if metrics is not None:
             await metrics.stop()

@@ -1,1 +1,1 @@
-"""The admin API: what `penstock` commands and operators ask for beside AWS's operations."""
+"""The admin API: what `penstock` commands and operators need besides AWS's operations."""

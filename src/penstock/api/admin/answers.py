@@ -1,4 +1,4 @@
-"""What the pages of the admin API have in common: errors, and numbers in queries."""
+"""Shared parts of the admin API's pages: errors, and numbers in queries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 
 def error_answer(error: PenstockError) -> Response:
     fields = {"code": error.code, "message": error.message, "hint": error.hint}
-    # SageMaker's own answer to what is missing is 400; here it is a path.
+    # SageMaker answers 400 for a missing resource; here the resource is a path.
     status = 404 if isinstance(error, NotFound) else error.status
     return JSONResponse(fields, status_code=status)
 
@@ -22,7 +22,7 @@ def error_answer(error: PenstockError) -> Response:
 def answered(
     answer: Callable[[Request], Awaitable[dict[str, Any]]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """A page from what answers with members or raises PenstockError."""
+    """A page from a function that returns members or raises PenstockError."""
 
     async def page(request: Request) -> Response:
         try:
@@ -34,6 +34,6 @@ def answered(
 
 
 def whole_number(text: str, most: int) -> int | None:
-    """From 1 to `most`; None for what is none."""
+    """A number from 1 to `most`; None for any other text."""
     digits = text.isascii() and text.isdigit() and len(text) <= len(str(most))
     return int(text) if digits and 1 <= int(text) <= most else None

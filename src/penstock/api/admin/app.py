@@ -1,16 +1,16 @@
-"""The admin API: what operators ask and AWS has no call for, as JSON.
+"""The admin API: what operators need and AWS has no call for, as JSON.
 
-Read-only, but for target models (`target_models.py`) and schedules of jobs (`schedules.py`).
+It is read-only, except for target models (`target_models.py`) and schedules (`schedules.py`).
 
-GET /admin/copies                          every copy: where it runs, how it is, its load
+GET /admin/copies                          every copy: its instance, state and load
 GET /admin/gateways                        processes that share the ports; none: one serves alone
 GET /admin/costs                           money and energy of each variant, and per answer
 GET /admin/spares                          instance processes that stand ready
-GET /admin/usage                           what target models took of their instances, and what
+GET /admin/usage                           what target models used of their instances, and what
                                            else could have been bought
-GET /admin/alarms                          how each alarm came to its state
-GET /admin/asynchronous                    requests that are answered later: how many, and what
-                                           they wait for
+GET /admin/alarms                          why each alarm is in its state
+GET /admin/asynchronous                    asynchronous requests: how many, and what they
+                                           wait for
 GET /admin/requests/{id}                   why one of the last requests went where it did
 GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
 GET /admin/endpoints/{name}/ready-times    what its copies took to become ready, and will take
@@ -45,29 +45,30 @@ from penstock.jobs.schedules.service import Schedules
 from penstock.jobs.transform.driver import TransformDriver
 from penstock.wire.aws.http import HttpRequest
 
-#: Copies are counted from one on, and never so far.
+#: Bound of copies' numbers: they count up from 1 and never get so far.
 _COPY_MAX = 2**31
-#: What a host of target models counts.
+#: Counters that a host of target models reports.
 _MODELS = ("models_loaded", "model_loads", "model_hits", "model_misses")
 
 
 @dataclass(frozen=True, slots=True)
 class AdminServices:
-    """What the admin API looks into."""
+    """The parts of the server that the admin API reads."""
 
     plane: ControlPlane
     target_models: TargetModels
-    explain: Callable[[str], Awaitable[dict[str, Any] | None]]  #: request id -> its story
+    explain: Callable[[str], Awaitable[dict[str, Any] | None]]  #: request id -> its trace
     gateway: Callable[[], dict[str, Any]]  #: the dispatcher's snapshot
-    costs: Callable[[], list[dict[str, Any]]] = list  #: of each variant
-    usage: Callable[[], list[dict[str, Any]]] = list  #: of each instance with target models
+    costs: Callable[[], list[dict[str, Any]]] = list  #: costs of each variant
+    usage: Callable[[], list[dict[str, Any]]] = list  #: use of each instance with target models
     scaling: scaling.Explain | None = None
-    alarms: Callable[[], list[dict[str, Any]]] = list  #: how each came to its state
+    alarms: Callable[[], list[dict[str, Any]]] = list  #: how each alarm came to its state
     schedules: Schedules | None = None
     asynchronous: Callable[[], list[dict[str, Any]]] = list  #: the queue of each endpoint
     transform: TransformDriver | None = None
-    gateways: Callable[[], list[dict[str, Any]]] = list  #: processes, where there are several
-    #: id of the key that a request shows; empty: it shows none
+    #: gateway processes, where there are several
+    gateways: Callable[[], list[dict[str, Any]]] = list
+    #: id of the key that a request carries; empty = none
     key_of: Callable[[HttpRequest], str] = lambda http: ""
 
 
@@ -165,7 +166,7 @@ class _AdminPages:
                     status=404,
                 )
             )
-        story.pop("ok", None)  # of the control call, which says nothing here
+        story.pop("ok", None)  # a field of the control channel, without meaning here
         return JSONResponse({"endpoint": endpoint, "instance": instance} | story)
 
     async def request_story(self, request: Request) -> Response:
@@ -183,8 +184,8 @@ class _AdminPages:
         return JSONResponse(await self._with_place(story))
 
     async def _with_place(self, story: dict[str, Any]) -> dict[str, Any]:
-        """With the type of the instance that answered, and the build that its copy has loaded, as
-        far as it is still there."""
+        """Adds the type of the instance that answered, and the build that its copy has loaded,
+        where they still exist."""
         route = story.get("route") or {}
         views = self._plane.instances(str(story.get("endpoint")))
         view = next((one for one in views if one.instance_id == route.get("instance_id")), None)
@@ -219,7 +220,7 @@ class _AdminPages:
             {"at": one.at, "what": one.what, "reason": one.reason, "detail": one.detail}
             for one in self._plane.activities(name)
         ]
-        if not rows:  # an endpoint that is gone may still have a story
+        if not rows:  # a deleted endpoint may still have activities
             try:
                 await self._plane.database.call(Store.describe_endpoint, name)
             except PenstockError as error:
@@ -257,7 +258,7 @@ def _row(
     measured: dict[str, Any],
     seen: dict[int, dict[str, Any]],
 ) -> dict[str, Any]:
-    """A copy on its instance; None: the instance alone."""
+    """The row of a copy on its instance; where `copy` is None, of the instance alone."""
     number = copy.copy if copy is not None else None
     routed = seen.get(number or 0, {})
     loaded: dict[str, Any] = next(
@@ -288,7 +289,7 @@ def _row(
 
 
 def _seen(gateway: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Copy -> what routing knows of it, draining copies included."""
+    """Copy -> its state in the router, draining copies included."""
     routers = [endpoint["router"] for endpoint in gateway["endpoints"].values()]
     states = [state for router in routers for state in router["draining"]]
     states += [state for router in routers for one in router["variants"] for state in one["copies"]]

@@ -1,6 +1,6 @@
 """The admin API of transform jobs: what SageMaker's calls about them have no member for.
 
-GET /admin/jobs?limit=N              the latest, each with how far it is, what it has cost, and the
+GET /admin/jobs?limit=N              the latest, each with its progress, its cost, and the
                                      instances that it holds now
 GET /admin/jobs/{name}/logs?lines=N  what its instances and its model wrote
 """

@@ -1,7 +1,8 @@
 """The admin API of auto scaling: GET /admin/endpoints/{name}/scaling?at=SECONDS
 
-Each scalable target of an endpoint with the timeline of its decisions, oldest first: what was seen,
-what each policy wished, what was decided and why. `at`: wall seconds, up to which it is told.
+Each scalable target of an endpoint with the timeline of its decisions, oldest first: the
+observation, each policy's desired capacity, the decision and its reason. `at`: wall seconds at
+which the timeline ends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from starlette.routing import Route
 from penstock.api.admin.answers import error_answer
 from penstock.errors import CallerError, PenstockError
 
-#: (endpoint, wall seconds or None) -> its targets, each with its timeline
+#: (endpoint, wall seconds or None for now) -> its targets, each with its timeline
 Explain = Callable[[str, float | None], Awaitable[list[dict[str, Any]]]]
 
 

@@ -1,12 +1,12 @@
 """The admin API of schedules of transform jobs.
 
 GET    /admin/schedules                 all, by name
-POST   /admin/schedules/{name}          makes one of the JSON object in the body (below)
+POST   /admin/schedules/{name}          creates one from the JSON object in the body (below)
 GET    /admin/schedules/{name}?runs=N   one, with its latest runs, latest first
-DELETE /admin/schedules/{name}          with the story of its runs; jobs that run go on
-POST   /admin/schedules/{name}/pause    nothing is due until it is resumed
+DELETE /admin/schedules/{name}          deletes it with its runs; jobs under way go on
+POST   /admin/schedules/{name}/pause    no run is due until it is resumed
 POST   /admin/schedules/{name}/resume
-POST   /admin/schedules/{name}/run-now  beside the schedule; refused while a run has not ended,
+POST   /admin/schedules/{name}/run-now  an extra run; refused while a run has not ended,
                                         unless runs may overlap
 
 Members of the body: `expression` (cron(...), rate(...) or at(...)), `time_zone` (UTC), `missed`
@@ -37,10 +37,10 @@ from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.models import SAGEMAKER, service_model
 from penstock.wire.aws.values import TIMESTAMP_S_MAX
 
-#: Its jobs are named after it, and have 63 characters with the time.
+#: A job's name has 63 characters at most: the schedule's name, and the time.
 NAME_CHARS_MAX: Final = 40
 _RUNS_DEFAULT: Final = 20
-#: Key ids of ours are shorter; without access control a caller writes what it likes.
+#: Our key ids are shorter; without access control a caller may send any text.
 OWNER_CHARS_MAX: Final = 128
 KeyOf = Callable[[HttpRequest], str]
 _ONE: Final = "/schedules/{name}"
@@ -50,7 +50,7 @@ _MEMBERS: Final = (
 
 
 def routes(schedules: Schedules, key_of: KeyOf) -> list[Route]:
-    """The routes below /admin. `key_of`: id of the key that a request shows; empty: none."""
+    """The routes below /admin. `key_of`: id of the key that a request carries; empty = none."""
     pages = _SchedulePages(schedules, key_of)
     return [
         Route("/schedules", answered(pages.index)),
@@ -105,12 +105,12 @@ class _SchedulePages:
 
 
 def _http(request: Request) -> HttpRequest:
-    """The head of a request, as keys are read from it."""
+    """The head of a request, for reading its key."""
     return HttpRequest.received(request.method, request.scope["raw_path"], b"", request.headers.raw)
 
 
 def record_of(name: str, body: bytes, now: float) -> ScheduleRecord:
-    """What is asked for. Raises CallerError: `schedule-invalid`, `schedule-job-invalid`."""
+    """The requested schedule. Raises CallerError: `schedule-invalid`, `schedule-job-invalid`."""
     if not ENDPOINT_NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
         raise _invalid("name", f"at most {NAME_CHARS_MAX} letters, digits and hyphens between them")
     try:
@@ -141,8 +141,8 @@ def record_of(name: str, body: bytes, now: float) -> ScheduleRecord:
 
 
 def _check_job(job: dict[str, Any]) -> None:
-    """As CreateTransformJob would, so that a wrong member is told now and not at night."""
-    # Placeholders have no place in the pattern of a name: `run_template.check` looks at it.
+    """Checks a job as CreateTransformJob would, so that a wrong member is reported at once."""
+    # A name's pattern excludes placeholders: `run_template.check` checks the name.
     members = job | {"TransformJobName": "job"}
     headers = {"x-amz-target": "SageMaker.CreateTransformJob"}
     http = HttpRequest("POST", "/", "", headers, orjson.dumps(members))

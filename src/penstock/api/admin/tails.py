@@ -1,4 +1,4 @@
-"""The last lines of logs, as the admin API answers them."""
+"""The last lines of logs, for the admin API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.errors import CallerError
 
 LINES_DEFAULT: Final = 100
 LINES_MAX: Final = 10_000
-#: Read from the end of a log; longer tails are not for a terminal.
+#: Most bytes read from the end of a log: a longer tail is of no use in a terminal.
 TAIL_BYTES_MAX: Final = 4 << 20
 
 
@@ -28,7 +28,7 @@ def tail(path: Path, lines: int) -> list[str]:
 
 
 def lines_of(request: Request) -> int:
-    """How many a request asks for. Raises CallerError (`lines-invalid`)."""
+    """The number of lines that a request wants. Raises CallerError (`lines-invalid`)."""
     text = request.query_params.get("lines", str(LINES_DEFAULT))
     lines = whole_number(text, LINES_MAX)
     if lines is None:

@@ -1,13 +1,13 @@
 """The admin API of target models.
 
-GET  /admin/endpoints/{name}/models?after=&limit=   what there is, where it is loaded, and why
-GET  /admin/endpoints/{name}/models/{model}         the story of one, on every host
-POST /admin/endpoints/{name}/models/{model}/load    answered when it is loaded, or with the error;
-                                                    ?if_room=true: not where others had to go
-POST /admin/endpoints/{name}/models/{model}/unload  answered when it has answered all and is gone
-POST /admin/endpoints/{name}/models/{model}/pin     no host evicts it, now or later; and unpin
+GET  /admin/endpoints/{name}/models?after=&limit=   all models, where each is loaded, and why
+GET  /admin/endpoints/{name}/models/{model}         the history of one, on every host
+POST /admin/endpoints/{name}/models/{model}/load    answers when it is loaded, or with the error;
+                                                    ?if_room=true: without evicting others
+POST /admin/endpoints/{name}/models/{model}/unload  answers once it is idle and gone
+POST /admin/endpoints/{name}/models/{model}/pin     no host evicts it until .../unpin
 
-Models' names are percent-encoded; slashes may be left as they are.
+Models' names are percent-encoded; slashes may stay as they are.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""GET /penstock/v1/traffic: what this region could take now, as server-sent events.
+"""GET /penstock/v1/traffic: what this region can take now, as server-sent events.
 
-For an orchestrator that pushes work only where there is room. The first event tells of every
-endpoint, later ones of those that changed, at most every 100 ms; one comes each second whatever
-happens, so that silence means something.
+For an orchestrator that sends work only where there is room. The first event reports every
+endpoint, later ones those that changed, at most every 100 ms. One event comes each second in any
+case, so that silence shows a fault.
 
     data: {"accepting": true, "endpoints": {"echo": {"room": 14, "waiting": 0, "in_flight": 2,
            "copies": 1, "capacity_rps": 950.0, "cache_tokens": 0, "p50_s": 0.001, "p99_s": 0.004,
            "error_share": 0.0}}}
 
-An endpoint that is gone is null. `accepting` is false once the server drains.
+A deleted endpoint is null. `accepting` is false once the server drains.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from penstock.metrics.counts.recent import RecentObserved, RecentRequests
 PATH: Final = "/penstock/v1/traffic"
 CHANGES_EVERY_S: Final = 0.1
 ALIVE_EVERY_S: Final = 1.0
-#: An orchestrator has one open, perhaps two while it is replaced; more is a mistake or worse.
+#: An orchestrator has one stream open, perhaps two while it is replaced; more are a mistake or
+#: worse.
 READERS_MAX: Final = 16
 
 
 class EndpointLoads(Protocol):
-    """What the endpoints could take now (`gateway/traffic_loads.py`)."""
+    """What the endpoints can take now (`gateway/traffic_loads.py`)."""
 
     @property
     def accepting(self) -> bool: ...
@@ -43,7 +44,7 @@ class EndpointLoads(Protocol):
 
 
 class TrafficFeed:
-    """What all readers are told, worked out once for all of them."""
+    """The events for all readers, computed once."""
 
     def __init__(self, loads: EndpointLoads, recent: RecentRequests, clock: Clock) -> None:
         self._loads = loads
@@ -59,7 +60,7 @@ class TrafficFeed:
         return [Route(PATH, self._page, methods=["GET"])]
 
     def state(self) -> Mapping[str, dict[str, Any]]:
-        """Endpoint -> its load, as of the last tenth of a second."""
+        """Endpoint -> its load, at most 100 ms old."""
         now = self._monotonic()
         if now < self._told_at + CHANGES_EVERY_S / 2:
             return self._state
@@ -113,7 +114,7 @@ class TrafficFeed:
 def changed(
     before: Mapping[str, dict[str, Any]], after: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any] | None]:
-    """The endpoints that are not as they were; None for those that are gone."""
+    """The endpoints whose loads changed; None for those that are gone."""
     changes: dict[str, dict[str, Any] | None] = {
         name: load for name, load in after.items() if before.get(name) != load
     }

@@ -1,3 +1,1 @@
-"""Application Auto Scaling: its operations on targets, policies, scheduled actions and
-activities.
-"""
+"""Application Auto Scaling: targets, policies, scheduled actions and activities."""

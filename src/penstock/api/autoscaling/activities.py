@@ -17,7 +17,7 @@ _PAGE: Final = 50
 async def describe_scaling_activities(
     context: AutoscalingContext, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """The newest first; those that changed nothing only where they are asked for."""
+    """Activities, the newest first; those that changed nothing only on request."""
     check_filters(params)
     size = parts.size_of(params, _PAGE)
     place = parts.place_of(params)

@@ -1,4 +1,4 @@
-"""What every Application Auto Scaling operation is given, and what it may be refused with."""
+"""The context of every Application Auto Scaling operation, and the errors that they share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NAMESPACE: Final = "sagemaker"
 
 @dataclass(frozen=True, slots=True)
 class AutoscalingContext:
-    """One call's surroundings."""
+    """The context of one call."""
 
     database: StoreThread
     resources: Resources
-    changed: Callable[[], None]  #: targets, policies or schedules are not what they were
-    notify: Callable[[str], None]  #: an endpoint's counts were changed
+    changed: Callable[[], None]  #: call after a change of targets, policies or schedules
+    notify: Callable[[str], None]  #: call with an endpoint whose counts were changed
     clock: Clock
     periods: AlarmPeriods
     new_id: Callable[[], str]
@@ -56,18 +56,18 @@ def target_words(params: dict[str, Any]) -> str:
 
 
 def no_target(params: dict[str, Any]) -> AwsError:
-    """What every call but RegisterScalableTarget answers for a target that is not there."""
+    """The error of every call but RegisterScalableTarget for a missing target."""
     return not_found(f"No scalable target registered for {target_words(params)}")
 
 
 def check_namespace(params: dict[str, Any]) -> None:
-    """Raises ValidationException."""
+    """Raises ValidationException for another namespace than SageMaker's."""
     if params["ServiceNamespace"] != NAMESPACE:
         raise invalid("Unsupported service namespace, resource type or scalable dimension")
 
 
 def named(context: AutoscalingContext, params: dict[str, Any]) -> Named:
-    """Raises ValidationException for what is not scaled here, and for names that can't be."""
+    """Raises ValidationException for a dimension that is not scaled here, or an invalid name."""
     check_namespace(params)
     resource_id, dimension = params["ResourceId"], params["ScalableDimension"]
     found = resource.parse(resource_id, dimension)
@@ -77,7 +77,7 @@ def named(context: AutoscalingContext, params: dict[str, Any]) -> Named:
 
 
 def check_filters(params: dict[str, Any]) -> None:
-    """Of the Describe calls. Raises ValidationException."""
+    """Checks the filters of the Describe calls. Raises ValidationException."""
     check_namespace(params)
     if params.get("ScalableDimension") and not (
         params.get("ResourceId") or params.get("ResourceIds")
@@ -86,7 +86,7 @@ def check_filters(params: dict[str, Any]) -> None:
 
 
 def passes(params: dict[str, Any], resource_id: str, dimension: str) -> bool:
-    """Whether a target is among those that a Describe call asks for."""
+    """Whether a Describe call's filters include this target."""
     if params.get("ScalableDimension") not in (None, dimension):
         return False
     wanted = params.get("ResourceIds") or [params.get("ResourceId") or resource_id]

@@ -1,6 +1,6 @@
-"""Auto scaling of one server, put together: what drives it, and what its calls are given.
+"""Auto scaling of one server, put together: its driver, the context of its calls, and pages.
 
-Pages of the Describe calls: a token says behind which entry the next page begins.
+The Describe calls answer in pages; a token names the entry after which the next page begins.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Scaling:
         )
 
     def context(self, region: str) -> AutoscalingContext:
-        """Of a call for a region."""
+        """The context of a call for a region."""
         return AutoscalingContext(
             database=self._plane.database,
             resources=self._resources,
@@ -100,7 +100,7 @@ T = TypeVar("T")
 
 
 def size_of(params: dict[str, Any], most: int) -> int:
-    """MaxResults. Raises ValidationException."""
+    """MaxResults. Raises ValidationException beyond its bounds."""
     size = params.get("MaxResults")
     if size is None:
         return most
@@ -112,7 +112,7 @@ def size_of(params: dict[str, Any], most: int) -> int:
 def page(
     params: dict[str, Any], items: Sequence[T], key: Callable[[T], str], most: int
 ) -> tuple[list[T], dict[str, Any]]:
-    """The page's items, and the NextToken that goes with them. Items come in order of `key`.
+    """The page's items and its NextToken. Items come in order of `key`.
 
     Raises ValidationException, InvalidNextTokenException.
     """
@@ -128,7 +128,8 @@ def token_of(params: dict[str, Any], place: str) -> str:
 
 
 def place_of(params: dict[str, Any]) -> str | None:
-    """None on the first page. Raises InvalidNextTokenException."""
+    """The entry after which the page begins; None on the first. Raises
+    InvalidNextTokenException."""
     token = params.get("NextToken")
     if not token:
         return None

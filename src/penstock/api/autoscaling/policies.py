@@ -1,6 +1,6 @@
 """PutScalingPolicy, DescribeScalingPolicies, DeleteScalingPolicy.
 
-The two policy configurations, read and checked: from AWS's members to policies of the core.
+It also reads and checks the two policy configurations: from AWS's members to the core's policies.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ from penstock.metrics.series.statistics import parse_statistic
 from penstock.wire.aws.errors import AwsError
 
 _COOLDOWN_S_MAX: Final = 86_400 * 7
-_QUERIES_MAX: Final = 10  #: Application Auto Scaling's
+_QUERIES_MAX: Final = 10  #: Application Auto Scaling's own limit
 _TARGET_MAX: Final = 2.0**360
-#: Metrics of ours that count requests, by Sum: no datapoint is no request.
+#: Our metrics that count requests, by Sum: without a datapoint there was no request.
 _COUNTS: Final = frozenset({"Invocations", "InvocationsPerInstance", "InvocationsPerCopy"})
 _NAMESPACE: Final = "AWS/SageMaker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracked:
-    """A target-tracking policy, and what its alarms watch."""
+    """A target-tracking policy, and the metric that its alarms watch."""
 
     policy: TrackingPolicy
     queries: tuple[MetricQuery, ...]
     high_resolution: bool
-    counts: bool  #: no datapoint is no request
+    counts: bool  #: the metric counts requests: without a datapoint there was none
 
 
 def step_policy(name: str, arn: str, given: dict[str, Any]) -> StepPolicy:
-    """Raises ValidationException."""
+    """A StepScaling policy from its members. Raises ValidationException."""
     kind = given.get("AdjustmentType")
     if kind is None:
         raise invalid("AdjustmentType is required for step scaling policies")
@@ -105,7 +105,7 @@ def step_policy(name: str, arn: str, given: dict[str, Any]) -> StepPolicy:
 def tracking_policy(
     name: str, arn: str, given: dict[str, Any], target: Named, periods: AlarmPeriods
 ) -> Tracked:
-    """Raises ValidationException."""
+    """A target-tracking policy from its members. Raises ValidationException."""
     value = given["TargetValue"]
     if not math.isfinite(value) or not 0 < value <= _TARGET_MAX:
         raise invalid("TargetValue must be a number above 0")
@@ -144,7 +144,7 @@ def tracking_policy(
 
 
 def customized_queries(given: dict[str, Any], periods: AlarmPeriods) -> tuple[MetricQuery, ...]:
-    """One metric by its members, or metric math. Raises ValidationException."""
+    """The queries of one plain metric, or of metric math. Raises ValidationException."""
     rows = given.get("Metrics")
     members = ("MetricName", "Namespace", "Statistic")
     if rows:
@@ -266,7 +266,7 @@ async def put_scaling_policy(context: AutoscalingContext, params: dict[str, Any]
             periods=context.periods,
             ids=(context.new_id(), context.new_id()),
         )
-        # Ten expressions as long as they may be take a moment to read and compute.
+        # Ten expressions of the greatest length take a moment to read and compute.
         await asyncio.to_thread(_check_computable, specs)
         alarms = [_alarm(context, spec, arn) for spec in specs]
     try:
@@ -327,7 +327,7 @@ async def delete_scaling_policy(
 
 
 def _configuration(params: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The one configuration that goes with the type. Raises ValidationException."""
+    """The configuration for the policy's type, the only one allowed. Raises ValidationException."""
     if kind not in _CONFIGURATION or params.get("PredictiveScalingPolicyConfiguration"):
         raise invalid("Predictive scaling is not supported for the service namespace sagemaker")
     for other, member in _CONFIGURATION.items():
@@ -347,7 +347,7 @@ def _arn(context: AutoscalingContext, target: Named, name: str) -> str:
 
 
 def _check_computable(specs: Iterable[AlarmSpec]) -> None:
-    """Nothing is kept that its alarms could not compute. Raises ValidationException."""
+    """Refuses policies whose alarms could not be computed. Raises ValidationException."""
     for spec in specs:
         try:
             Watched(spec)

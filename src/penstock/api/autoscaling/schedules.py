@@ -56,7 +56,7 @@ def _record(
     before: ScheduledActionRecord | None,
     now: float,
 ) -> ScheduledActionRecord:
-    """What is given, over what there is. Raises ValidationException."""
+    """The record with the given members replaced. Raises ValidationException."""
     schedule = params.get("Schedule") or (before.schedule if before is not None else "")
     if not schedule:
         raise invalid("A schedule is required for a new scheduled action")

@@ -1,6 +1,6 @@
 """RegisterScalableTarget, DescribeScalableTargets, DeregisterScalableTarget.
 
-TagResource, UntagResource, ListTagsForResource: of scalable targets, by ARN.
+TagResource, UntagResource, ListTagsForResource: tags of scalable targets, by ARN.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.control.store.store import Store
 from penstock.core.scaling.spec import VARIANT
 from penstock.wire.aws.errors import AwsError
 
-CAPACITY_MAX: Final = 100_000  #: nobody has as many; a shape without a bound has integers
+CAPACITY_MAX: Final = 100_000  #: more than anybody has; AWS's shape has no bound
 _PAGE: Final = 50
 #: Members of SuspendedState -> fields of `Suspended`.
 _SUSPENDED: Final = {
@@ -104,7 +104,7 @@ async def describe_scalable_targets(
 async def deregister_scalable_target(
     context: AutoscalingContext, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """A wrong dimension is a target that is not there: clients catch only that."""
+    """A wrong dimension counts as a missing target: clients catch only that error."""
     try:
         await context.database.call(
             calls.deregister,
@@ -119,7 +119,7 @@ async def deregister_scalable_target(
 
 
 def check_bounds(low: int | None, high: int | None) -> None:
-    """Raises ValidationException."""
+    """Raises ValidationException for bounds that contradict each other."""
     for name, value in (("Minimum", low), ("Maximum", high)):
         if value is not None and not 0 <= value <= CAPACITY_MAX:
             raise invalid(f"{name} capacity must be between 0 and {CAPACITY_MAX}")
@@ -171,7 +171,7 @@ async def list_tags_for_resource(
 
 
 async def _known(context: AutoscalingContext, params: dict[str, Any]) -> str:
-    """The ARN of a target. Raises ResourceNotFoundException."""
+    """The ARN of an existing target. Raises ResourceNotFoundException."""
     arn: str = params["ResourceARN"]
     if not await context.database.call(calls.known_arn, arn):
         raise AwsError(

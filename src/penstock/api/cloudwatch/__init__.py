@@ -1,1 +1,1 @@
-"""CloudWatch: its operations on metrics; those on alarms lie in `alarms/`."""
+"""CloudWatch: operations on metrics, and in `alarms/` those on alarms."""

@@ -1,4 +1,4 @@
-"""What the CloudWatch operations need from whoever serves them."""
+"""What the CloudWatch operations need from the server."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """GetMetricData: many metrics and metric math in one call, in pages.
 
-Formulas, and what they use, are computed anew for each page. Other metrics are read as their page
-comes to them, so that hundreds over weeks are many pages, as in CloudWatch, and no large request. A
-page's token says after which datapoint of which result to go on, so points that arrive meanwhile
+Formulas and the metrics they use are computed anew for each page. Other metrics are read when a
+page reaches them, so that hundreds of them over weeks make many pages, as in CloudWatch, and no
+large request. A page's token names the result and the datapoint to go on after, so that new points
 neither repeat nor hide others.
 """
 
@@ -51,9 +51,9 @@ from penstock.metrics.series.statistics import SIMPLE, parse_statistic
 DATAPOINTS_MAX: Final = 100_800
 SEARCHES_MAX: Final = 5
 FOUND_MAX: Final = 100  #: CloudWatch's own limit of one SEARCH
-#: That one page reads: some seconds, in slices, and 100 MB.
+#: Points that one page reads at most: some seconds, in slices, and 100 MB.
 POINTS_READ_MAX: Final = 1_000_000
-#: A point whose distribution is unpacked takes as long as so many that have none.
+#: Unpacking the distribution of a point takes as long as reading this many points without one.
 _DISTRIBUTION_COST: Final = 4
 _SEARCH_PERIOD_S: Final = 300
 
@@ -65,30 +65,30 @@ _Labelled = tuple[MetricRead, str]
 
 @dataclass(slots=True)
 class _Plan:
-    """What a request reads and computes."""
+    """The metrics that a request reads, and the formulas that it computes."""
 
     queries: list[Query]
-    reads: dict[str, _Labelled] = field(default_factory=dict)  #: by the Id of the query
+    reads: dict[str, _Labelled] = field(default_factory=dict)  #: Id of the query -> its metric
     formulas: dict[str, Formula] = field(default_factory=dict)
     searched: dict[_SearchKey, list[_Labelled]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)  #: Ids of reads that formulas use
     is_large: bool = False
 
     def read_at_once(self) -> Iterator[_Labelled]:
-        """What formulas use."""
+        """The metrics that formulas use."""
         yield from (read for key, read in self.reads.items() if key in self.used)
         for found in self.searched.values():
             yield from found
 
     def read_in_pages(self) -> Iterator[MetricRead]:
-        """What is shown, and used by no formula."""
+        """The metrics that are shown and used by no formula."""
         for query in self.queries:
             paged = query.returned and query.query_id not in self.used
             if paged and isinstance(query.asked, MetricRead):
                 yield query.asked
 
 
-#: A query and its series, None for one that is read when a page comes to it.
+#: A query and its series; None where the series is read once a page reaches it.
 _Row = tuple[Query, TimeSeries | None]
 
 
@@ -96,7 +96,7 @@ _Row = tuple[Query, TimeSeries | None]
 class _Result:
     query_id: str
     label: str
-    points: list[tuple[int, float]]  #: in the order asked for
+    points: list[tuple[int, float]]  #: in the requested order
 
 
 async def get_metric_data(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ async def get_metric_data(context: CloudWatchContext, params: dict[str, Any]) ->
 
 
 class _MetricReader:
-    """Fetches what the queries name, then evaluates the formulas."""
+    """Fetches the metrics of the queries, then evaluates the formulas."""
 
     def __init__(self, context: CloudWatchContext, start: float, end: float) -> None:
         if int(start) == int(end):  # the service reads whole seconds
@@ -142,9 +142,9 @@ class _MetricReader:
         self.messages: list[dict[str, str]] = []
 
     async def plan(self, queries: list[Query], *, long: bool) -> _Plan:
-        """What is to be read and computed; `long`: there is much to look through.
+        """The metrics to read and the formulas; `long`: there are many metrics to search.
 
-        Raises CallerError: more than a request may.
+        Raises CallerError for more than a request may read.
         """
         labels = _default_labels([each.asked for each in queries])
         plan = _Plan(queries)
@@ -182,7 +182,7 @@ class _MetricReader:
         }
         rows: list[_Row] = [(query, None) for query in plan.queries if query.returned]
         if plan.formulas:
-            # Hundreds of formulas over what a SEARCH finds take a second: the loop goes on.
+            # Hundreds of formulas over a SEARCH's results take a second, so they leave the loop.
             rows = await beside(
                 lambda: self._evaluated(plan, fetched, searched), large=plan.is_large
             )
@@ -195,7 +195,8 @@ class _MetricReader:
                 if results and read > POINTS_READ_MAX:
                     return results, True
                 series = await self._fetch(asked, label)
-            shown += len(series.values) if results else 0  # of the first, some may be told already
+            # the page before may have shown some of the first
+            shown += len(series.values) if results else 0
             points = sorted(series.values.items(), reverse=newest_first)
             results.append(_Result(query.query_id, _label(query, series), points))
             if shown >= limit:
@@ -241,12 +242,12 @@ class _MetricReader:
         )
 
     def _size(self, read: MetricRead) -> Size:
-        """A period has one datapoint, however many points it is made of."""
+        """The cost in datapoints: one for each period, however many points it is made of."""
         most = math.ceil((self._end - self._start) / read.period_s) + 1
         return Size(read.period_s, min(self._stored(read), most))
 
     def _points(self, read: MetricRead) -> int:
-        """What reading goes through, in points without a distribution."""
+        """The cost of reading, in points without a distribution."""
         count = self._stored(read)
         return count if read.statistic in SIMPLE else count * _DISTRIBUTION_COST
 
@@ -269,13 +270,13 @@ class _MetricReader:
         return TimeSeries(label, read.period_s, values)
 
     async def _search(self, what: str, statistic: str, period_s: int | None) -> list[_Labelled]:
-        """What a SEARCH finds, found before the formulas run, which never wait."""
+        """The results of a SEARCH, found before the formulas run, because those can't wait."""
         period_s = _SEARCH_PERIOD_S if period_s is None else period_s
         if fault := period_fault(period_s):
             raise validation_error(fault)
         matches, compute = parse_search(what), parse_statistic(statistic)
         known = list(self._store.metrics())
-        # A thousand words are compared with each of ten thousand metrics: not on the loop.
+        # A thousand words against each of ten thousand metrics is too much for the loop.
         metrics = await beside(
             lambda: [metric for metric in known if matches(metric)],
             large=len(known) * len(what.split()) > SMALL_MAX,
@@ -294,7 +295,7 @@ class _MetricReader:
 
 
 def _used(plan: _Plan) -> set[str]:
-    """Ids of reads that a formula needs: by name, or all where one asks what there is."""
+    """Ids of metrics that a formula needs: by name, or all where a formula takes all."""
     used: set[str] = set()
     for formula in plan.formulas.values():
         for node in nodes_of(formula.tree):
@@ -324,7 +325,7 @@ def _search_key(call: FunctionCall, period_s: int | None) -> _SearchKey:
 
 
 def _default_labels(asked: list[MetricRead | Formula]) -> dict[MetricRead, str]:
-    """A metric's name, with the statistic where the request asks for several of that metric."""
+    """Metric names, with the statistic where the request has several of one metric."""
     reads = [each for each in asked if isinstance(each, MetricRead)]
     statistics: dict[MetricName, set[str]] = {}
     for read in reads:
@@ -352,9 +353,9 @@ def _label(query: Query, series: TimeSeries) -> str:
 def _page(
     results: list[_Result], first: int, told: int | None, limit: int, *, more: bool
 ) -> tuple[list[dict[str, Any]], list[Any] | None]:
-    """The page of results number `first` and on, and the place to go on from, None at the end.
+    """The page that begins at result number `first`, and the next page's place; None at the end.
 
-    A place is the number of a result and the last timestamp already told of it, None for none.
+    A place is the number of a result and the timestamp of its last shown point; None = none shown.
     """
     page: list[dict[str, Any]] = []
     for number, result in enumerate(results, first):

@@ -81,7 +81,7 @@ def _statistics(params: dict[str, Any]) -> tuple[list[str], dict[str, Compute]]:
 def _datapoint(
     at: int, unit: str, stats: StatisticSet, simple: list[str], extended: dict[str, Compute]
 ) -> dict[str, Any] | None:
-    """None where the samples came without their distribution and only that was asked for."""
+    """The datapoint; None where percentiles alone were requested and no distribution is stored."""
     datapoint: dict[str, Any] = {"Timestamp": float(at), "Unit": unit}
     if simple:
         return datapoint | {name: SIMPLE[name](stats) for name in simple}

@@ -1,4 +1,4 @@
-"""The CloudWatch operations by name, as the AWS front door calls them.
+"""The CloudWatch operations by name, for the AWS front door.
 
 Each takes a `CloudWatchContext` and the parsed, checked parameters, and returns the result in the
 service model's shape, timestamps as wall seconds. Errors are `AwsError` with CloudWatch's codes.

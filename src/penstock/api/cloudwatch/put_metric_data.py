@@ -1,4 +1,4 @@
-"""PutMetricData: samples of users' own metrics into the store.
+"""PutMetricData: stores samples of users' own metrics.
 
 A call is checked as a whole before anything is stored.
 """
@@ -29,21 +29,21 @@ PAST_S_MAX: Final = 14 * DAY_S
 FUTURE_S_MAX: Final = 2 * HOUR_S
 _VALUE_MAX: Final = 2.0**360
 
-#: AWS's own namespaces, and the ones that SageMaker's agents write; here the platform writes both.
+#: Namespaces of AWS and of SageMaker's agents; here the platform itself writes both.
 _RESERVED: Final = ("AWS/", "/aws/sagemaker/")
 _WRITES_PER_SLICE: Final = 100
 _VALUES_PER_SLICE: Final = 1_000
 
-#: A form that excludes Value -> the service's own way to say so.
+#: A member that excludes Value -> the service's error for both together.
 _REFUSED_WITH_VALUE: Final = {"Values": invalid_value, "StatisticValues": invalid_combination}
 
 _Place = tuple[MetricKey, int, bool]  # key, wall second, high resolution
 
 
 async def put_metric_data(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
-    """Adds the samples; nothing is answered.
+    """Adds the samples. The answer is empty.
 
-    Entities of EntityMetricData are not kept, their samples are.
+    The entities of EntityMetricData are dropped, their samples are stored.
     """
     now = context.clock.wall()
     namespace = params["Namespace"]
@@ -136,7 +136,7 @@ def _samples(at: str, datum: dict[str, Any]) -> StatisticSet:
         return StatisticSet.of(_number(datum["Value"], f"{at}.Value"))
     if forms == ["StatisticValues"]:
         return _statistic_values(datum["StatisticValues"], f"{at}.StatisticValues")
-    # The service takes Values with StatisticValues: the values say more.
+    # The service allows Values with StatisticValues; the values are more exact.
     return _values(datum["Values"], datum.get("Counts"), at)
 
 

@@ -1,10 +1,9 @@
 """The queries of GetMetricData, read and checked: metrics to fetch and formulas to compute.
 
-Large requests for metrics take turns, so that small ones never wait for them.
-
-A request is large by what it would read and compute, which is known before it begins. One large
-request of a server is carried out at a time, its arithmetic on a thread of its own: the threads
-that everybody shares stay free, and what large requests hold in memory is held once.
+A request is large by the amount that it would read and compute, which is known in advance. A server
+works on one large request at a time, with its arithmetic on a thread of its own. So small requests
+never wait for large ones, the shared threads stay free, and the memory of only one large request is
+in use.
 """
 
 from __future__ import annotations
@@ -112,9 +111,9 @@ def _metric_read(stat: dict[str, Any], at: str) -> MetricRead:
 
 T = TypeVar("T")
 
-#: Datapoints, each counted for every formula; some ten milliseconds.
+#: Datapoints of a small request, each counted for every formula: some ten milliseconds.
 SMALL_MAX: Final = 50_000
-#: Of all expressions of a request together; reading them takes some ten milliseconds.
+#: Characters of all expressions of a small request: reading them takes some ten milliseconds.
 SMALL_CHARS_MAX: Final = 20_000
 
 _thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-metrics")
@@ -123,7 +122,7 @@ _turns: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = Weak
 
 @asynccontextmanager
 async def turn(*, large: bool) -> AsyncIterator[None]:
-    """A large request's turn; a small one needs none."""
+    """Waits for a large request's turn; a small request goes on at once."""
     if not large:
         yield
         return
@@ -133,7 +132,7 @@ async def turn(*, large: bool) -> AsyncIterator[None]:
 
 
 async def beside(work: Callable[[], T], *, large: bool) -> T:
-    """Does `work` on a thread: a large request's on the one that these share."""
+    """Does `work` on a thread; large requests share one thread."""
     if not large:
         return await asyncio.to_thread(work)
     return await asyncio.get_running_loop().run_in_executor(_thread, work)

@@ -1,9 +1,8 @@
-"""CloudWatch's rules about parameters, and its words for breaking them.
+"""CloudWatch's rules about parameters, and its errors for breaking them.
 
-Types, required members, lengths and enums were checked against the service model before an
-operation is called; here are the rules that the model can't say.
-
-NextToken: where the last page ended, tied to the request that it belongs to.
+The service model already checked types, required members, lengths and enums. These are the rules
+that the model can't express. A NextToken holds the place where the last page ended, and belongs to
+one request.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _PERIOD_S_MAX: Final = 31_536_000  # a year; the longest that is kept is fifteen
 
 
 def seconds(moment: datetime | float) -> float:
-    """Wall seconds of a timestamp, whichever form the protocol gave."""
+    """Wall seconds of a timestamp, in either form of the protocols."""
     return moment.timestamp() if isinstance(moment, datetime) else float(moment)
 
 
@@ -59,10 +58,10 @@ def period_fault(period_s: int) -> str:
 
 
 def dimensions_of(rows: Iterable[dict[str, Any]] | None, at: str) -> tuple[tuple[str, str], ...]:
-    """Dimensions in the one order that makes equal metrics equal.
+    """Dimensions in a canonical order, so that equal metrics compare as equal.
 
     Raises:
-        AwsError: InvalidParameterValue: too many, or one name twice, or a name that AWS refuses.
+        AwsError: InvalidParameterValue: too many, a name twice, or a name that AWS refuses.
     """
     pairs = [(str(row["Name"]), str(row["Value"])) for row in rows or ()]
     if len(pairs) > DIMENSIONS_MAX:
@@ -86,19 +85,19 @@ def dimensions_of(rows: Iterable[dict[str, Any]] | None, at: str) -> tuple[tuple
 
 
 def encode_token(params: dict[str, Any], place: list[Any]) -> str:
-    """A token that continues the request `params` at `place`."""
+    """A token with which the request `params` continues at `place`."""
     return base64.urlsafe_b64encode(orjson.dumps([_digest(params), place])).decode()
 
 
 def decode_token(
     params: dict[str, Any], *, code: str, fits: Callable[[Any], bool]
 ) -> list[Any] | None:
-    """The place to go on from; None on the first page.
+    """The place to continue from; None on the first page.
 
-    A token is not a secret: `fits` says whether what it holds is a place at all.
+    A token is not a secret, so `fits` says whether its content is a valid place.
 
     Raises:
-        AwsError: `code`: not a token of ours, or of another request.
+        AwsError: `code`: the token is not ours, or belongs to another request.
     """
     token = params.get("NextToken")
     if not token:

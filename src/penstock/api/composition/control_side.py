@@ -1,7 +1,7 @@
 """The control side of a server: everything that there is once, however many gateways serve.
 
-Instances are child processes of the local fleet; when this process dies, by whatever means, they
-end too, and the next start brings everything back from the record.
+Instances are child processes of the local fleet. When this process dies, in whatever way, they end
+too, and the next start restores everything from the database.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CloudWatchCall:
-    """One CloudWatch call's surroundings."""
+    """The context of one CloudWatch call."""
 
     store: MetricStore
     database: StoreThread
@@ -73,7 +73,7 @@ class CloudWatchCall:
 
 
 class ControlSide:
-    """Made on the running loop. `start` it once; the stack that it is given ends it."""
+    """Create it on the running loop and `start` it once; the stack passed to `start` ends it."""
 
     def __init__(
         self,
@@ -95,13 +95,13 @@ class ControlSide:
         """
         Args:
             dispatcher: of this process: offline work goes through it.
-            publisher: it, or all gateways of which it is one.
+            publisher: the dispatcher, or the publisher to all gateways.
             access: where instances reach the platform, once it listens.
-            gateway_pids: the processes that instances accept connections of, besides this one.
-            term: of a server that leads others on one database.
-            beat_age_s: since it last told the database that it lives.
-            machine: what there is for instances; None: what this machine has.
-            elsewhere: what instances on other machines need of this one.
+            gateway_pids: the processes whose connections instances accept, besides this one.
+            term: for a server that leads others on one database.
+            beat_age_s: s since this server's last heartbeat in the database.
+            machine: what is available to instances; None: all of this machine.
+            elsewhere: what instances on other machines need from this one.
         """
         self._config = config
         self._clock = clock
@@ -153,7 +153,7 @@ class ControlSide:
         )
 
     async def start(self, stack: ShieldedExitStack) -> None:
-        """Endpoints on record are being brought back when it returns.
+        """Returns once the restoring of stored endpoints has begun.
 
         Raises what the parts raise (`state-dir-in-use`, ...); the stack undoes the rest.
         """
@@ -172,7 +172,8 @@ class ControlSide:
         )
         stack.push_async_callback(metrics.stop)
         metrics.start()
-        stack.push_async_callback(self.plane.end_instances)  # first: their last counts are kept
+        # first, so that their last counts are kept
+        stack.push_async_callback(self.plane.end_instances)
         stack.push_async_callback(self._scaling.driver.close)
         await self._scaling.driver.start()
         stack.push_async_callback(self._alarms.stop)
@@ -188,10 +189,10 @@ class ControlSide:
         pages: Callable[[PrometheusPage], MetricPages],
         waiting: Callable[[str], int],
     ) -> AsgiApp:
-        """Every path that is not hot.
+        """The application for every path that is not hot.
 
         Args:
-            explain: a request's story.
+            explain: returns the trace of a request.
             snapshot: the routers'.
             gateways: the processes that serve, where there are several.
             pages: of metrics, made of this process's own.
@@ -227,22 +228,22 @@ class ControlSide:
         )
 
     def capacity_wanted(self, endpoint: str, variant: str, component: str, count: int) -> None:
-        """So many requests wait for copies."""
+        """Reports that `count` requests wait for copies."""
         component, count = self.plane.waiting_for(endpoint, variant, component, count)
         self.plane.capacity_wanted(endpoint, variant, component, count)
         self._scaling.driver.capacity_wanted(endpoint, variant, component, count)
 
     def ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
-        """When a copy can be ready at the earliest, in s from now; None: not known."""
+        """s until a copy can be ready at the earliest; None where that is unknown."""
         component = self.plane.base_of(endpoint, component)
         return self.plane.ready_in_s(endpoint, variant, component)
 
     async def sagemaker(
         self, operation: str, members: dict[str, Any], *, owner: str = ""
     ) -> dict[str, Any]:
-        """One control plane call from inside; raises CallerError as a client would see it.
+        """One internal control plane call; raises CallerError as a client would see it.
 
-        `owner`: id of the key whose call it is; empty: nobody's.
+        `owner`: id of the key that the call is made for; empty = none.
         """
         headers = {
             "x-amz-target": f"SageMaker.{operation}",

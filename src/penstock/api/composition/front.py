@@ -1,6 +1,6 @@
-"""The doors of one process that serves requests, and the ports that they are behind.
+"""The doors and ports of one process that serves requests.
 
-What a gateway process asks its control side for, in the words of its doors.
+It also has what the doors of a gateway process request from the control side.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from penstock.gateway.http.call import Call
 from penstock.gateway.http.server import GatewayServer
 from penstock.gateway.traffic_loads import TrafficLoads
 
-#: Requests have drained when the gRPC server is stopped; only their last bytes are still to go.
+#: s. The requests are done when the gRPC server stops; only their last bytes are left to send.
 GRPC_STOP_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where clients connect, with the ports that were really taken."""
+    """Where clients connect, with the actual ports."""
 
     http: str  #: base URL
     grpc: str  #: host:port
@@ -60,16 +60,17 @@ class Front:
     dispatcher: Dispatcher
     models: OipModels
     authenticator: KeyAuthenticator | None
-    app: AsgiApp  #: takes what no door does
+    app: AsgiApp  #: serves every path without a door
     refusal: Callable[[Call, PenstockError], bool]
-    asynchronous: AsyncDoor | None  #: None: the app takes that, too
-    find_session: FindSession | None = None  #: asks other gateways
-    held: Sequence[socket.socket] = ()  #: listen at the HTTP port already
+    asynchronous: AsyncDoor | None  #: None: the app serves its paths, too
+    find_session: FindSession | None = None  #: asks other gateways; None: there are none
+    held: Sequence[socket.socket] = ()  #: sockets that listen on the HTTP port already
 
     async def open_grpc(
         self, stack: ShieldedExitStack, bodies: BodyBudget, *, shared: bool = False
     ) -> int:
-        """The port. `shared`: by several processes; `stack` stops the server."""
+        """Opens gRPC and returns the port. `shared`: by several processes; `stack` stops the
+        server."""
         listen, authenticator = self.listen, self.authenticator
         grpc = OipGrpc(
             self.dispatcher,
@@ -90,7 +91,7 @@ class Front:
     def http_server(
         self, bodies: BodyBudget, *, shared: bool = False, inner: str | None = None
     ) -> GatewayServer:
-        """On the port, or at a Unix socket where gateway processes hand requests on."""
+        """Listens on the port, or on a Unix socket that gateway processes forward to."""
         dispatcher = self.dispatcher
         openai = OpenAiDoor(dispatcher)
         runtime = RuntimeDoor(
@@ -134,15 +135,15 @@ def addresses_of(listen: ListenConfig, http_port: int, grpc_port: int) -> Addres
     return Addresses(http=f"{scheme}://{host}:{http_port}", grpc=f"{host}:{grpc_port}")
 
 
-#: (op, fields) -> the answer; raises PenstockError.
+#: (op, fields) -> the reply of the control side; raises PenstockError.
 Ask = Callable[[str, Json], Awaitable[Json]]
 
-#: The one operation of this page on the channel.
+#: The one operation of this module on the channel.
 OP: Final = "oip"
 
 
 class FarTargets:
-    """Target models, as the control side's `OipTargets` tells of them."""
+    """Target models, over the channel to the control side's `OipTargets`."""
 
     def __init__(self, dispatcher: Dispatcher, ask: Ask) -> None:
         self._dispatcher = dispatcher
@@ -173,7 +174,7 @@ class FarTargets:
 
 
 class FarModels(OipModels):
-    """Models as this gateway's routes tell of them; what was counted of all gateways is asked."""
+    """Models by this gateway's routes; counts of all gateways come from the control side."""
 
     def __init__(self, dispatcher: Dispatcher, ask: Ask) -> None:
         super().__init__(dispatcher, None, FarTargets(dispatcher, ask))
@@ -185,7 +186,7 @@ class FarModels(OipModels):
 
 
 async def answer(models: OipModels, targets: Targets, fields: Json) -> Json:
-    """The control side's answer to one of these questions. Raises PenstockError."""
+    """The control side's reply to such a request. Raises PenstockError."""
     asked = fields["asked"]
     name = parse(fields["name"]) if fields.get("name") else None
     told: Any = None

@@ -1,9 +1,9 @@
 """A gateway process: `python -m penstock.api.composition.gateway DESCRIPTOR`, started by a server.
 
-It serves what doors serve and routes by itself, over connections of its own to the instances. All
-else is the control side's: what to route is told over the channel at DESCRIPTOR, and a path without
-a door is handed on to the control side's socket. The channel's end is the server's end: what is in
-flight is told so, and the process ends; the instances have ended with the server as well.
+It serves the doors' paths and routes by itself, over its own connections to the instances. Routes
+arrive over the channel at DESCRIPTOR, and a path without a door is forwarded to the control side's
+socket. When the channel closes, the server has ended, and its instances too: requests in flight get
+an error, and the process ends.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ log = logging.getLogger(__name__)
 _METRICS_EVERY_S: Final = 1.0
 _ANSWER_S_MAX: Final = 2.0
 _LOAD_S_MAX: Final = 3600.0
-#: A request makes no cycles, so young objects are looked at less often than CPython's default.
+#: A request makes no cycles, so young objects are collected less often than by CPython's default.
 _GC_THRESHOLDS: Final = (20_000, 50, 50)
-#: Of a server that is gone: for the last bytes of what can still be said.
+#: s to write the last errors once the server is gone.
 _ORPHAN_DRAIN_S: Final = 0.5
 
 
 class GatewayProcess:
-    """Hears the channel; `ended` is set once there is nothing left to do."""
+    """Reads the channel; `ended` is set once there is nothing left to do."""
 
     def __init__(self) -> None:
         self.channel: Channel | None = None
@@ -105,8 +105,8 @@ class GatewayProcess:
             dispatcher.sessions.forget(fields["endpoint"], fields["session"])
 
     def _publish(self, dispatcher: Dispatcher, routes: Json) -> None:
-        """Routes that can't be taken are their endpoint's alone: a gateway that ended would end
-        again as it began anew, with all endpoints."""
+        """Invalid routes affect their own endpoint only. If they ended the gateway, it would end
+        again after each restart, with all endpoints."""
         with apart("gateways", str(routes.get("endpoint"))):
             dispatcher.publish(routes_from(routes))
 
@@ -143,7 +143,7 @@ class GatewayProcess:
     # Life
 
     async def stop(self) -> None:
-        """Answers what is in flight. Idempotent."""
+        """Finishes the requests in flight. Idempotent."""
         if self._stopping:
             return
         self._stopping = True
@@ -154,7 +154,7 @@ class GatewayProcess:
         self.ended.set()
 
     async def _end(self) -> None:
-        """Without a server: what is in flight can't be answered by anybody."""
+        """The server is gone, so no instance can answer the requests in flight."""
         if self._dispatcher is not None and not self._stopping:
             await self._dispatcher.drain(_ORPHAN_DRAIN_S)
             await self._dispatcher.close()
@@ -191,7 +191,7 @@ class GatewayProcess:
         self._spawn(self._serve(fields, limits))
 
     async def _serve(self, fields: Json, limits: LimitConfig) -> None:
-        while self._connecting:  # who can't be reached now is tried again by its link
+        while self._connecting:  # an instance that can't be reached now is retried by its link
             await asyncio.wait(self._connecting)
         try:
             async with ShieldedExitStack() as stack:
@@ -271,7 +271,7 @@ class GatewayProcess:
     async def _ask(self, op: str, fields: Json) -> Json:
         if self.channel is None:
             raise refusals.stopping()
-        # A target model may take as long to load as its host gives it; that is bounded there.
+        # Loading a target model takes as long as its host allows; the host bounds that.
         timeout_s = _LOAD_S_MAX if op == OP else _ANSWER_S_MAX
         return await self.channel.ask(op, fields, timeout_s=timeout_s)
 

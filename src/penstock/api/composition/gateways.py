@@ -27,18 +27,18 @@ from penstock.metrics.item_failures import apart
 log = logging.getLogger(__name__)
 
 _COMMAND: Final = (sys.executable, "-m", "penstock.api.composition.gateway")
-#: Gateways tell what they counted each second; that may take a moment to arrive.
+#: s that the latest counts may take to arrive: gateways report each second.
 _METRICS_LAG_S: Final = 1.5
 _SHARE_EVERY_S: Final = 1.0
 
 
 class Gateways:
-    """`attach`, then `start`; the stack ends them."""
+    """Call `attach`, then `start`; the stack ends them."""
 
     def __init__(
         self, config: ServerConfig, count: int, clock: Clock, port: SharedPort | None = None
     ) -> None:
-        """`port`: of HTTP, where somebody else keeps it."""
+        """`port`: the HTTP port, where another process holds it."""
         self._config = config
         self._count = count
         self._kept_port = port
@@ -49,7 +49,7 @@ class Gateways:
         self._ready_told: list[Any] = []
 
     def attach(self, dispatcher: Dispatcher, registry: MetricRegistry) -> None:
-        """`dispatcher`: the control side's own, which is told what gateways are told."""
+        """`dispatcher`: the control side's own, which gets the same routes as the gateways."""
         self._dispatcher = dispatcher
         self._registry = registry
         self.group = GatewayGroup(
@@ -66,7 +66,8 @@ class Gateways:
     async def start(
         self, stack: ShieldedExitStack, control: ControlSide, inner: str, own_key: str
     ) -> tuple[int, int]:
-        """Ports of HTTP and gRPC, once all gateways serve. Raises what keeps them from it."""
+        """Ports of HTTP and gRPC, once all gateways serve. Raises the error of one that can't
+        start."""
         self._control, self._inner, self._own_key = control, inner, own_key
         listen = self._config.listen
         self._http = self._kept_port or SharedPort(listen.host, listen.port)
@@ -83,7 +84,7 @@ class Gateways:
         return self._http.port, self._grpc.port
 
     async def explain(self, request_id: str) -> dict[str, Any] | None:
-        """Why a request of any gateway went where it did; None: it is unknown to all."""
+        """The trace of a request of any gateway; None if none of them knows it."""
         answers = await self.group.ask_each("explain", {"request_id": request_id})
         for name, answer in answers.items():
             if answer["story"] is not None:
@@ -91,7 +92,7 @@ class Gateways:
         return None
 
     async def metrics_page(self, name: str, accept: str) -> tuple[bytes, str] | None:
-        """`/metrics` of one gateway, as itself has it; None: it is not there, or silent."""
+        """`/metrics` of one gateway; None if it does not exist or does not answer."""
         answer = await self.group.ask_one(name, "metrics-page", {"accept": accept})
         return None if answer is None else (answer["body"].encode(), answer["content_type"])
 
@@ -121,7 +122,8 @@ class Gateways:
         raise CallerError("unknown-operation", f"there is no {op!r}")
 
     def _session(self, name: str, *, endpoint: str, session: str, copy: int | None) -> None:
-        """One has begun or ended at a gateway. The control side's dispatcher knows all of them."""
+        """A session began or ended at a gateway. The control side's dispatcher knows all of
+        them."""
         if copy is not None:
             self._dispatcher.sessions.adopt(endpoint, session, copy)
         else:
@@ -133,7 +135,7 @@ class Gateways:
         self._registry.forget(name)
         self.waiting.gone(name)
 
-    # What gateways are told
+    # Messages to gateways
 
     def _settings(self, name: str) -> Mapping[str, Any]:
         listen, control = self._config.listen, self._config.control
@@ -168,14 +170,14 @@ class Gateways:
                 self._share_ready()
 
     def _share_keys(self) -> None:
-        """If they have changed."""
+        """Sends the keys if they have changed."""
         keys = self._control.plane.key_ring.to_json()
         if keys != self._keys_told:
             self._keys_told = keys
             self.group.share("keys", {"keys": keys})
 
     def _share_ready(self) -> None:
-        """When copies may be ready where there is none."""
+        """Sends when copies may be ready, for endpoints without one."""
         ready: list[Any] = []
         for routes in self._dispatcher.published():
             for pool in routes.variants:

@@ -1,1 +1,1 @@
-"""The Open Inference Protocol, Triton's: over HTTP and over gRPC."""
+"""Triton's Open Inference Protocol, over HTTP and over gRPC."""

@@ -1,13 +1,13 @@
 """Open Inference Protocol version 2 over gRPC.
 
-ModelInfer works on bytes: the model's name is scanned out of the message, and the message itself
-goes to the instance as it came. Client deadlines and cancellation reach the request; one task per
-call is grpcio's own. What a call of ModelStreamInfer is, is in `grpc_stream.py`.
+ModelInfer works on bytes: it scans the message for the model's name, and sends the message to the
+instance unchanged. The client's deadline and cancellation apply to the request; grpcio makes one
+task per call. `grpc_stream.py` serves a call of ModelStreamInfer.
 
-Who may call is decided from a call's head, before any message of it is asked for
-(`grpc_access.py`). For that every method is served as one of a stream of messages, on the wire the
-same thing: grpcio would receive the message of any other before it calls anybody. How messages are
-received is in `grpc_reading.py`.
+A call is authorized by its head, before any of its messages is received (`grpc_access.py`). So
+every method is registered as one of a stream of messages, which is the same on the wire: for any
+other kind, grpcio receives the message before it calls the handler. `grpc_reading.py` receives the
+messages.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from penstock.wire.frames import RequestMeta, encode_request_meta
 from penstock.wire.oip_messages import METHODS, SERVICE, method_classes
 
 CONTENT_TYPE = "application/x-oip-grpc"
-#: Room for what surrounds the tensors of a body of the largest size.
+#: Room for what surrounds the tensors in a body of the largest size.
 ENVELOPE_BYTES_MAX = 65_536
-#: Calls of one connection at once; a client that wants more waits. Each may send a little ahead.
+#: Calls of one connection at once; a client that wants more waits. Each may send a little early.
 STREAMS_OF_ONE_MAX = 128
 METADATA_BYTES_MAX = 32 << 10
-#: A peer that is gone without a word is noticed, and one that only pings is cut.
+#: Detects a peer that vanished without a message, and cuts one that only pings.
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
 PING_INTERVAL_MS_MIN, PING_STRIKES_MAX = 10_000, 3
 IDLE_CONNECTION_MS_MAX = 600_000
 _STREAM = "stream_infer"
 VERSION_CHARS_MAX = 64
-#: Metas are kept up to this number: strangers choose the names in them.
+#: At most this many metas are cached, since callers choose the names in them.
 _METAS_MAX = 1024
 
-Unary = Callable[[Any], Any]  #: the answer's fields, perhaps to be awaited
+Unary = Callable[[Any], Any]  #: returns the answer's fields, or an awaitable of them
 
 
 class OipGrpc:
@@ -81,9 +81,9 @@ class OipGrpc:
     ) -> None:
         """
         Args:
-            grant_of: what a bearer token may do; raises for one that may not come in. None = nobody
-                is asked.
-            budget: shared with the other doors; None = one of its own.
+            grant_of: the grant of a bearer token; raises for an unauthorized one. None = no
+                authentication.
+            budget: for bodies, shared with the other doors; None = a separate one.
         """
         bytes_max = limits.body_bytes_max + ENVELOPE_BYTES_MAX
         self._reader = MessageReader(
@@ -113,14 +113,14 @@ class OipGrpc:
         options = [
             ("grpc.max_receive_message_length", bytes_max),
             ("grpc.max_send_message_length", -1),
-            # Otherwise the kernel lets two servers share a port, and nobody notices.
+            # Otherwise the kernel silently lets two servers share a port.
             ("grpc.so_reuseport", int(reuse_port)),
             ("grpc.max_concurrent_streams", STREAMS_OF_ONE_MAX),
             ("grpc.max_metadata_size", METADATA_BYTES_MAX),
-            # What a call may send before anybody has asked for its message, and a frame of it.
+            # Bounds what a call may send before its message is requested, and the size of a frame.
             ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
             ("grpc.http2.max_frame_size", LOOKAHEAD_BYTES),
-            ("grpc.http2.bdp_probe", 0),  # else windows grow with what a client sends
+            ("grpc.http2.bdp_probe", 0),  # else windows grow with the client's sending rate
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
@@ -146,7 +146,7 @@ class OipGrpc:
         return int(bound)
 
     async def stop(self, timeout_s: float) -> None:
-        """Refuses new calls, lets those under way end, then cuts them."""
+        """Refuses new calls, lets calls in progress end, then cuts them."""
         if self._server is not None:
             await self._server.stop(timeout_s)
 
@@ -182,7 +182,7 @@ class OipGrpc:
     def _unary(
         self, answer: Unary, request_class: Any, response_class: Any
     ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
-        # Two of them may be asked by strangers, whose messages must not take the turns of others.
+        # Two of them need no credentials; their messages must not take the turns of other calls.
         says_nothing = not request_class.DESCRIPTOR.fields
 
         async def handle(requests: AsyncIterator[bytes], context: Any) -> bytes:
@@ -208,7 +208,7 @@ class OipGrpc:
         return handle
 
     def _model_ready(self, asked: Any) -> dict[str, Any]:
-        """An unknown model is not ready; Triton says so too, and no error."""
+        """An unknown model is not ready; like Triton, this is no error."""
         try:
             return {"ready": self._models.model_ready(parse(asked.name), asked.version)}
         except CallerError:
@@ -232,12 +232,13 @@ class OipGrpc:
             reply = await waiter.get(invocation)
         except PenstockError as error:
             await _abort(context, error)
-        # grpcio does not say when the last byte has left; returning the message is the nearest.
+        # grpcio does not report when the last byte is sent; returning the message is the closest
+        # moment.
         asyncio.get_running_loop().call_soon(self._dispatcher.written, invocation)
         return reply.body
 
     async def _model_stream_infer(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """A coroutine that writes, not a generator: grpcio cancels only the former at once."""
+        """A coroutine that writes, not a generator: grpcio cancels only a coroutine at once."""
 
         def begin(request: bytes, responder: Responder) -> tuple[Invocation, InferNames]:
             invocation, names = self._invocation(request, context, _STREAM, responder)
@@ -285,7 +286,7 @@ class OipGrpc:
 
 
 class _Carrying(Invocation):
-    """A request that came with headers that are looked for."""
+    """A request with headers that the server forwards or reads."""
 
     __slots__ = ("rare",)
 
@@ -295,7 +296,7 @@ class _Carrying(Invocation):
 
 
 def _carried(context: Any, looked_for: frozenset[str]) -> dict[bytes, bytes] | None:
-    """Of a call's metadata, what is looked for; None: there is nothing of it."""
+    """The entries of a call's metadata that are in `looked_for`; None where there are none."""
     found = {
         key.encode(): value.encode("latin-1", "replace")
         for key, value in context.invocation_metadata() or ()
@@ -320,7 +321,7 @@ def _meta_of(operation: str, target: str | None, version: str) -> bytes:
 
 
 def translate(error: PenstockError) -> tuple[Any, str]:
-    """The one table from our errors to gRPC's."""
+    """The one table from Penstock's errors to gRPC's."""
     code = grpc.StatusCode
     message = with_hint(error.message, error.hint)
     if isinstance(error, Denied):

@@ -1,9 +1,9 @@
-"""Who may call over gRPC, decided from a call's head before any of its messages is asked for.
+"""Authorizes gRPC calls by their heads, before any of their messages is received.
 
-Whether a server lives may be asked by anybody. For all else the metadata must hold a bearer token,
-and a call that may not come in is over at once, however much of its message was sent: grpcio asks
-for no message of a call whose handler takes a stream and reads none. What only the message tells,
-which endpoint is meant, is checked by `granted` once it is there.
+Anybody may ask whether the server lives. All other calls need a bearer token in their metadata, and
+an unauthorized call ends at once, however much of its message was sent: grpcio requests no message
+of a call whose handler takes a stream and reads none. The endpoint is only in the message, so
+`granted` checks it once that has arrived.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from penstock.wire.oip_messages import SERVICE
 
 GrantOf = Callable[[str], Grant]
 
-#: Nobody holds credentials to ask whether a server lives.
+#: Health checks carry no credentials.
 _OPEN: Final = frozenset({"ServerLive", "ServerReady"})
-#: What each method is in the words of `core/request/grants.py`; those with a name in their message
-#: later.
+#: Each method as an operation of `core/request/grants.py`; methods with a name in their message
+#: are checked again by `granted`.
 _OPERATIONS: Final = {
     "ServerMetadata": SERVER_METADATA,
     "ModelInfer": INVOKE_ENDPOINT,
@@ -50,12 +50,12 @@ _OPERATIONS: Final = {
 }
 _WITH_NAME: Final = frozenset({INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA})
 
-#: Of the call that this task serves; None where nobody is asked.
+#: Grant of the call that this task serves; None without authentication.
 _grant: ContextVar[Grant | None] = ContextVar("grant", default=None)
 
 
 class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Lets a call through to its handler, or puts in its place one that says no."""
+    """Passes a call to its handler, or replaces the handler by one that refuses."""
 
     def __init__(
         self, grant_of: GrantOf | None, translate: Callable[[PenstockError], tuple[Any, str]]
@@ -90,7 +90,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
 
 def granted(operation: str, endpoint: str) -> None:
-    """Returns if the call of this task may do it. Raises Denied."""
+    """Returns if the call of this task is allowed to. Raises Denied."""
     grant = _grant.get()
     if grant is None or not grant.endpoints:
         return

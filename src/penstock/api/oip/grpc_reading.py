@@ -1,13 +1,13 @@
 """Receives the messages of gRPC calls within bounds: how many at once, and for how long.
 
-grpcio tells nothing of a message before all of it is there, and lets the client send the whole of
-one as soon as it is asked for. So what bounds memory is how many are asked for: each holds room for
-the largest message while it is received. A call that waits its turn holds only what the client may
-may send ahead (`LOOKAHEAD_BYTES`), and one connection can't take every turn. Where connections keep
-others out, a message that has been coming for `PATIENCE_S` is given up: small ones come in no time.
+grpcio delivers a message only as a whole, and lets the client send all of it as soon as it is
+requested. So memory is bounded by the number of requested messages: each reserves room for the
+largest message while it is received. A call that waits for its turn holds only what the client may
+send early (`LOOKAHEAD_BYTES`), and one connection can't take every turn. If connections wait, a
+message that has been arriving for `PATIENCE_S` is given up: small messages take no time.
 
-A call of many messages may be idle between two of them for as long as it likes. It holds its room
-all the while, and is refused where there is none left.
+A call of many messages may be idle between two of them for any time. It keeps its reserved room
+meanwhile, and is refused if there is none.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Final
 from penstock.core.request.body_budget import BodyBudget
 from penstock.errors import CallerError, NotNowError
 
-#: Messages received at once by all connections, and by one.
+#: Messages received at once: by all connections, and by one.
 RECEIVED_AT_ONCE_MAX: Final = 16
 RECEIVED_AT_ONCE_OF_ONE: Final = 8
-#: What a client may send of a message that nobody has asked for.
+#: Bytes that a client may send of a message that is not requested yet.
 LOOKAHEAD_BYTES: Final = 64 << 10
-#: A message of 6 MiB takes this at 25 Mbit/s.
+#: s. A message of 6 MiB takes this long at 25 Mbit/s.
 PATIENCE_S: Final = 2.0
 
 
 class _ReadingTurn:
-    """One message that is being received."""
+    """A message that is being received."""
 
     __slots__ = ("began", "peer", "timeout")
 
@@ -42,7 +42,7 @@ class _ReadingTurn:
 
 
 class _Room:
-    """What one message may take. Making one raises NotNowError `bodies-too-large`."""
+    """Room for one message. The constructor raises NotNowError `bodies-too-large`."""
 
     __slots__ = ("_budget", "_bytes_held")
 
@@ -58,13 +58,13 @@ class _Room:
         self._bytes_held = bytes_max
 
     def leave(self) -> None:
-        """Idempotent."""
+        """Gives the room back. Idempotent."""
         self._budget.give(self._bytes_held)
         self._bytes_held = 0
 
 
 class Messages:
-    """Iterates over the messages of a call; the room is free once there are no more."""
+    """Iterates over the messages of a call; the room is given back after the last one."""
 
     def __init__(self, first: bytes, rest: AsyncIterator[bytes], room: _Room) -> None:
         self._first: bytes | None = first
@@ -86,7 +86,7 @@ class Messages:
 
 
 class MessageReader:
-    """Of one server; all calls ask it."""
+    """Receives messages for all calls of one server."""
 
     def __init__(self, budget: BodyBudget, message_bytes_max: int, timeout_s: float) -> None:
         """`timeout_s`: from the head of a call to the end of its first message."""
@@ -127,7 +127,7 @@ class MessageReader:
 
     @contextlib.contextmanager
     def following(self, first: bytes, requests: AsyncIterator[bytes]) -> Iterator[Messages]:
-        """All messages of a call, of which the first was received.
+        """All messages of a call, the first one included.
 
         Raises:
             NotNowError: `bodies-too-large`.
@@ -139,8 +139,8 @@ class MessageReader:
             room.leave()
 
     async def _turn(self, peer: str) -> None:
-        """Returns when it is this call's turn; `_leave` ends it."""
-        if self._admits(peer):  # nobody waits whom this would overtake: they are let in at once
+        """Returns when it is this call's turn, which `_leave` ends."""
+        if self._admits(peer):  # this overtakes nobody: whoever could be admitted already is
             self._of_peer[peer] += 1
             return
         future = asyncio.get_running_loop().create_future()
@@ -175,7 +175,8 @@ class MessageReader:
             self._hurry()
 
     def _hurry(self) -> None:
-        """Who waits because of others gets the turns of those that have had enough time."""
+        """Ends turns that have had enough time, for calls that wait because of other
+        connections."""
         kept_out = {
             peer for peer, _ in self._waiting if self._of_peer[peer] < RECEIVED_AT_ONCE_OF_ONE
         }

@@ -1,10 +1,10 @@
 """ModelStreamInfer: several requests on one call, each with one answer or with many.
 
-Requests run side by side. Pieces of an answer that the model makes one by one leave when they are
-made. Whole answers keep the order of their requests, as clients that send no ids rely on, but
-never wait for one that has begun to stream. A failed request is told in its place and ends nothing.
+Requests run concurrently. Pieces of a streamed answer leave as soon as the model makes them. Whole
+answers keep the order of their requests, which clients without ids rely on, but never wait for an
+answer that has begun to stream. A failed request is reported in its place and ends nothing else.
 
-A client that stops reading stops being read from, and is cut off when too much waits for it.
+If a client stops reading, its requests are no longer read, and it is cut off when too much waits.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from penstock.wire.frames import Reply
 
 log = logging.getLogger(__name__)
 
-#: Requests of one call in flight; more wait in the client's flow control.
+#: Requests of one call in flight; flow control makes the client wait with more.
 REQUESTS_MAX = 64
-#: Answers that the client has not taken: reading pauses above the first, the call ends above the
-#: second.
+#: Unread answers: above the first bound requests are no longer read, above the second the call
+#: ends.
 UNREAD_BYTES_PAUSE = 1 << 20
 UNREAD_BYTES_MAX = 16 << 20
 
-#: Makes the invocation of one message; raises PenstockError.
+#: Makes the invocation for one message; raises PenstockError.
 Begin = Callable[[bytes, Responder], tuple[Invocation, InferNames]]
 
 
@@ -47,14 +47,15 @@ class _StreamTurn:
     def __init__(self, names: InferNames) -> None:
         self.names = names
         self.invocation: Invocation | None = None
-        self.streams = False  #: its first piece is out
-        self.final: bool | None = None  #: what the latest piece says of more to follow
+        self.streams = False  #: whether its first piece has left
+        #: whether the latest piece is the last one; None: it does not say
+        self.final: bool | None = None
         self.done = False
-        self.answers: list[bytes] = []  #: held until it is its turn
+        self.answers: list[bytes] = []  #: kept until the request's turn
 
 
 class InferStream:
-    """The responder of one call's requests. `run` serves the call."""
+    """The responder for one call's requests. `run` serves the call."""
 
     def __init__(
         self, dispatcher: Dispatcher, begin: Begin, error_text: Callable[[PenstockError], str]
@@ -68,7 +69,7 @@ class InferStream:
         self._live: set[Invocation] = set()
         self._out: deque[tuple[bytes, Invocation | None]] = deque()
         self._out_bytes = 0
-        self._ended = False  #: the client sends no more
+        self._ended = False  #: the client sends no more requests
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
@@ -76,9 +77,9 @@ class InferStream:
     async def run(
         self, requests: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]
     ) -> None:
-        """Returns when all is answered; cancelling it cancels what is in flight.
+        """Returns when all requests are answered; cancelling it cancels those in flight.
 
-        It cancels itself where the client does not read: a write that waits for it has no end.
+        It cancels itself if the client does not read, because a write would then wait for ever.
         """
         self._task = asyncio.current_task()
         reader = asyncio.get_running_loop().create_task(self._read(requests))
@@ -91,7 +92,7 @@ class InferStream:
                 else:
                     self._changed.clear()
                     await self._changed.wait()
-            await reader  # over; raises what it raised
+            await reader  # it is done; this raises its error
         finally:
             reader.cancel()
             for invocation in list(self._live):
@@ -179,7 +180,7 @@ class InferStream:
             self._release()
 
     def _release(self) -> None:
-        """Whole answers that no earlier request holds up any more."""
+        """Sends whole answers that no earlier request holds up any more."""
         while self._turns and self._turns[0].done:
             self._finish(self._turns.popleft())
 
@@ -192,7 +193,7 @@ class InferStream:
             self._put(answer, invocation)
 
     def _put(self, message: bytes, written: Invocation | None) -> None:
-        """Queues a message; `written` is over once it, or what stands before it, has left."""
+        """Queues a message; `written` is done once the queue up to here has left."""
         self._out.append((message, written))
         self._out_bytes += len(message)
         self._changed.set()

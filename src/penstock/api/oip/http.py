@@ -1,10 +1,10 @@
 """Open Inference Protocol version 2 over HTTP, as KServe and Triton speak it.
 
 `infer` is a hot path: its body goes to the instance unread, JSON and the binary tensor extension
-alike, and only its length header is passed on. So do the bodies of `generate` and
-`generate_stream`, Triton's extension for text, whose pieces are passed on as server-sent events.
-Everything else is answered out of memory, but for what only hosts of target models know. Errors
-are `{"error": "..."}`.
+alike, and only its length header is passed on. The same holds for `generate` and
+`generate_stream`, Triton's extension for text, whose pieces leave as server-sent events. Everything
+else is answered from memory, except what only the hosts of target models know. Errors are
+`{"error": "..."}`.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ log = logging.getLogger(__name__)
 PREFIX = b"/v2"
 HEADER_LENGTH = b"inference-header-content-length"
 CONTENT_ENCODING = b"content-encoding"
-#: Header names that the door wants to find in `Call.rare`.
+#: Header names that this door needs in `Call.rare`.
 INTEREST = (HEADER_LENGTH, CONTENT_ENCODING, DEADLINE_MS)
 
 _LENGTH_DIGITS_MAX = 10
 _JSON_HEAD = b"content-type: application/json\r\n"
-#: content type, length header, version, target model
+#: (content type, length header, version, target model)
 _MetaKey = tuple[bytes | None, bytes | None, str, str | None]
-#: Of a question to the repository, which is `{"ready": true}` at most, read on the loop.
+#: Bound of a body to the repository, which is `{"ready": true}` at most and parsed on the loop.
 _QUESTION_BYTES_MAX = 4096
-#: A small body must not become a large one: beyond a mebibyte tensors hardly ever shrink so much.
+#: Bound against a small body that inflates: tensors above 1 MiB hardly ever compress this much.
 _RATIO_MAX = 100
 _INFLATED_FREE_BYTES = 1 << 20
 _WBITS = {b"gzip": 31, b"deflate": 15}
@@ -77,7 +77,7 @@ class OipDoor(CallResponder):
             bytes, OipTarget
         ] = {}  #: request target of an inference -> what it names
         self._metas: dict[_MetaKey, bytes] = {}
-        self._heads: dict[bytes, bytes] = {}  #: reply meta -> head
+        self._heads: dict[bytes, bytes] = {}  #: reply meta -> head of the answer
         self._asking: set[asyncio.Task[None]] = set()
 
     # Door
@@ -178,7 +178,7 @@ class OipDoor(CallResponder):
                 parameters=orjson.dumps({"version": version}).decode() if version else None,
             )
         )
-        if not version:  # a version is checked each time: it may be gone after an update
+        if not version:  # a version is checked each time, since an update may remove it
             kept(self._metas, key, meta, (content_type or b"") + (target_model or "").encode())
         return meta
 
@@ -187,7 +187,8 @@ class OipDoor(CallResponder):
             self._models.check_version(target.model, target.version)
 
     def _generate_meta(self, target: OipTarget, model: str | None) -> bytes:
-        """A generation is long beside this: it is not worth remembering."""
+        """The meta of a generation. A generation takes so long that caching this is not worth
+        it."""
         self._check_version(target)
         parameters = {"operation": target.action}
         if target.version:
@@ -213,7 +214,7 @@ class OipDoor(CallResponder):
     # Everything else
 
     def _target(self, call: Call) -> OipTarget | None:
-        """What an inference is asked of; None if it was another path, which is answered then."""
+        """The target of an inference; None for another path, which this answers."""
         path = call.path
         parts = parts_of(path)
         if parts[:1] == ["models"] and len(parts) > 1 and parts[1:] != ["stats"]:
@@ -242,7 +243,7 @@ class OipDoor(CallResponder):
             self._later(call, models.metadata(name, version))
 
     def _later(self, call: Call, answer: Awaitable[Any], *, within: str = "") -> None:
-        """Hosts of target models may have to be asked first."""
+        """Answers once `answer` is there, as hosts of target models may be called first."""
         task = asyncio.get_running_loop().create_task(self._answer_later(call, answer, within))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
@@ -293,7 +294,7 @@ class OipDoor(CallResponder):
 
 
 def translate(error: PenstockError) -> tuple[int, str]:
-    """The one table from our errors to those of the protocol over HTTP."""
+    """The one table from Penstock's errors to those of the protocol over HTTP."""
     if isinstance(error, InternalError):
         return 500, f"internal error ({error.code})"
     message = with_hint(error.message, error.hint)
@@ -306,7 +307,7 @@ def translate(error: PenstockError) -> tuple[int, str]:
 
 
 def inflate(body: bytes, encoding: bytes, bytes_max: int) -> bytes:
-    """The body as the client meant it. Raises CallerError for the torn, too large or unknown."""
+    """The decoded body. Raises CallerError for a broken, too large or unknown encoding."""
     name = encoding.strip().lower()
     if name in (b"", b"identity"):
         return body

@@ -1,9 +1,9 @@
-"""What the Open Inference Protocol tells about models, for its HTTP and its gRPC form alike.
+"""Facts about models for the Open Inference Protocol, over HTTP and gRPC alike.
 
 An endpoint's name is its model name, `endpoint:component` that of an inference component, and
-`endpoint:target` that of a target model, whose hosts are asked (`targets.py`). What is known of any
-other model is what its first loaded copy reported (`VariantRoutes.model`); what has been counted
-comes from the metrics. Answers are plain values with the protocol's field names.
+`endpoint:target` that of a target model, whose hosts know it (`targets.py`). Facts of any other
+model come from the report of its first loaded copy (`VariantRoutes.model`), and counts come from
+the metrics. Answers are plain values with the protocol's field names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FAILED = ("caller-error", "model-error", "internal-error")
 
 
 class OipModels:
-    """Reads the gateway's endpoints as models."""
+    """Shows the gateway's endpoints as models."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class OipModels:
         registry: MetricRegistry | None = None,
         targets: Targets | None = None,
     ) -> None:
-        """`targets`: None where there is no control plane to ask hosts through."""
+        """`targets`: None where no control plane can reach the hosts."""
         self._dispatcher = dispatcher
         self._registry = registry
         self._targets = targets
@@ -61,12 +61,12 @@ class OipModels:
             )
         model = dict(next((one.model for one in pools if one.model), {}))
         if routes.takes_components and component is None:
-            model = {}  # it has as many as components
+            model = {}  # it has as many models as components
         _check_version(model, str(name), version)
         return model
 
     def check_version(self, name: ModelName, version: str) -> None:
-        """As `check`. Versions of target models are their hosts' to know and to check."""
+        """As `check`. The hosts of a target model know and check its versions."""
         if name.target is None or self._component(name) is not None:
             self.check(name, version)
 
@@ -89,7 +89,7 @@ class OipModels:
         }
 
     async def config(self, name: ModelName, version: str) -> dict[str, Any]:
-        """Triton's model configuration, the fields that clients read."""
+        """Triton's model configuration: the fields that clients read."""
         model = await self._described(name, version)
         rows_max = model.get("rows_max", 0)
         batched = isinstance(rows_max, int) and rows_max > 0
@@ -112,8 +112,8 @@ class OipModels:
     async def statistics(self, name: ModelName | None, version: str) -> list[dict[str, Any]]:
         """Counts and durations since the start; of all endpoints if `name` is None.
 
-        `success.ns` covers all requests that ended, the failed ones included. Executions are
-        counted as if each request had one row, which is what is known outside of the instance.
+        `success.ns` covers all requests that ended, failed ones included. Executions are counted as
+        if each request had one row, since only the instance knows its rows.
         """
         if name is not None and name.target is not None and self._component(name) is None:
             return [await self._of(name).statistics(name)]
@@ -129,13 +129,13 @@ class OipModels:
             if self._targets is not None and self._dispatcher.is_multi_model(name):
                 try:
                     rows += await self._targets.index(name, ready_only=ready_only)
-                except PenstockError as error:  # of one endpoint: the others are told all the same
+                except PenstockError as error:  # a fault of one endpoint does not hide the others
                     rows[-1:] = [{**row, "reason": error.message} for row in rows[-1:]]
         return rows
 
     async def load(self, name: ModelName, *, overrides: bool = False) -> dict[str, Any]:
-        """Answered when it is ready. Raises what refused it, CallerError (`not-served`) for a model
-        that is not loaded this way."""
+        """Returns when it is ready. Raises its error, or CallerError (`not-served`) for a model
+        that can't be loaded this way."""
         targets = self._changeable(name)
         if overrides:
             raise CallerError(
@@ -148,7 +148,7 @@ class OipModels:
         return {}
 
     async def unload(self, name: ModelName) -> dict[str, Any]:
-        """Answered when it is gone. Raises as `load`."""
+        """Returns when it is unloaded. Raises as `load`."""
         await self._changeable(name).unload(name)
         return {}
 
@@ -170,7 +170,7 @@ class OipModels:
         return self._targets
 
     async def _described(self, name: ModelName, version: str) -> dict[str, Any]:
-        """Raises CallerError (404) for an unknown name or version."""
+        """The model's description. Raises CallerError (404) for an unknown name or version."""
         if name.target is None or self._component(name) is not None:
             return self.check(name, version)
         model = await self._of(name).described(name)
@@ -178,7 +178,7 @@ class OipModels:
         return model
 
     def _component(self, name: ModelName) -> str | None:
-        """The inference component that a name means, if it means one."""
+        """The inference component of a name; None where it names none."""
         takes_components = name.target is not None and self._dispatcher.takes_components(
             name.endpoint
         )

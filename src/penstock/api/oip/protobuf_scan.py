@@ -1,7 +1,7 @@
 """Reads the names at the front of a `ModelInferRequest` without parsing its tensors.
 
-The gateway has to know which model a message is for, and nothing else of it: the instance parses it
-once. Field numbers are the protocol's; the encoding is protobuf's (protobuf.dev, "Encoding").
+The gateway only needs the model's name; the instance parses the message, once. Field numbers are
+the protocol's; the encoding is protobuf's (protobuf.dev, "Encoding").
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from penstock.errors import CallerError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES_MAX = 10
-#: Of the message itself: its tensors and parameters, some dozens in a large one.
+#: Most fields of the message itself: tensors and parameters, some dozens in a large one.
 _FIELDS_MAX = 4_096
 _MODEL_NAME, _MODEL_VERSION, _ID, _PARAMETERS = 1, 2, 3, 4
-#: Entries of `parameters`, as protobuf writes them: a key, and a value that is a bool.
+#: An entry of `parameters` as protobuf writes it: a key, and a value that is true.
 _WANTS_FINAL = b"\x0a\x22triton_enable_empty_final_response\x12\x02\x08\x01"
 _FINAL = b"\x22\x1b\x0a\x15triton_final_response\x12\x02\x08"
 
@@ -26,16 +26,16 @@ class InferNames(NamedTuple):
     model: str
     version: str
     id: str
-    wants_final: bool = False  #: an answer in pieces ends with an empty one that says so
+    wants_final: bool = False  #: an answer in pieces ends with an empty one that marks the end
 
     def answer_without_outputs(self) -> bytes:
-        """A `ModelInferResponse` to the request that holds nothing."""
+        """A `ModelInferResponse` to the request, without content."""
         fields = ((_MODEL_NAME, self.model), (_MODEL_VERSION, self.version or "1"), (_ID, self.id))
         return b"".join(_field(number, text.encode()) for number, text in fields if text)
 
 
 def infer_names(message: bytes) -> InferNames:
-    """Raises CallerError for bytes that are no protobuf message."""
+    """The names. Raises CallerError for bytes that are no protobuf message."""
     found = {_MODEL_NAME: "", _MODEL_VERSION: "", _ID: ""}
     wants_final = False
     at, end, fields = 0, len(message), 0
@@ -74,20 +74,20 @@ def stream_answer(reply: bytes) -> bytes:
 
 
 def stream_error(message: str, ident: str = "") -> bytes:
-    """A `ModelStreamInferResponse` that holds an error, and whose it is."""
+    """A `ModelStreamInferResponse` with an error and the id of its request."""
     error = _field(1, message.encode())
     return error + stream_answer(_field(_ID, ident.encode())) if ident else error
 
 
 def says_final(reply: bytes) -> bool | None:
-    """Whether the bytes of a `ModelInferResponse` say that more follows; None: they say nothing."""
+    """Whether a `ModelInferResponse` is marked as final; None where it has no mark."""
     if _FINAL not in reply:
         return None
     return _FINAL + b"\x01" in reply
 
 
 def final_answer(reply: bytes, *, final: bool) -> bytes:
-    """The bytes of a `ModelInferResponse`, which then says whether more of the answer follows."""
+    """A `ModelInferResponse` with a mark whether it is the last piece of its answer."""
     return reply + _FINAL + (b"\x01" if final else b"\x00")
 
 

@@ -1,13 +1,12 @@
 """Target models of multi-model endpoints as models of the Open Inference Protocol.
 
-Their names are `endpoint:target`. Whether one is ready the gateway knows from its hosts: ready is
-loaded, and a call to one that is not loads it. What one takes and gives only its hosts know, since
-it was loaded there; that is asked of them and kept for a moment (`_KEPT_S`), which is shorter than
-hosts take to notice that an artifact was replaced. Asking loads nothing.
+Their names are `endpoint:target`. A target model is ready if it is loaded, which the gateway knows
+from its hosts, and a call to any other one loads it. Only the hosts know its inputs and outputs,
+from the last load. The gateway requests these and keeps them for a moment (`_KEPT_S`), less than
+hosts take to notice a replaced artifact. Such a request loads nothing.
 
-Answers that are asked for again and again, made once for all who ask at the same time.
-
-Each is kept for a moment: what strangers ask often must not be asked of hosts and buckets as often.
+Repeated requests are answered once for all callers at the same time, so that callers can't flood
+hosts and buckets.
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ Answer = TypeVar("Answer")
 
 
 class KeptAnswers(Generic[Answer]):
-    """At most `count_max`, each for `seconds`; the oldest go first. Errors are not kept."""
+    """Holds at most `count_max` answers for `seconds`; the oldest go first. No errors are kept."""
 
     def __init__(self, clock: Clock, *, seconds: float, count_max: int) -> None:
         self._clock = clock
         self._seconds = seconds
         self._count_max = count_max
-        self._held: dict[Any, tuple[float, asyncio.Task[Answer]]] = {}  #: key -> (asked at, answer)
+        #: key -> (request time, answer)
+        self._held: dict[Any, tuple[float, asyncio.Task[Answer]]] = {}
 
     async def get(self, key: Any, make: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
-        """Raises what `make` raises."""
+        """The answer, from `make` if none is kept. Raises what `make` raises."""
         now = self._clock.monotonic()
         asked_at, task = self._held.get(key, (0.0, None))
         fresh = task is not None and (
@@ -48,19 +48,19 @@ class KeptAnswers(Generic[Answer]):
                 del self._held[next(iter(self._held))]
             task = asyncio.get_running_loop().create_task(make())
             self._held[key] = now, task
-        # One who goes away must not take the answer from the others.
+        # A caller that goes away must not cancel the answer for the others.
         return await asyncio.shield(task)
 
     def forget(self, key: Any) -> None:
-        """What is kept is not true any more."""
+        """Drops an answer that is no longer true."""
         self._held.pop(key, None)
 
 
 _KEPT_S: Final = 2.0
 _KEPT_MAX: Final = 1024
-#: Of one endpoint in an index, which the protocol does not cut into pages; /admin does.
+#: Most models of one endpoint in an index. The protocol has no pages for it; /admin does.
 INDEX_MAX: Final = 10_000
-#: News of hosts come another way than their answers, at most a moment later.
+#: s between checks: reports of hosts arrive separately from their answers, a moment later.
 _NEWS_LOOK_S: Final = 0.01
 _NEWS_LOOKS: Final = 100
 
@@ -74,7 +74,7 @@ _STATES: Final = {
 
 
 class Targets(Protocol):
-    """What doors need to know of target models, and may have done. All raise PenstockError."""
+    """The doors' interface to target models. All methods raise PenstockError."""
 
     def is_ready(self, name: ModelName) -> bool: ...
 
@@ -90,7 +90,7 @@ class Targets(Protocol):
 
 
 class OipTargets:
-    """Reads and changes what hosts have loaded. All raise what `TargetModels` raises."""
+    """Reads and changes which models hosts have loaded. All raise what `TargetModels` raises."""
 
     def __init__(self, dispatcher: Dispatcher, models: TargetModels) -> None:
         self._dispatcher = dispatcher
@@ -107,7 +107,7 @@ class OipTargets:
         return self._dispatcher.is_loaded(name.endpoint, name.target or "")
 
     async def described(self, name: ModelName) -> dict[str, Any]:
-        """The model's description. Raises CallerError (404) where none was ever loaded."""
+        """The model's description. Raises CallerError (404) if it was never loaded."""
         told = await self._told_of(name)
         known = sorted(
             (one for one in told if one.get("described")), key=lambda one: not one.get("loaded")
@@ -123,7 +123,7 @@ class OipTargets:
         return dict(known[0]["described"])
 
     async def statistics(self, name: ModelName) -> dict[str, Any]:
-        """Counted by its hosts since they started; times are in the metrics."""
+        """Counts by its hosts since they started; the metrics have the times."""
         told = await self._models.describe(name.endpoint, name.target or "")
         return {
             "name": str(name),
@@ -133,7 +133,7 @@ class OipTargets:
         }
 
     async def index(self, endpoint: str, *, ready_only: bool) -> list[dict[str, Any]]:
-        """Its target models, in the order of their names; none for another kind of endpoint."""
+        """Its target models by name; none for another kind of endpoint."""
         if ready_only:
             names = sorted(self._dispatcher.loaded_models(endpoint))
             return [_entry(f"{endpoint}:{name}", "READY", "") for name in names]
@@ -147,12 +147,12 @@ class OipTargets:
         ]
 
     async def load(self, name: ModelName) -> None:
-        """Returns when it is ready. Raises whatever refused it."""
+        """Returns when it is ready. Raises the error that refused it."""
         await self._models.load(name.endpoint, name.target or "")
         await self._heard(name, loaded=True)
 
     async def unload(self, name: ModelName) -> None:
-        """Returns when it has answered all and is gone everywhere."""
+        """Returns once all its requests are answered and no host has it loaded."""
         await self._models.unload(name.endpoint, name.target or "")
         await self._heard(name, loaded=False)
 
@@ -168,7 +168,7 @@ class OipTargets:
 
 
 async def heard(targets: Targets, name: ModelName, *, loaded: bool) -> None:
-    """Until the gateway knows it too: whoever asks now is told what was just done."""
+    """Waits until the gateway knows of a load or unload, so that the next request sees it."""
     for _ in range(_NEWS_LOOKS):
         if targets.is_ready(name) == loaded:
             return

@@ -1,10 +1,10 @@
 """OpenAI's API: chat, completions, responses, embeddings, at /v1/ and at SageMaker's path.
 
-The body goes to the instance as it came, with the word for what was asked; whether the answer
-streams is the body's own matter, and what comes back is passed on piece by piece. This door knows
-paths, errors and heads, and nothing of messages or tokens.
+The body goes to the instance unchanged, with the name of the operation. The body itself says
+whether the answer streams, and pieces are passed on one by one. This door knows paths, errors and
+heads, but no messages or tokens.
 
-`/v1/models`: the endpoints that speak OpenAI's API, and their components, as its models.
+`/v1/models` lists the endpoints with an OpenAI API, and their components, as models.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from penstock.gateway.http.call import Call, status_line
 from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_request_meta
 
 OWNER = "penstock"
-#: Tasks whose answers the API has a form for.
+#: Tasks with answers that the API has a form for.
 TASKS = ("text-generation", "feature-extraction")
 
 
@@ -53,25 +53,26 @@ class OpenAiModels:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._created = int(dispatcher.clock.wall())  #: nobody tells a gateway when one was made
+        #: the gateway's start, because it does not know when a model was created
+        self._created = int(dispatcher.clock.wall())
 
     def listed(self, only: str | None = None) -> dict[str, Any]:
-        """All that speak the API, or the one that a path has named."""
+        """All models with this API, or only those of the endpoint that the path names."""
         names = self._dispatcher.endpoint_names() if only is None else [only]
         names = [one for name in names for one in self._models_of(name)]
         return {"object": "list", "data": [self._card(name) for name in names if self._has(name)]}
 
     def _models_of(self, name: str) -> list[str]:
-        """An endpoint of components is one model for each of them."""
+        """The endpoint's model names; an endpoint of components has one for each."""
         routes = self._dispatcher.routes(name)
         if routes is None or not routes.takes_components:
             return [name]
         return [f"{name}:{one.component}" for one in routes.variants]
 
     def card(self, name: str, only: str | None = None) -> dict[str, Any]:
-        """One of them, or a target model that is loaded. Raises CallerError (404).
+        """One of the models, or a loaded target model. Raises CallerError (404).
 
-        `only`: what a path has named; it is that endpoint's then.
+        `only`: the endpoint that the path names; the model must belong to it.
         """
         others = only is not None and only.lower() != endpoint_of(name).lower()
         if others or not self._has(name):
@@ -87,7 +88,7 @@ class OpenAiModels:
         endpoint, colon, target = name.partition(":")
         routes = self._dispatcher.routes(endpoint)
         takes_components = routes is not None and routes.takes_components
-        if colon and not takes_components:  # what it does is known to its host alone
+        if colon and not takes_components:  # only its host knows what it does
             return self._dispatcher.is_loaded(endpoint, target)
         return routes is not None and any(
             variant.model.get("task") in TASKS and variant.component == target
@@ -100,13 +101,13 @@ class OpenAiModels:
 
 __all__ = ["INTEREST", "PREFIX", "OpenAiDoor"]
 
-#: Header names that the door wants to find in `Call.rare`.
+#: Header names that this door needs in `Call.rare`.
 INTEREST = (DEADLINE_MS, INFERENCE_COMPONENT, PREFIX_ID, TARGET_MODEL)
 
 _JSON_HEAD = b"content-type: application/json\r\n"
 
 
-#: Metas are kept up to this number: strangers choose the names of target models.
+#: At most this many metas are cached, since callers choose the names of target models.
 _METAS_MAX = 1024
 
 
@@ -126,13 +127,13 @@ _RESPONSES = "responses"
 
 
 class Told:
-    """What is known of one request."""
+    """The state of one request."""
 
     __slots__ = ("events", "operation")
 
     def __init__(self, operation: str) -> None:
         self.operation = operation
-        self.events = 0  #: that have left
+        self.events = 0  #: events that have left
 
 
 class OpenAiDoor(CallResponder):
@@ -143,7 +144,7 @@ class OpenAiDoor(CallResponder):
         self.written: Callable[[Call], None] = dispatcher.written
         self.abandoned: Callable[[Call], None] = dispatcher.cancel
         self._models = OpenAiModels(dispatcher)
-        self._heads: dict[bytes, bytes] = {}  #: reply meta -> head
+        self._heads: dict[bytes, bytes] = {}  #: reply meta -> head of the answer
         self._reading: set[asyncio.Task[None]] = set()
 
     # Door
@@ -174,7 +175,7 @@ class OpenAiDoor(CallResponder):
             if call.connection is not None:
                 self.refuse(call, error)
             return
-        if call.connection is not None:  # else its client went away meanwhile
+        if call.connection is not None:  # else its client has disconnected
             self._dispatcher.invoke(call)
 
     def refuse(self, call: Call, error: PenstockError) -> None:
@@ -194,16 +195,16 @@ class OpenAiDoor(CallResponder):
         if asked.endpoint is not None:
             component = asked.component or inference_component(rare or {})
             self._ask(call, asked.endpoint, target_model(rare or {}), component)
-        elif len(call.body) <= READ_AT_ONCE_BYTES:  # else `_read_large` finds it
+        elif len(call.body) <= READ_AT_ONCE_BYTES:  # a larger body is parsed by `_read_large`
             self._ask_named(call, model_of(call.body))
 
     def _ask_named(self, call: Call, name: ModelName) -> None:
-        """The body names what it is for."""
+        """Invokes the model that the body names."""
         takes = name.target is not None and self._dispatcher.takes_components(name.endpoint)
         self._ask(call, name.endpoint, *name.bound(takes_components=takes))
 
     def _ask(self, call: Call, endpoint: str, target: str | None, component: str | None) -> None:
-        """Which model it is for is known."""
+        """Invokes a known model."""
         told: Told = call.context
         call.endpoint = endpoint
         call.meta = _meta(told.operation, target)
@@ -233,7 +234,7 @@ class OpenAiDoor(CallResponder):
         if not invocation.started:
             invocation.start(self._head(meta or b"") + _request_id(invocation))
         told: Told = invocation.context
-        if told.operation == _RESPONSES:  # their last event has a number, whoever writes it
+        if told.operation == _RESPONSES:  # their last event has a number, even one written here
             told.events += chunk.count(b"\n\n")
         invocation.send(chunk)
 
@@ -259,5 +260,5 @@ class OpenAiDoor(CallResponder):
 
 
 def _request_id(call: Call) -> bytes:
-    """OpenAI's name for the id that every answer has."""
+    """OpenAI's form of the request id, which every answer carries."""
     return b"x-request-id: %b\r\n" % call.request_id.encode() if call.connection else b""

@@ -1,8 +1,8 @@
-"""The one table from our errors to those of OpenAI's API.
+"""The one table from Penstock's errors to those of OpenAI's API.
 
-`{"error": {"message", "type", "param", "code"}}`. The status decides what clients do: theirs try
-again after 408, 409, 429 and every 5xx, so a model that failed says by `x-should-retry` that the
-same request will fail again.
+The form is `{"error": {"message", "type", "param", "code"}}`. The status decides what clients do:
+they retry after 408, 409, 429 and every 5xx. So where a model failed, `x-should-retry` says that
+the same request would fail again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _JSON_HEAD = b"content-type: application/json\r\n"
 
 
 class OpenAiError(NamedTuple):
-    """One error in the form of the protocol."""
+    """One error in the protocol's form."""
 
     status: int
     kind: str  #: the field `type`
     code: str | None
     message: str
-    retries: bool | None = None  #: told to clients where the status alone misleads them
-    param: str | None = None  #: the parameter that is wrong
+    #: `x-should-retry`, where the status alone would mislead; None = none
+    retries: bool | None = None
+    param: str | None = None  #: the wrong parameter
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -44,7 +45,7 @@ class OpenAiError(NamedTuple):
 
 
 def translate(error: PenstockError) -> OpenAiError:
-    """What a client of OpenAI's API understands of an error of ours."""
+    """An error of ours as OpenAI's clients understand it."""
     message = with_hint(error.message, error.hint)
     if isinstance(error, Denied) and error.code == ACCESS_DENIED:
         return OpenAiError(403, _INVALID, "insufficient_permissions", message)
@@ -61,14 +62,14 @@ def translate(error: PenstockError) -> OpenAiError:
         return OpenAiError(error.status, _INVALID, _code(error), message, param=error.param or None)
     if isinstance(error, NotNowError):
         kind = "rate_limit_error" if error.status == 429 else _SERVER
-        # What has no time to come again can't pass as it is: its own deadline is over.
+        # Without a time to retry, a retry can't succeed: the request's own deadline is over.
         retries = None if error.retry_after_s is not None else False
         return OpenAiError(error.status, kind, _code(error), message, retries)
     return OpenAiError(500, _SERVER, "internal_error", f"Internal error ({error.code}).")
 
 
 def render(error: PenstockError) -> tuple[bytes, bytes]:
-    """Head and body of the answer."""
+    """Head and body of the error's answer."""
     told = translate(error)
     head = status_line(told.status) + _JSON_HEAD
     if error.retry_after_s is not None:
@@ -80,10 +81,10 @@ def render(error: PenstockError) -> tuple[bytes, bytes]:
 
 
 def event(error: PenstockError, number: int | None = None) -> bytes:
-    """The last event of a stream that broke; `number`: in a stream whose events have them.
+    """The last event of a broken stream; `number`: in a stream whose events have numbers.
 
-    The numbered one says the same twice: by the names of the event's type, and under `error`, by
-    which clients know that there is something to raise.
+    A numbered event has the error twice: in the fields of its event type, and under `error`, where
+    clients look for something to raise.
     """
     told = translate(error)
     if number is None:

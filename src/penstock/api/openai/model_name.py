@@ -1,8 +1,8 @@
 """Finds the member `model` of a large JSON object without building the rest.
 
 Values are skipped token by token: strings at the speed of a search, so that a long prompt costs
-little; brackets one by one, in steps between which others may be served. Nothing is checked that
-does not matter for the name; the instance reads the body as a whole.
+little; brackets one by one, in steps between which other requests are served. Only what matters for
+the name is checked; the instance parses the whole body.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import orjson
 
-#: Tokens between two steps: about a millisecond.
+#: Tokens in one step, which takes about a millisecond.
 STEP_TOKENS: Final = 2_000
-#: More strings and brackets than any prompt has: a body of nothing else would cost the most.
+#: More strings and brackets than any prompt has: a body of nothing but these would cost most.
 TOKENS_MAX: Final = 1_000_000
-#: What stands between a string or bracket and the next.
+#: Text up to the next string or bracket.
 _PLAIN: Final = re.compile(rb'[^"{}\[\]]*')
 _COLON: Final = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
 _OPENING, _QUOTE = b"{[", ord('"')
@@ -30,22 +30,23 @@ class ModelScan:
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._tokens = 0
-        self.value: Any = None  #: None for what is no string
+        self.value: Any = None  #: None until found, and for a value that is no string
 
     def steps(self) -> Iterator[None]:
-        """Raises ValueError where strings and brackets show that this is no JSON object."""
+        """Yields between steps. Raises ValueError if strings or brackets show that this is no
+        object."""
         body, end = self._body, len(self._body)
         at, depth = _plain_end(body, 0), 0
         if body[at : at + 1] != b"{":
             raise ValueError("the body is no JSON object")
-        named = False  #: a key `model` was just read, and its colon
+        named = False  #: whether the key `model` and its colon were just read
         while at < end:
             if self._counted():
                 yield
             character = body[at]
             if character == _QUOTE:
                 began = at
-                while True:  # up to a quote that no backslash takes the meaning of
+                while True:  # up to a quote without a backslash before it
                     at = body.find(b'"', at + 1)
                     if at < 0:
                         raise ValueError("a string has no end")
@@ -71,7 +72,7 @@ class ModelScan:
             raise ValueError("brackets do not match")
 
     def _counted(self) -> bool:
-        """Whether others should be served now. Raises ValueError for too many tokens."""
+        """Whether a step ends here. Raises ValueError for too many tokens."""
         self._tokens += 1
         if self._tokens > TOKENS_MAX:
             raise ValueError(f"it has more than {TOKENS_MAX} strings and brackets")
@@ -89,9 +90,9 @@ _BACKSLASH: Final = ord("\\")
 
 
 def _escaped(body: bytes, began: int, at: int) -> bool:
-    """Whether an odd number of backslashes stands before the quote at `at`.
+    """Whether an odd number of backslashes precedes the quote at `at`.
 
-    Linear over a string: what is looked at begins behind the quote before.
+    The search begins after the previous quote, so all calls together are linear in the string.
     """
     before = body.rfind(b'"', began, at)
     run = body[before + 1 : at]

@@ -1,8 +1,8 @@
-"""What a path and a body of OpenAI's API ask for; of the body only the model's name is read here.
+"""Parses a path of OpenAI's API, and the model's name in a body.
 
-`/v1/chat/completions` and its like name the endpoint in the body's `model`; SageMaker's form,
-`/endpoints/{name}[/inference-components/{component}]/openai/v1/...`, names it in the path, and then
-the body is not looked at.
+`/v1/chat/completions` and similar paths leave the endpoint to the body's `model`. SageMaker's form
+`/endpoints/{name}[/inference-components/{component}]/openai/v1/...` names it in the path, and then
+the body is not read.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from penstock.wire import plain_json
 PREFIX = b"/v1/"
 ENDPOINTS = b"/endpoints/"
 
-#: The end of a path -> what the model is told of it.
+#: End of a path -> name of the operation for the model.
 OPERATIONS = {
     b"chat/completions": "chat",
     b"completions": "completions",
     b"embeddings": "embeddings",
     b"responses": "responses",
 }
-MODEL_CHARS_MAX = 256  #: of an endpoint; a target model's are behind them
-#: Bodies up to here are read at once, in a few milliseconds at most.
+MODEL_CHARS_MAX = 256  #: of an endpoint's name; a target model's name follows it
+#: Bodies up to this size are parsed at once, in a few milliseconds.
 READ_AT_ONCE_BYTES = 128 << 10
 _MODELS = b"models"
 _COMPONENTS = b"inference-components/"
@@ -35,16 +35,16 @@ _V1 = b"openai/v1/"
 
 
 class OpenAiPath(NamedTuple):
-    """What a path asks for."""
+    """A parsed path."""
 
     operation: str  #: chat | completions | embeddings | responses | models
-    endpoint: str | None  #: where the path names it
-    model: str | None = None  #: of `models/{model}`
-    component: str | None = None  #: where the path names it
+    endpoint: str | None  #: None where the path does not name it
+    model: str | None = None  #: the model in `models/{model}`
+    component: str | None = None  #: None where the path does not name it
 
 
 def asked_of(path: bytes) -> OpenAiPath:
-    """Raises CallerError (404) for a path that is not served."""
+    """The parsed path. Raises CallerError (404) for a path that is not served."""
     endpoint, component, rest = _split(path)
     operation = OPERATIONS.get(rest)
     if operation is not None:
@@ -69,7 +69,7 @@ def asked_of(path: bytes) -> OpenAiPath:
 
 
 def model_of(body: bytes) -> ModelName:
-    """The model that a body names. Raises CallerError for one that names none."""
+    """The model that a body names. Raises CallerError for a body without one."""
     try:
         asked: Any = plain_json.loads(body)
     except ValueError as cause:
@@ -78,7 +78,7 @@ def model_of(body: bytes) -> ModelName:
 
 
 async def model_of_large(body: bytes) -> ModelName:
-    """As `model_of`, for a body that takes long to read: others are served meanwhile."""
+    """As `model_of`, for a large body: it yields to other requests meanwhile."""
     scan = ModelScan(body)
     try:
         for _ in scan.steps():
@@ -93,7 +93,7 @@ def _malformed(cause: ValueError) -> CallerError:
 
 
 def checked_model(model: Any) -> ModelName:
-    """The name of a model, as a body gives it. Raises CallerError for what is none."""
+    """A model's name from a body. Raises CallerError for a value that is none."""
     if not isinstance(model, str) or not model:
         raise CallerError(
             "model-missing",
@@ -109,7 +109,7 @@ def checked_model(model: Any) -> ModelName:
 
 
 def _split(path: bytes) -> tuple[str | None, str | None, bytes]:
-    """Endpoint and component, where the path names them, and what follows `/v1/`."""
+    """Endpoint and component if the path names them, and the rest after `/v1/`."""
     if path.startswith(PREFIX):
         return None, None, path[len(PREFIX) :]
     name, _, rest = path[len(ENDPOINTS) :].partition(b"/")

@@ -1,1 +1,1 @@
-"""SageMaker Runtime: InvokeEndpoint in its three forms, and what of it several doors share."""
+"""SageMaker Runtime: InvokeEndpoint in its three forms, and the parts that other doors share."""

@@ -1,9 +1,9 @@
-"""InvokeEndpointAsync: a request that is answered later, into an object.
+"""InvokeEndpointAsync: a request whose answer becomes an object later.
 
-202 is said once the request is on record: what was told so is done, whatever dies meanwhile. Where
-the answer will lie follows from the endpoint's configuration and two words of the caller's, which
-can lead nowhere else. Where an input may lie is the operator's to say, beside S3: this server reads
-it with rights of its own.
+202 is sent once the request is stored: it will be processed whatever dies meanwhile. The place of
+the answer follows from the endpoint's configuration and two fields of the caller's, which can't
+lead anywhere else. Besides S3, the operator decides where inputs may lie, because this server reads
+them with its own rights.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ from penstock.wire.frames import RequestMeta, encode_request_meta
 _log = logging.getLogger(__name__)
 
 OPERATION: Final = "InvokeEndpointAsync"
-#: SageMaker's defaults, s.
+#: s until a request expires: SageMaker's default.
 TTL_S: Final = 21_600
 TIMEOUT_S: Final = 900
 _S3: Final = "s3://"
 
 
 class Accepts(Protocol):
-    """Whoever keeps asynchronous requests."""
+    """The part that stores asynchronous requests."""
 
     async def accept(self, request: AsyncRequest, body: bytes) -> None:
-        """Returns once it is on record. Raises PenstockError."""
+        """Returns once the request is stored. Raises PenstockError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRule:
-    """Where inputs may lie that callers name."""
+    """Where inputs that callers name may lie."""
 
-    anywhere: bool = False  #: who may call may read this server's files anyway
-    prefixes: tuple[str, ...] = ()  #: of URIs, besides s3://
+    anywhere: bool = False  #: callers may read this server's files in any case
+    prefixes: tuple[str, ...] = ()  #: URI prefixes, besides s3://
 
     def check(self, uri: str) -> None:
         """Raises CallerError (`input-not-allowed`)."""
         below = any(uri.startswith(one.rstrip("/") + "/") for one in self.prefixes)
-        # A path is decoded before it is opened: what it comes to is what counts.
+        # A path is decoded before it is opened, so the decoded form is checked.
         climbs = ".." in unquote(uri).split("/")
         if not (self.anywhere or uri[:5].lower() == _S3 or below) or climbs:
             raise CallerError(
@@ -86,7 +86,7 @@ class AsyncDoor:
         config: ServerConfig,
         places: NamedPlaces,
     ) -> None:
-        """`shown`: what an endpoint is made of; None where there is none of that name."""
+        """`shown`: the deployment of an endpoint; None for an unknown name."""
         self._accepts = accepts
         self._places = places
         self._shown = shown
@@ -98,7 +98,7 @@ class AsyncDoor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, call: Call, endpoint: str) -> None:
-        """Takes a request and answers it, once it is on record or refused."""
+        """Takes a request, and answers it once it is stored or refused."""
         try:
             params = self._params(call)
             request = self._request(params, endpoint, _target_model(call), _names_component(call))
@@ -137,7 +137,7 @@ class AsyncDoor:
         call.answer(head_of(response.status, response.raw_headers), response.body)
 
     def _params(self, call: Call) -> dict[str, Any]:
-        """The members, as the service model has them. Raises PenstockError."""
+        """The members of the service model's shape. Raises PenstockError."""
         http = HttpRequest.received(
             call.method.decode("latin-1"), call.path, b"", call.headers, call.body
         )
@@ -152,7 +152,8 @@ class AsyncDoor:
         self, params: dict[str, Any], endpoint: str, model: str | None, names_component: bool
     ) -> AsyncRequest:
         deployment = self._shown(endpoint)
-        if deployment is None or deployment.endpoint != endpoint:  # as InvokeEndpoint: by its case
+        # names are case-sensitive, as in InvokeEndpoint
+        if deployment is None or deployment.endpoint != endpoint:
             raise endpoint_not_found(endpoint)
         spec = deployment.asynchronous
         if spec is None:
@@ -203,9 +204,9 @@ class AsyncDoor:
 
 
 def locations(spec: AsyncSpec, ident: str, params: dict[str, Any]) -> tuple[str, str]:
-    """Where the answer will lie, and where a failure; empty: failures leave no object.
+    """URIs of the answer and of a failure; empty: failures leave no object.
 
-    Raises CallerError (`output-path-invalid`) for words that would lead out of the prefix.
+    Raises CallerError (`output-path-invalid`) for fields that would lead out of the prefix.
     """
     extension = params.get("S3OutputPathExtension", "")
     filename = params.get("Filename", "")
@@ -225,14 +226,14 @@ def locations(spec: AsyncSpec, ident: str, params: dict[str, Any]) -> tuple[str,
 
 
 def _target_model(call: Call) -> str | None:
-    """TargetModel, by the header of InvokeEndpoint: AWS's operation has no such member."""
+    """TargetModel from InvokeEndpoint's header: AWS's asynchronous operation has no such member."""
     named = [value for name, value in call.headers if name.lower() == TARGET_MODEL]
     return target_model({TARGET_MODEL: named[0]}) if named else None
 
 
 def _names_component(call: Call) -> bool:
-    """InferenceComponentName, by the header of InvokeEndpoint: AWS's operation has no such member,
-    and no configuration with AsyncInferenceConfig takes components."""
+    """Whether InvokeEndpoint's header InferenceComponentName is set: AWS's operation has none, and
+    no configuration with AsyncInferenceConfig takes components."""
     return any(name.lower() == INFERENCE_COMPONENT for name, _ in call.headers)
 
 

@@ -1,9 +1,9 @@
 """SageMaker's runtime: POST /endpoints/{name}/invocations, the hottest path of all.
 
-Translates InvokeEndpoint and InvokeEndpointWithResponseStream into `Invocation`s and their outcome
-back; holds no policy. Everything that repeats (paths, metas, heads of answers) is kept in bounded
-dictionaries under the bytes that came, so a usual request costs a few look-ups and no parsing. The
-paths of the OpenAI route below `/endpoints/` are handed to its own door.
+It translates InvokeEndpoint and InvokeEndpointWithResponseStream into `Invocation`s, and their
+outcomes back; it holds no policy. Values that repeat (paths, metas, heads of answers) are kept in
+bounded dictionaries under the received bytes, so that a usual request costs a few look-ups and no
+parsing. Paths of the OpenAI route below `/endpoints/` go to that door.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class RuntimeDoor(CallResponder):
     ) -> None:
         """
         Args:
-            openai: takes the paths of the OpenAI route below `/endpoints/`.
-            asynchronous: takes InvokeEndpointAsync.
-            hands_on: whoever takes what no door does takes that, too.
-            find_session: asks other gateways for a session that is not known here.
-            room: how many more requests an endpoint takes now, for callers that ask.
+            openai: serves the paths of the OpenAI route below `/endpoints/`.
+            asynchronous: serves InvokeEndpointAsync.
+            hands_on: whether other paths are left to the next server, InvokeEndpointAsync among
+            them. find_session: asks other gateways for a session that is unknown here.
+            room: the number of further requests that an endpoint takes now, for callers that ask.
         """
         self._invoke = dispatcher.invoke
         self.written: Callable[[Call], None] = dispatcher.written
@@ -117,7 +117,7 @@ class RuntimeDoor(CallResponder):
         return True
 
     def _read(self, call: Call, name: str, accept: bytes | None, *, streams: bool) -> bool:
-        """Takes what the rare headers say; False if the call is answered already."""
+        """Reads the rare headers; False if the call is already answered."""
         try:
             asked = request.read(call.content_type, accept, call.rare or {}, streams=streams)
             call.endpoint = name
@@ -137,11 +137,11 @@ class RuntimeDoor(CallResponder):
         return True
 
     def _found(self, call: Call, refusal: PenstockError | None) -> None:
-        """Other gateways have been asked for the session of a request: it is taken up again."""
+        """Continues a request after other gateways were asked for its session."""
         if refusal is not None:
             self._answer_error(call, refusal, call.endpoint)
         else:
-            self.handle(call)  # an operation of this door: it was read before
+            self.handle(call)  # an operation of this door, which was parsed before
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         name, operation = endpoint_of(call.path)
@@ -157,7 +157,7 @@ class RuntimeDoor(CallResponder):
         head = self._heads.get((invocation.variant, reply.meta))
         if head is None:
             head = self._learn_head(invocation.variant, reply.meta)
-        call: Call = invocation  # type: ignore[assignment]  # `handle` passed on nothing else
+        call: Call = invocation  # type: ignore[assignment]  # `handle` passes nothing else
         if call.rare is not None:
             head += self._said_besides(call)
         call.answer(head, reply.body)
@@ -176,13 +176,13 @@ class RuntimeDoor(CallResponder):
         assert isinstance(invocation, Call)
         call = invocation
         if call.started:
-            # Part of the answer is out under status 200: only a cut connection says it broke.
+            # Part of the answer has left under status 200: only a cut connection shows the failure.
             call.abort()
         else:
             self._answer_error(call, error, invocation.endpoint)
 
     def _said_besides(self, call: Call) -> bytes:
-        """Of a request that said more than most: its session, and what else could come."""
+        """Further header lines: the session of a request, and others that are rare."""
         head = self._sessions.head(call) if call.affinity is not None else b""
         if self._room is not None and call.rare is not None and request.ROOM in call.rare:
             head += b"%b: %d\r\n" % (request.ROOM, self._room(call.endpoint))
@@ -194,7 +194,7 @@ class RuntimeDoor(CallResponder):
         call.answer(*self._errors.render(error, endpoint))
 
     def _learn(self, call: Call) -> tuple[str, bytes]:
-        """Endpoint and operation of a path. Raises CallerError for what is not served."""
+        """Endpoint and operation of a path. Raises CallerError for one that is not served."""
         name, operation = endpoint_of(call.path)
         if self._openai is not None and _is_openai(operation):
             return name, operation
@@ -220,7 +220,7 @@ class RuntimeDoor(CallResponder):
         if meta.custom_attributes is not None:
             attributes = header_value(meta.custom_attributes)
             head += b"x-amzn-sagemaker-custom-attributes: %b\r\n" % attributes
-        if meta.generation is None:  # else no other request has the same
+        if meta.generation is None:  # else the meta is unique to this request
             kept(self._heads, (variant, reply_meta), head, reply_meta)
         return head
 

@@ -1,7 +1,8 @@
-"""The one table from our errors to those of SageMaker's runtime.
+"""The one table from Penstock's errors to those of SageMaker's runtime.
 
-rest-json: the code is in `x-amzn-ErrorType`, the body holds `Message` and, for ModelError, what the
-model said. Status and code decide what clients do: 503 and 429 are retried, 424 and 400 are not.
+The protocol is rest-json: the code is in `x-amzn-ErrorType`, and the body holds `Message` and, for
+ModelError, the model's own message. Status and code decide what clients do: they retry after 503
+and 429, not after 424 and 400.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from penstock.gateway.http.call import status_line
 from penstock.gateway.http.listener_state import Denied
 
 _CLIENT_ERROR_MIN, _SERVER_ERROR_MIN = 400, 500
-#: A model's own words can be a whole page; AWS cuts them as well.
+#: Bound of a model's own message, which may be a whole page; AWS cuts it as well.
 MODEL_MESSAGE_CHARS_MAX = 1024
 
 

@@ -1,15 +1,14 @@
-"""What the headers of InvokeEndpoint say: the model's `RequestMeta`, and the gateway's own fields.
+"""Reads the headers of InvokeEndpoint: the model's `RequestMeta`, and fields for the gateway.
 
-Members sit in headers (rest-json). Those of AWS's that mean nothing here are ignored; those that
-change who answers, a model or a component, are the router's to know.
+Members are headers (rest-json). Members of AWS's without a meaning here are ignored. The router
+checks those that choose who answers, a model or a component.
 
-Sessions of InvokeEndpoint: opened by NEW_SESSION, kept by their id, closed by the caller.
-
-Where a session's requests go is the router's; here are its words on the wire. A request with
-`SessionId: NEW_SESSION` opens one, and its answer names it in `New-Session-Id`. A request within a
-session whose body is `{"requestType": "CLOSE"}` ends it: the gateway answers that itself, with
-`Closed-Session-Id`, for the session is its own and the model need not know. That is how DJL's
-containers spell it; `{"requestType": "NEW_SESSION"}` opens one without asking the model either.
+The module also reads and writes the headers of sessions. The router decides where a session's
+requests go.
+A request with `SessionId: NEW_SESSION` opens one, and its answer names it in `New-Session-Id`. A
+request within a session whose body is `{"requestType": "CLOSE"}` ends it: the gateway owns the
+session, so it answers this itself with `Closed-Session-Id`, and the model need not know. DJL's
+containers use this form; `{"requestType": "NEW_SESSION"}` opens one without a call to the model.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ STREAM_ACCEPT = b"x-amzn-sagemaker-accept"
 DEADLINE_MS = b"x-penstock-deadline-ms"
 ROOM = b"x-penstock-room"  #: asks for, and then tells, how many more the endpoint takes now
 
-#: Header names that the door wants to find in `Call.rare`.
+#: Header names that this door needs in `Call.rare`.
 INTEREST = (
     CUSTOM_ATTRIBUTES,
     TARGET_VARIANT,
@@ -62,8 +61,8 @@ NEW_SESSION = "NEW_SESSION"
 CUSTOM_ATTRIBUTES_CHARS_MAX = 1024
 INFERENCE_ID_CHARS_MAX = 64
 SESSION_ID_CHARS_MAX = 256
-HEADER_CHARS_MAX = 1024  #: of Content-Type and Accept, as in AWS's model
-#: What the model is told of a request whose answer travels in pieces.
+HEADER_CHARS_MAX = 1024  #: bound of Content-Type and Accept, as in AWS's model
+#: Attributes for the model where the answer travels in pieces.
 _STREAMS = '{"stream":true}'
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 _TARGET_MODEL_NAME = re.compile(r"[!-~][ -~]*")
@@ -73,7 +72,7 @@ _CACHE_MAX = 1024
 
 
 class InvocationSpec(NamedTuple):
-    """What a request with rare headers asks for."""
+    """The content of a request with rare headers."""
 
     meta: bytes
     variant: str | None
@@ -81,7 +80,7 @@ class InvocationSpec(NamedTuple):
     affinity: Affinity | None = None
 
 
-#: What `plain_meta` keeps of requests without a target model; the door looks here first.
+#: Cache of `plain_meta` for requests without a target model; the door looks here first.
 PLAIN_METAS: dict[tuple[bytes | None, bytes | None], bytes] = {}
 _target_metas: dict[tuple[bytes | None, bytes | None, str], bytes] = {}
 
@@ -89,7 +88,7 @@ _target_metas: dict[tuple[bytes | None, bytes | None, str], bytes] = {}
 def plain_meta(
     content_type: bytes | None, accept: bytes | None, target_model: str | None = None
 ) -> bytes:
-    """Wire form of the meta of a request without other rare headers; kept, because few differ."""
+    """Wire form of the meta of a request without other rare headers; cached, since few differ."""
     metas: dict[Any, bytes] = PLAIN_METAS if target_model is None else _target_metas
     key: Any = (content_type, accept)
     if target_model is not None:
@@ -119,7 +118,7 @@ def read(
     """Reads the rare headers. Raises CallerError for a value that AWS would refuse.
 
     Args:
-        accept: what the answer may be; for a stream, what its pieces may be.
+        accept: type of the answer; for a stream, type of its pieces.
         streams: the answer travels as an event stream.
     """
     if rare.get(TARGET_CONTAINER):
@@ -155,7 +154,7 @@ def read(
 
 
 def _affinity(rare: dict[bytes, bytes], *, streams: bool) -> Affinity | None:
-    """What binds the request to some copies; None for the usual one."""
+    """The binding of the request to some copies; None for a usual request."""
     session = _text("sessionId", rare.get(SESSION_ID), SESSION_ID_CHARS_MAX)
     prefix = rare.get(PREFIX_ID)
     model = target_model(rare)
@@ -182,7 +181,7 @@ def _affinity(rare: dict[bytes, bytes], *, streams: bool) -> Affinity | None:
 
 
 def deadline_s(value: bytes | None) -> float | None:
-    """The seconds that `x-penstock-deadline-ms` leaves a request; None if it says nothing."""
+    """Seconds that `x-penstock-deadline-ms` leaves for a request; None if it is not set."""
     if value is None:
         return None
     text = value.strip()
@@ -196,7 +195,7 @@ def deadline_s(value: bytes | None) -> float | None:
 
 
 def inference_component(rare: dict[bytes, bytes]) -> str | None:
-    """InferenceComponentName, as AWS's model has it; which there are is the router's to know."""
+    """InferenceComponentName by AWS's pattern; the router knows which exist."""
     return _name("inferenceComponentName", rare.get(INFERENCE_COMPONENT), "component-name-invalid")
 
 
@@ -217,7 +216,7 @@ def _name(member: str, value: bytes | None, code: str) -> str | None:
 
 
 def target_model(rare: dict[bytes, bytes]) -> str | None:
-    """TargetModel, as AWS's model has it; what it may name is the host's to check."""
+    """TargetModel by AWS's pattern; the host checks what it names below its prefix."""
     name = _text("targetModel", rare.get(TARGET_MODEL))
     if name is not None and not _TARGET_MODEL_NAME.fullmatch(name):
         raise CallerError(
@@ -240,28 +239,28 @@ def _text(member: str, value: bytes | None, chars_max: int = HEADER_CHARS_MAX) -
     return value.decode("latin-1")
 
 
-#: (endpoint, session): returns once the dispatcher knows the copy that other gateways know of, if
-#: any does. Raises PenstockError for a session that is lost, and where nobody can be asked.
+#: (endpoint, session): asks other gateways, and returns once the dispatcher knows the session's
+#: copy if any does. Raises PenstockError for a lost session, and if no gateway can be reached.
 FindSession = Callable[[str, str], Awaitable[None]]
-#: Context of a call whose session other gateways were asked for.
+#: Context of a call for whose session other gateways were asked.
 _LOOKED_UP = object()
 
-#: A request that only opens or closes a session has no room for anything else.
+#: Bound of a body that only opens or closes a session.
 _BODY_BYTES_MAX = 64
 _JSON_HEAD = b"content-type: application/json\r\n"
 
 
 class SessionHeaders:
-    """Reads and writes what requests say of their session."""
+    """Reads and writes the session of requests."""
 
     def __init__(self, dispatcher: Dispatcher, find: FindSession | None = None) -> None:
-        """`find`: asks other gateways; None: there are none."""
+        """`find`: asks other gateways; None if there are none."""
         self._dispatcher = dispatcher
         self._find = find
         self._looking: set[asyncio.Task[None]] = set()
 
     def is_elsewhere(self, call: Call) -> bool:
-        """Whether the session is not known here, and others have not been asked yet."""
+        """Whether the session is unknown here, and other gateways have not been asked yet."""
         affinity = call.affinity
         if self._find is None or affinity is None or affinity.opens or affinity.session is None:
             return False
@@ -269,7 +268,7 @@ class SessionHeaders:
         return known == UNKNOWN.reason and call.context is not _LOOKED_UP
 
     def look_up(self, call: Call, then: Callable[[Call, PenstockError | None], None]) -> None:
-        """Asks other gateways for it; `then` takes the request up again, or refuses it."""
+        """Asks other gateways for it; `then` continues the request or refuses it."""
         call.context = _LOOKED_UP
         task = asyncio.get_running_loop().create_task(self._look_up(call, then))
         self._looking.add(task)
@@ -290,9 +289,9 @@ class SessionHeaders:
             then(call, refusal)
 
     def answer(self, call: Call) -> bool:
-        """Answers a request that is about its session alone; False: it is for the model.
+        """Answers a request that only opens or closes a session; False: it is for the model.
 
-        Raises PenstockError as the dispatcher does, for a session or an endpoint that is unknown.
+        Raises PenstockError as the dispatcher does, for an unknown session or endpoint.
         """
         affinity = call.affinity
         assert affinity is not None
@@ -313,7 +312,7 @@ class SessionHeaders:
         return False
 
     def head(self, call: Call) -> bytes:
-        """The header line that names a new session and when it ends if nobody uses it."""
+        """The header line with a new session and the time at which it expires if unused."""
         affinity = call.affinity
         if affinity is None or not affinity.opens or affinity.session is None:
             return b""
@@ -325,7 +324,7 @@ class SessionHeaders:
 
 
 def _request_type(body: bytes) -> str | None:
-    """`requestType` of a body that has nothing else in it."""
+    """`requestType` of a body without any other member."""
     if not body.startswith(b"{"):
         return None
     try:

@@ -1,10 +1,10 @@
 """InvokeEndpointWithResponseStream: pieces of an answer as frames of an event stream.
 
-Each piece that the model makes is one frame and one chunk of the body, and leaves when it is made.
-Where the pieces are server-sent events, a frame holds exactly one, however the model's turns and
-the frames between instance and gateway cut them: clients parse a PayloadPart as one event. A whole
-answer (a model that does not stream) is a stream of one frame, or of its events. A failure before
-the first piece is an ordinary error; after it, it is the stream's last frame, as AWS has it.
+Each piece from the model is one frame and one chunk of the body, and leaves as soon as it is made.
+If the pieces are server-sent events, a frame holds exactly one, however the model and the frames
+from the instance split them: clients parse a PayloadPart as one event. A whole answer (of a model
+that does not stream) is a stream of one frame, or of its events. A failure before the first piece
+is an ordinary error; a later one is the stream's last frame, as in AWS.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class EventStreamResponder:
     """The `Responder` of invocations whose answer travels as an event stream."""
 
     def __init__(self, errors: RuntimeErrors, session_head: Callable[[Call], bytes]) -> None:
-        """`session_head`: what is said of the request's session, as header lines."""
+        """`session_head`: header lines about the request's session."""
         self._errors = errors
         self._session_head = session_head
-        #: variant and reply meta -> the head, and whether what follows are server-sent events
+        #: variant and reply meta -> the head, and whether server-sent events follow
         self._heads: dict[tuple[str | None, bytes], tuple[bytes, bool]] = {}
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
@@ -93,7 +93,7 @@ def _finish(call: Call) -> None:
 
 
 def last_frame(error: PenstockError) -> bytes:
-    """How a stream says that it broke: whose fault it was, and that it is over."""
+    """The frame that ends a broken stream: whose fault it was, and that it is over."""
     if isinstance(error, InternalError):
         return eventstream.internal_stream_failure(f"Internal failure ({error.code}).")
     message = with_hint(error.message, error.hint)
@@ -103,7 +103,7 @@ def last_frame(error: PenstockError) -> bytes:
 
 
 def _head(variant: str | None, reply_meta: bytes) -> tuple[bytes, bool]:
-    """Status and headers, and whether the answer is made of server-sent events."""
+    """Status and headers, and whether the answer consists of server-sent events."""
     meta = decode_reply_meta(reply_meta)
     events = (meta.content_type or "").partition(";")[0].strip().lower() == _EVENTS
     head = status_line(200) + b"content-type: %b\r\n" % eventstream.CONTENT_TYPE.encode()

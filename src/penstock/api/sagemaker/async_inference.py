@@ -1,4 +1,4 @@
-"""AsyncInferenceConfig: checked, as a deployment has it, and as Describe shows it."""
+"""AsyncInferenceConfig: checked, turned into a deployment's field, and shown by Describe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEMES: Final = ("s3://", "file:///")
 
 
 async def check_async_inference(config: Mapping[str, Any], outputs: AsyncOutputs | None) -> None:
-    """Refuses what could not be done: outputs are tried before any work is.
+    """Refuses what could not work: a test object is written before any request is taken.
 
     Raises ValidationException, or NotNowError where a store can't be reached.
     """
@@ -64,14 +64,14 @@ def _check(
 
 
 def output_prefixes(config: Mapping[str, Any]) -> list[str]:
-    """Where objects will be written."""
+    """URI prefixes of the objects to be written."""
     output = (config.get(MEMBER) or {}).get("OutputConfig") or {}
     found = (output.get("S3OutputPath"), output.get("S3FailurePath"))
     return [str(uri) for uri in found if uri]
 
 
 def async_spec(config: Mapping[str, Any]) -> AsyncSpec | None:
-    """The field of a `DeploymentSpec`."""
+    """The field of a `DeploymentSpec`; None without the configuration."""
     asked = config.get(MEMBER)
     if not asked:
         return None
@@ -92,7 +92,7 @@ def async_spec(config: Mapping[str, Any]) -> AsyncSpec | None:
 
 
 def async_config(spec: AsyncSpec) -> dict[str, Any]:
-    """What DescribeEndpoint shows."""
+    """The AsyncInferenceConfig that DescribeEndpoint shows."""
     output: dict[str, Any] = {"S3OutputPath": spec.output_uri}
     if spec.failure_uri:
         output["S3FailurePath"] = spec.failure_uri

@@ -1,4 +1,4 @@
-"""What every operation of the control plane is given."""
+"""The context of every operation of the control plane."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from penstock.wire.aws.errors import AwsError
 
 
 class Plane(Protocol):
-    """What operations need of the control plane besides its database."""
+    """What operations need from the control plane besides its database."""
 
     def notify(self, endpoint: str) -> None:
-        """The endpoint's record has changed: reconcile it."""
+        """Reports a changed record of the endpoint, so that it is reconciled."""
 
     def pool_counts(self, endpoint: str) -> Mapping[str, Mapping[str, int]]:
         """Variant -> instances that serve it now, by their type."""
 
     def kept_counts(self, endpoint: str) -> Mapping[str, int]:
-        """Variant -> instances that are there or on their way."""
+        """Variant -> instances that are running or starting."""
 
     def copy_counts(self, endpoint: str) -> Mapping[str, int]:
         """Inference component -> copies that serve it now."""
@@ -34,31 +34,31 @@ class Plane(Protocol):
 
 
 class TransformJobs(Protocol):
-    """What operations need of whoever drives transform jobs."""
+    """What operations need from the driver of transform jobs."""
 
     async def check(self, spec: TransformSpec) -> None:
-        """What can be known before any work. Raises CallerError."""
+        """Checks what can be known before any work. Raises CallerError."""
 
     def notify(self, job: str) -> None:
-        """A job was created, or is to be stopped."""
+        """Reports that a job was created, or must stop."""
 
     def progress(self, record: JobRecord) -> Mapping[str, Any]:
-        """What it has done so far, and what is left."""
+        """Its finished and remaining work."""
 
 
 class AsyncOutputs(Protocol):
-    """What operations need of whoever drives asynchronous requests."""
+    """What operations need from the driver of asynchronous requests."""
 
     def knows(self, topic: str) -> bool:
-        """Whether notifications to a topic go anywhere."""
+        """Whether notifications to a topic have a destination."""
 
     async def check_writable(self, uri: str) -> None:
-        """Returns if outputs can lie below a prefix. Raises PenstockError."""
+        """Returns if outputs can be written below a prefix. Raises PenstockError."""
 
 
 @dataclass(frozen=True, slots=True)
 class SagemakerContext:
-    """One call's surroundings: the resources, and whose region and account ARNs are made for."""
+    """The context of one call: the resources, and the region and account for ARNs."""
 
     database: StoreThread
     plane: Plane
@@ -66,8 +66,8 @@ class SagemakerContext:
     region: str
     account_id: str
     jobs: TransformJobs
-    access_key: str = ""  #: whose request it is; empty: nobody has signed it
-    asynchronous: AsyncOutputs | None = None  #: none: there is no asynchronous inference
+    access_key: str = ""  #: id of the request's key; empty = unsigned
+    asynchronous: AsyncOutputs | None = None  #: None = there is no asynchronous inference
 
     def arn(self, kind: str, name: str) -> str:
         return names.arn(kind, name, region=self.region, account_id=self.account_id)

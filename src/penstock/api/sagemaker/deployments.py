@@ -1,7 +1,7 @@
 """An endpoint configuration and its models as a `DeploymentSpec`, the control plane's own form.
 
-What an endpoint is made of is copied into the deployment: deleting the configuration or a model
-afterwards changes nothing for it.
+The deployment is a copy: deleting the configuration or a model afterwards does not affect the
+endpoint.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from penstock.errors import CallerError
 DOWNLOAD_TIMEOUT_S = 3600.0
 STARTUP_TIMEOUT_S = 600.0
 
-#: MetricPublishFrequencyInSeconds.
+#: Allowed values of MetricPublishFrequencyInSeconds, s.
 PUBLISH_S = (10, 30, 60, 120, 180, 240, 300)
 PUBLISH_S_DEFAULT = 60
 
-#: Of a container: a prefix of target models, each loaded when a request names it.
+#: Mode of a container: a prefix of target models, each loaded when a request names it.
 MULTI_MODEL = "MultiModel"
 
-#: Of a model, or of all models of a configuration.
+#: Member of a model, or of a configuration for all its models.
 ISOLATION = "EnableNetworkIsolation"
 
-#: What this release serves; asking for more is refused when the configuration is made.
+#: Supported values; others are refused when the configuration is created.
 UNSUPPORTED_CONFIG = {
     "ShadowProductionVariants": "shadow variants",
 }
 
 
 def check_config(request: Mapping[str, Any]) -> None:
-    """Refuses configurations that could never come into service here."""
+    """Refuses configurations that could never be served here."""
     for member, words in UNSUPPORTED_CONFIG.items():
         if request.get(member):
             raise invalid(f"{member} is not supported: this server has no {words}.")
@@ -90,7 +90,7 @@ def deployment(
 ) -> DeploymentSpec:
     """`config` and `models` are the requests that made them; `models` is keyed by ModelName.
 
-    Raises ValidationException for what only shows once both are known.
+    Raises ValidationException for faults that only both together show.
     """
     if config.get(ISOLATION):
         models = {name: {**model, ISOLATION: True} for name, model in models.items()}
@@ -127,7 +127,7 @@ def _variant(variant: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]
 
 
 def metrics_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `DeploymentSpec`. Raises ValidationException for a frequency that is none."""
+    """Fields of `DeploymentSpec`. Raises ValidationException for an invalid frequency."""
     metrics = config.get("MetricsConfig") or {}
     publish_s = metrics.get("MetricPublishFrequencyInSeconds")
     if publish_s is not None and publish_s not in PUBLISH_S:
@@ -152,8 +152,8 @@ def metrics_config(deployment: DeploymentSpec) -> dict[str, Any]:
 
 
 def model_source(model: Mapping[str, Any]) -> ModelSource:
-    """What loading needs of a CreateModel request. Raises ValidationException for a
-    PENSTOCK_ZERO_CAPACITY that is none."""
+    """What loading needs from a CreateModel request. Raises ValidationException for an invalid
+    PENSTOCK_ZERO_CAPACITY."""
     container = primary_container(model)
     environment = container.get("Environment") or {}
     mode = environment.get(ZERO_CAPACITY_VARIABLE, ZERO_CAPACITY_MODES[0])
@@ -175,7 +175,7 @@ def model_source(model: Mapping[str, Any]) -> ModelSource:
 
 
 def primary_container(model: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The one container. Raises ValidationException when there is none, or several."""
+    """The only container. Raises ValidationException if there is none, or several."""
     containers = model.get("Containers") or []
     if model.get("PrimaryContainer") and containers:
         raise invalid("Give either PrimaryContainer or Containers, not both.")
@@ -229,7 +229,7 @@ def _cache_setting(container: Mapping[str, Any]) -> str:
 def model_uri(container: Mapping[str, Any]) -> str:
     """ModelDataUrl, or the S3Uri of ModelDataSource; empty when neither is given.
 
-    A prefix ends with a slash: everything below it.
+    The URI of a prefix ends with a slash.
     """
     source = (container.get("ModelDataSource") or {}).get("S3DataSource") or {}
     url, s3_uri = container.get("ModelDataUrl") or "", source.get("S3Uri") or ""
@@ -242,7 +242,7 @@ def model_uri(container: Mapping[str, Any]) -> str:
 
 
 def compressed(container: Mapping[str, Any]) -> bool | None:
-    """ModelDataSource's CompressionType as a fact; None where only ModelDataUrl is given."""
+    """ModelDataSource's CompressionType as true or false; None where only ModelDataUrl is given."""
     source = (container.get("ModelDataSource") or {}).get("S3DataSource") or {}
     kind = source.get("CompressionType")
     return None if kind is None else kind == "Gzip"

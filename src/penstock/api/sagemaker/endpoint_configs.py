@@ -19,7 +19,7 @@ KIND = "endpoint-config"
 async def create_endpoint_config(
     context: SagemakerContext, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """The models must exist now; what they are made of is copied when an endpoint is created."""
+    """The models must exist now; their content is copied when an endpoint is created."""
     name = params["EndpointConfigName"]
     security_members.check("CreateEndpointConfig", params)
     check_config(params)
@@ -82,7 +82,7 @@ async def list_endpoint_configs(
 async def delete_endpoint_config(
     context: SagemakerContext, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """Deleting one in use is allowed: the endpoint lives on."""
+    """Deletes it even if an endpoint uses it: the endpoint has a copy."""
     name = params["EndpointConfigName"]
     try:
         await context.database.call(Store.delete_endpoint_config, name)

@@ -1,7 +1,7 @@
 """CreateEndpoint, DescribeEndpoint, ListEndpoints, UpdateEndpoint, …WeightsAndCapacities, Delete.
 
-An operation records the wish in one transaction and wakes the reconciler; what the next Describe
-says already shows it.
+An operation stores the desired state in one transaction and wakes the reconciler; the next Describe
+shows it already.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 
 KIND = "endpoint"
 
-#: Deployment policies beyond all-at-once; refused rather than carried out as something else.
+#: The only supported deployment policy; others are refused, not replaced by this one.
 ALL_AT_ONCE = "ALL_AT_ONCE"
 
-#: While an endpoint is in one of these, so are its variants; a variant in service has no status.
+#: While an endpoint has one of these, so have its variants; a variant in service has no status.
 VARIANT_STATUSES = ("Updating", "Deleting")
 
 
@@ -67,7 +67,7 @@ async def describe_endpoint(context: SagemakerContext, params: dict[str, Any]) -
         "CreationTime": record.created,
         "LastModifiedTime": record.modified,
     }
-    if not record.config_name:  # it can't be read, and is on its way out
+    if not record.config_name:  # an unreadable record, which is being deleted
         return described
     if metrics := metrics_config(record.shown):
         described["MetricsConfig"] = metrics
@@ -115,7 +115,7 @@ async def list_endpoints(context: SagemakerContext, params: dict[str, Any]) -> d
 
 
 async def update_endpoint(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
-    """All at once: the old copies serve until all new ones are ready."""
+    """Replaces all at once: the old copies serve until all new ones are ready."""
     name = params["EndpointName"]
     _check_deployment_config(params)
     record = await _record(context, name)
@@ -204,11 +204,12 @@ async def _deployment_of(
             models[model] = (await context.database.call(Store.describe_model, model)).request
         except NotFound as error:
             raise context.not_found("model", model) from error
-    return deployment(endpoint, 1, config.request, models)  # the store counts generations
+    return deployment(endpoint, 1, config.request, models)  # the store assigns the generation
 
 
 def _retaining(new: DeploymentSpec, old: DeploymentSpec, excluded: set[str]) -> DeploymentSpec:
-    """Variants of the same name keep the weight and count that they have now."""
+    """The new deployment, in which variants of the same name keep their present weight and
+    count."""
     before = {variant.name: variant for variant in old.variants}
 
     def retained(variant: VariantSpec) -> VariantSpec:
@@ -230,8 +231,8 @@ def _variant(
     counts: Mapping[str, int],
     kept_counts: Callable[[str], Mapping[str, int]],
 ) -> dict[str, Any]:
-    """Current values lag the desired ones while weights or counts are changing. `counts`: of its
-    instances that serve, by type."""
+    """Current values lag behind desired ones while weights or counts change. `counts`: its serving
+    instances, by type."""
     before = record.previous if record.status == "Updating" else None
     current = (
         next((item for item in before.variants if item.name == variant.name), variant)
@@ -267,7 +268,7 @@ def _variant(
 
 
 def _types(variant: VariantSpec) -> dict[str, Any]:
-    """Of one that is on its way: none of its instances serves yet."""
+    """The pools of a variant that is being created: none of its instances serves yet."""
     if variant.pools:
         return {"InstancePools": pool_summaries(variant.pools, {})}
     return {"InstanceType": variant.instance_type}
@@ -283,7 +284,7 @@ def _require_in_service(record: EndpointRecord) -> None:
 
 
 def _check_components(record: EndpointRecord, new: DeploymentSpec) -> None:
-    """Those that are there must have a place in the new configuration."""
+    """Existing components must have a variant in the new configuration."""
     takes = {variant.name for variant in new.variants if variant.model is None}
     for component in record.components:
         if component.variant not in takes:

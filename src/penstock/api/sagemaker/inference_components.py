@@ -1,13 +1,11 @@
 """Create, Describe, Update, UpdateRuntimeConfig, List, DeleteInferenceComponent.
 
-An operation records the wish in one transaction and wakes the reconciler of the endpoint; what the
-next Describe says already shows it.
-
-An InferenceComponentSpecification as a `ComponentRevision`, the control plane's own form.
-
-As of an endpoint, what a component is made of is copied: deleting the model afterwards changes
-nothing for it. An adapter is an artifact alone: the model, the room and the copies are its base's.
-What is not carried out is refused here, with what to do instead.
+An operation stores the desired state in one transaction and wakes the endpoint's reconciler; the
+next Describe shows it already. An InferenceComponentSpecification becomes a `ComponentRevision`,
+the control plane's own form.
+Like an endpoint, a component is a copy: deleting the model afterwards does not affect it. An
+adapter is only an artifact: the model, the resources and the copies are its base's. An unsupported
+member is refused here, with what to do instead.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ Json = Mapping[str, Any]
 async def revision_of(
     context: SagemakerContext, name: str, specification: Json, *, endpoint: str
 ) -> ComponentRevision:
-    """The store counts its number. Raises ValidationException."""
+    """The revision; the store assigns its number. Raises ValidationException."""
     base = ""
     if specification.get("BaseInferenceComponentName"):
         base = await _base(context, specification["BaseInferenceComponentName"], endpoint)
@@ -75,7 +73,7 @@ async def revision_of(
 
 
 def chosen(request: Json, variant: VariantSpec) -> Json:
-    """The specification for the variant's instance type, of the one or the several given."""
+    """The specification for the variant's instance type, out of the one or the several given."""
     several = request.get("Specifications") or []
     if request.get("Specification") and several:
         raise invalid("Give either Specification or Specifications, not both.")
@@ -102,7 +100,7 @@ def chosen(request: Json, variant: VariantSpec) -> Json:
 
 
 def rolling(config: Json, copies: int) -> tuple[int, float]:
-    """(copies that are replaced at once, s between two batches) of a DeploymentConfig; 0: all."""
+    """(copies replaced at once, s between two batches) of a DeploymentConfig; 0 copies = all."""
     if config.get("AutoRollbackConfiguration"):
         raise invalid("DeploymentConfig: AutoRollbackConfiguration is not supported here.")
     policy = config.get("RollingUpdatePolicy")
@@ -170,12 +168,12 @@ def _need(specification: Json) -> CopySpec:
     )
 
 
-#: Members that say what only a component with copies of its own has.
+#: Members that only a component with copies of its own has.
 _OF_COPIES = ("ModelName", "ComputeResourceRequirements", "SchedulingConfig", "DataCacheConfig")
 
 
 def _adapter(name: str, specification: Json) -> ModelSource:
-    """Where its artifact is."""
+    """The place of an adapter's artifact."""
     given = [member for member in _OF_COPIES if specification.get(member)]
     container = specification.get("Container") or {}
     given += [f"Container.{one}" for one in ("Image", "Environment") if container.get(one)]
@@ -191,7 +189,7 @@ def _adapter(name: str, specification: Json) -> ModelSource:
 
 
 async def _base(context: SagemakerContext, name: str, endpoint: str) -> str:
-    """Its name as it is written. Whether it may have an adapter now is the store's to say."""
+    """The base component's name as stored. The store decides whether it may have an adapter now."""
     try:
         record = await context.database.call(Store.describe_component, name)
     except NotFound as error:
@@ -206,7 +204,7 @@ async def _base(context: SagemakerContext, name: str, endpoint: str) -> str:
 
 KIND = "inference-component"
 
-#: Members of the request that Describe echoes as they were given.
+#: Members of the request that Describe returns as they were given.
 _ECHOED = ("StartupParameters", "ComputeResourceRequirements", "DataCacheConfig",
            "SchedulingConfig", "ModelName", "InstanceType",
            "BaseInferenceComponentName")  # fmt: skip
@@ -269,7 +267,7 @@ async def describe_inference_component(
     described = _named(record, record.desired.variant) | {
         "InferenceComponentStatus": record.desired.status
     }
-    if not record.desired.base:  # an adapter has no copies by number
+    if not record.desired.base:  # an adapter has no copy count
         described["RuntimeConfig"] = {
             "DesiredCopyCount": record.desired.copies,
             "CurrentCopyCount": current,
@@ -313,7 +311,8 @@ async def list_inference_components(
 async def update_inference_component(
     context: SagemakerContext, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """A new specification loads new copies beside the old ones, which serve until it is ready."""
+    """A new specification loads new copies beside the old ones, which serve until those are
+    ready."""
     record = await _record(context, params["InferenceComponentName"])
     _require_in_service(record)
     copies = (params.get("RuntimeConfig") or {}).get("CopyCount")
@@ -412,7 +411,7 @@ async def _endpoint(context: SagemakerContext, name: str) -> EndpointRecord:
 
 
 def _variant(endpoint: EndpointRecord, name: str | None) -> VariantSpec:
-    """The one that is named, or the only one."""
+    """The named variant, or the only one."""
     variants = endpoint.shown.variants
     if name is None and len(variants) > 1:
         told = ", ".join(one.name for one in variants)
@@ -446,7 +445,7 @@ def _named(record: ComponentRecord | ListedResource, variant: str) -> dict[str, 
 
 
 def _specification(given: Mapping[str, Any], record: ComponentRecord) -> dict[str, Any]:
-    """As it was given; of a container the image as an object of its own."""
+    """The specification as given, except that a container's image is an object of its own."""
     shown = {key: given[key] for key in _ECHOED if given.get(key) is not None}
     container = given.get("Container")
     if container:

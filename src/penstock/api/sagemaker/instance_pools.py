@@ -1,6 +1,6 @@
-"""InstanceType and InstancePools of a variant: checked, made into `PoolSpec`s, and shown again.
+"""InstanceType and InstancePools of a variant: checked, turned into `PoolSpec`s, and shown.
 
-How many pools there may be and what their priorities are is in the service's model.
+The service's model bounds the number of pools and their priorities.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from penstock.core.deployment.deployment import ModelSource, PoolSpec
 
 
 def check_instance_types(variant: Mapping[str, Any]) -> None:
-    """Refuses a variant without a type, with one that is none, and with pools that contradict
-    themselves."""
+    """Refuses a variant without a type, an invalid type, and pools that contradict each
+    other."""
     name, pools = variant["VariantName"], variant.get("InstancePools")
     if pools is None:
         _check_type(name, "InstanceType", variant.get("InstanceType"))
@@ -40,9 +40,9 @@ def check_instance_types(variant: Mapping[str, Any]) -> None:
 def instance_pools(
     variant: Mapping[str, Any], models: Mapping[str, ModelSource]
 ) -> tuple[PoolSpec, ...]:
-    """In the order in which they are filled; those of one priority as they were given.
+    """The pools in the order in which they are filled; equal priorities keep the given order.
 
-    Raises ValidationException for a model of another mode than the variant's.
+    Raises ValidationException for a model whose mode differs from the variant's.
     """
     pools = tuple(
         PoolSpec(
@@ -64,7 +64,7 @@ def instance_pools(
 
 
 def pool_summaries(pools: Sequence[PoolSpec], counts: Mapping[str, int]) -> list[dict[str, Any]]:
-    """What DescribeEndpoint shows: instances that serve now, by type."""
+    """Pools as DescribeEndpoint shows them: serving instances, by type."""
     return [
         {
             "InstanceType": one.instance_type,
@@ -75,7 +75,7 @@ def pool_summaries(pools: Sequence[PoolSpec], counts: Mapping[str, int]) -> list
 
 
 def model_names(variant: Mapping[str, Any]) -> list[str]:
-    """All that the variant names."""
+    """All models that the variant names."""
     named = [variant.get("ModelName")]
     named += [pool.get("ModelNameOverride") for pool in variant.get("InstancePools") or ()]
     return [str(name) for name in named if name]

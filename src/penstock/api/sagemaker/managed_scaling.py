@@ -1,4 +1,4 @@
-"""ManagedInstanceScaling of a variant: checked, made into a `ManagedScaling`, and shown again."""
+"""ManagedInstanceScaling of a variant: checked, turned into a `ManagedScaling`, and shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.core.deployment.deployment import CONSOLIDATION, IDLE_RELEASE, Man
 #: SageMaker's defaults for CONSOLIDATION.
 _CONSOLIDATION_COOLDOWN_MINUTES = 20
 _CONSOLIDATION_STEP_MAX = 1
-#: An idle instance is kept for as long as it takes to create a component after its endpoint.
+#: s that an idle instance is kept: enough to create a component after its endpoint.
 _IDLE_COOLDOWN_S = 60.0
 
 
@@ -40,7 +40,7 @@ def check_managed_scaling(variant: Mapping[str, Any]) -> None:
 
 
 def managed_scaling(variant: Mapping[str, Any]) -> ManagedScaling | None:
-    """None where it is not asked for, or DISABLED."""
+    """The setting; None where it is missing or DISABLED."""
     config = variant.get("ManagedInstanceScaling") or {}
     if config.get("Status") != "ENABLED":
         return None
@@ -58,7 +58,7 @@ def managed_scaling(variant: Mapping[str, Any]) -> ManagedScaling | None:
 
 
 def managed_instance_scaling(managed: ManagedScaling) -> dict[str, Any]:
-    """What DescribeEndpoint shows."""
+    """ManagedInstanceScaling as DescribeEndpoint shows it."""
     policy: dict[str, Any] = {"Strategy": managed.strategy}
     if managed.step_max:
         policy["MaximumStepSize"] = managed.step_max

@@ -15,7 +15,7 @@ KIND = "model"
 
 
 async def create_model(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
-    """The artifact is looked at when an endpoint loads it, as in SageMaker."""
+    """The artifact is read when an endpoint loads it, as in SageMaker."""
     name = params["ModelName"]
     security_members.check("CreateModel", params)
     model_source(params)  # refuses containers that could never be loaded
@@ -49,7 +49,7 @@ async def list_models(context: SagemakerContext, params: dict[str, Any]) -> dict
 
 
 async def delete_model(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
-    """Endpoints made of it live on: they hold a copy of what they need."""
+    """Deletes it; endpoints made from it have a copy of what they need."""
     name = params["ModelName"]
     try:
         await context.database.call(Store.delete_model, name)

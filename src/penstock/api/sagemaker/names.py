@@ -1,6 +1,5 @@
-"""Names, ARNs and the error texts that clients search for (waiters and SDKs match them).
-
-The parameters that all List operations share, as a query of the store.
+"""Names, ARNs, error texts that clients search for (waiters and SDKs match them), and the
+parameters that all List operations share.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 from penstock.control.store.records import ListQuery
 from penstock.wire.aws.errors import AwsError
 
-#: Resource type in ARNs -> the words of AWS's error texts.
+#: Resource type in ARNs -> its name in AWS's error texts.
 WORDS = {
     "model": "model",
     "endpoint-config": "endpoint configuration",
@@ -27,12 +26,13 @@ def arn(kind: str, name: str, *, region: str, account_id: str) -> str:
 
 
 def not_found(kind: str, arn_: str) -> AwsError:
-    """What Describe, Update and Delete of something missing answer."""
+    """The error of Describe, Update and Delete for a missing resource."""
     return AwsError("ValidationException", f'Could not find {WORDS[kind]} "{arn_}".')
 
 
 def already_exists(kind: str, arn_: str) -> AwsError:
-    """SageMaker Python SDK v2 matches this text and reuses the resource."""
+    """The error for a taken name. SageMaker Python SDK v2 matches its text and reuses the
+    resource."""
     return AwsError(
         "ValidationException", f'Cannot create already existing {WORDS[kind]} "{arn_}".'
     )
@@ -52,7 +52,7 @@ def parse_arn(text: str) -> tuple[str, str]:
 
 
 def list_query(params: Mapping[str, Any]) -> ListQuery:
-    """SageMaker's defaults: newest first, ten a page."""
+    """The query of a List call; SageMaker's defaults are newest first, ten a page."""
     return ListQuery(
         name_contains=params.get("NameContains", ""),
         created_before=params.get("CreationTimeBefore"),

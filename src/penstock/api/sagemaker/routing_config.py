@@ -1,9 +1,9 @@
-"""A variant's RoutingConfig, checked, as the fields of its `VariantSpec`.
+"""A variant's RoutingConfig, checked, as fields of its `VariantSpec`.
 
-LEAST_OUTSTANDING_REQUESTS unless the variant says otherwise (AWS's own default is RANDOM, which has
-no use here: the gateway always knows the outstanding requests). A strategy that SageMaker's enum
-does not have is named by PENSTOCK_ROUTING in the model's environment; a RoutingConfig, being the
-variant's own, goes before it.
+The default is LEAST_OUTSTANDING_REQUESTS (AWS's own default is RANDOM, which has no use here: the
+gateway always knows the outstanding requests). PENSTOCK_ROUTING in the model's environment names a
+strategy that SageMaker's enum does not have; a RoutingConfig of the variant itself takes
+precedence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BY_ENVIRONMENT = (LEAST_OUTSTANDING_REQUESTS, RANDOM, ROUND_ROBIN)
 
 
 def check_routing_config(variant: Mapping[str, Any]) -> None:
-    """Raises ValidationException for what is not served; ranges are checked before."""
+    """Raises ValidationException for unsupported values; the service model checks ranges."""
     config = variant.get("RoutingConfig")
     if not config:
         return

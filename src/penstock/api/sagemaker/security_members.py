@@ -1,9 +1,9 @@
 """Members of requests that promise security: carried out, refused by name, or without meaning here.
 
-A promise that is accepted and not kept is worse than a refusal: who asks for encryption or a closed
-network relies on it. Without meaning are members that every client sends and that take nothing from
-anybody's safety. `docs/reference/security-members.md` is made of these tables, and a test looks for
-members of the services' shapes that stand in none.
+A promise that is accepted and not kept is worse than a refusal: a caller who asks for encryption or
+a closed network relies on it. A member is without meaning if every client sends it and ignoring it
+makes nothing less safe. `docs/reference/security-members.md` is generated from these tables, and a
+test finds members of the services' shapes that no table has.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def _of(operation: str, parts: tuple[str, ...], members: dict[str, str]) -> dict
     return {f"{operation}.{part}.{name}": why for part in parts for name, why in members.items()}
 
 
-#: Path -> how it is carried out.
+#: Path of the member -> how it is carried out.
 CARRIED_OUT: Final = {
     "CreateModel.EnableNetworkIsolation": "the model's processes have no network, or it is refused"
     " when it is loaded",
     "CreateEndpointConfig.EnableNetworkIsolation": "the same for every model of the configuration",
 }
 
-#: Path -> why it is refused, as the caller is told.
+#: Path of the member -> why it is refused, in the words of the error.
 REFUSED: Final = {
     "CreateModel.VpcConfig": "models run on this machine's network; see EnableNetworkIsolation",
     **_of("CreateModel", _CONTAINERS, {
@@ -59,7 +59,7 @@ REFUSED: Final = {
 
 _ROLE: Final = "there are no roles here: artifacts are read with the server's own credentials"
 
-#: Path -> why it is accepted and changes nothing.
+#: Path of the member -> why it is accepted and has no effect.
 WITHOUT_MEANING: Final = {
     "CreateModel.ExecutionRoleArn": _ROLE,
     "CreateEndpointConfig.ExecutionRoleArn": _ROLE,
@@ -82,14 +82,14 @@ def check(operation: str, params: Mapping[str, Any]) -> None:
 
 
 def _asks(value: Any) -> bool:
-    """Whether it asks for anything: some clients write out all members of a shape, empty."""
+    """Whether the value has any content: some clients send all members of a shape, empty."""
     if isinstance(value, Mapping):
         return any(map(_asks, value.values()))
     return any(map(_asks, value)) if isinstance(value, list) else bool(value)
 
 
 def _values(value: Any, path: list[str]) -> Iterator[Any]:
-    """What stands at a path; several where it leads through lists."""
+    """The values at a path; several where it passes through lists."""
     if not path:
         yield value
         return

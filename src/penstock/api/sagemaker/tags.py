@@ -1,4 +1,4 @@
-"""AddTags, ListTags, DeleteTags: on whatever has an ARN here."""
+"""AddTags, ListTags, DeleteTags: for every resource with an ARN."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def add_tags(context: SagemakerContext, params: dict[str, Any]) -> dict[st
 
 
 async def list_tags(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
-    """Sorted by key; the token is the last key of the page before."""
+    """Tags sorted by key; the token is the last key of the page before."""
     arn = params["ResourceArn"]
     await _require(context, arn)
     tags = await context.database.call(Store.list_tags, arn)

@@ -1,13 +1,12 @@
 """CreateTransformJob, DescribeTransformJob, ListTransformJobs, StopTransformJob.
 
-What can be known before any work is said by Create, as a ValidationException: a model or an input
-that is not there, an output that can't be written, a filter that is none. AWS accepts some of these
-and ends the job as Failed. There is no DeleteTransformJob, and no name is used twice.
+Create reports what can be known before any work as a ValidationException: a missing model or input,
+an output that can't be written, an invalid filter. AWS accepts some of these and ends the job as
+Failed. There is no DeleteTransformJob, and no name is used twice.
 
-A CreateTransformJob request as a `TransformSpec`, the form that the job is carried out in.
-
-The model is copied into it: deleting it afterwards changes nothing for the job. What is not carried
-out is refused here, with what to do instead.
+A CreateTransformJob request becomes a `TransformSpec`, the form in which the job is run. The model
+is copied into it: deleting it afterwards does not affect the job. An unsupported member is refused
+here, with what to do instead.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ _PAYLOAD_MB_DEFAULT: Final = 6
 _INVOCATION_TIMEOUT_S: Final = 600.0
 _INVOCATION_RETRIES: Final = 3
 
-#: Members that a container decides where a job does not, and what they are here.
+#: Members that the model's container may set if a job does not, and their fields in the spec.
 _OF_CONTAINER: Final = (("BatchStrategy", "strategy"), ("MaxPayloadInMB", "payload_bytes_max"))
 
 Json = Mapping[str, Any]
 
 
 def spec_of(params: Json, model: Json, *, owner: str) -> TransformSpec:
-    """`model`: the request that made it. Raises ValidationException, and CallerError
+    """The spec. `model`: its CreateModel request. Raises ValidationException, and CallerError
     (`transform-option`)."""
     security_members.check("CreateTransformJob", params)
     options, environment = options_of(params.get("Environment") or {})
@@ -94,7 +93,7 @@ def _check_payload(payload_mb: int, concurrency: int) -> None:
 
 
 def _model(model: Json, environment: Mapping[str, str]) -> ModelSource:
-    """With the job's Environment over the model's own."""
+    """The model's source, with the job's Environment over the model's own."""
     source = model_source(model)
     if source.multi_model:
         raise invalid(
@@ -169,7 +168,7 @@ async def create_transform_job(context: SagemakerContext, params: dict[str, Any]
 async def describe_transform_job(
     context: SagemakerContext, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """As SageMaker's, with what the job has done and when it will be through beside it."""
+    """SageMaker's members, together with the finished work and the expected end."""
     record = await _record(context, params["TransformJobName"])
     described = record.request | {
         "TransformJobArn": record.arn,
@@ -202,7 +201,7 @@ async def list_transform_jobs(context: SagemakerContext, params: dict[str, Any])
 
 
 async def stop_transform_job(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
-    """Objects that were processed whole keep their output."""
+    """Stops the job. Objects that were processed as a whole keep their output."""
     name = params["TransformJobName"]
     try:
         await context.database.call(transactions.begin_stop, name, now=context.clock.wall())

@@ -1,1 +1,1 @@
-"""What a region tells and is told as one of several behind an orchestrator."""
+"""What a region and an orchestrator tell each other, and the orchestrator's own front doors."""

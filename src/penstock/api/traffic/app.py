@@ -1,14 +1,14 @@
-"""What an orchestrator answers itself: how traffic goes, changes to it, metrics, explanations.
+"""The orchestrator's own pages: traffic, changes to it, metrics, explanations.
 
-GET  /penstock/v1/regions            the regions, and how they are
-GET  /penstock/v1/ratios?endpoint=   shares of an endpoint's traffic, and why they are as they are
+GET  /penstock/v1/regions            the regions and their states
+GET  /penstock/v1/ratios?endpoint=   shares of an endpoint's traffic, and the reasons for them
 PUT  /penstock/v1/ratios             {"endpoint": "", "ratios": {"eu": 1}, "mode": "manual"}; ratios
                                      sum to 1, and a region that is not named gets none
-GET  /admin/requests/{id}            where a request went, with what its region tells of it
-GET  /ping                           200 while a region can be reached, else 503 and why
+GET  /admin/requests/{id}            where a request went, with its region's explanation
+GET  /ping                           200 while a region can be reached, else 503 with the reason
 GET  /metrics
 
-The orchestrator's page at /metrics.
+`TrafficPage` renders /metrics.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.orchestrator.shares import TrafficShares
 from penstock.orchestrator.stories import Stories
 from penstock.wire import plain_json
 
-#: What a router's snapshot tells of a region, as it is told here.
+#: Returns the entries of the routers' snapshots, one for each region.
 Traffic = Callable[[], list[dict[str, Any]]]
 
 
@@ -46,7 +46,7 @@ class TrafficPage:
 
     def __init__(self, recorder: TrafficRecorder, regions: list[Region], traffic: Traffic) -> None:
         """`traffic`: snapshots of all routers."""
-        #: of what is pushed, too: all but the process's own families
+        #: all families but the process's own; these are also pushed
         self.collector: Collector = _TrafficCollector(recorder, regions, traffic)
         self._collectors = CollectorRegistry(auto_describe=False)
         self._collectors.register(self.collector)
@@ -97,7 +97,7 @@ def _name(traffic: dict[str, Any]) -> str:
 def build_traffic_app(
     shares: TrafficShares, stories: Stories, page: TrafficPage, check_ready: Callable[[], None]
 ) -> Any:
-    """The application behind every path that no door takes. `check_ready` raises why it is not."""
+    """The application for every path without a door. `check_ready` raises why it is not ready."""
 
     async def regions(_request: Request) -> dict[str, Any]:
         return {"regions": shares.regions()}
@@ -157,7 +157,7 @@ async def _not_found(request: Request, _error: Exception) -> Response:
 
 
 def _asked(body: bytes) -> dict[str, Any]:
-    """Members of a change. Raises CallerError (`traffic-invalid`)."""
+    """The members of a requested change. Raises CallerError (`traffic-invalid`)."""
     try:
         fields: Any = plain_json.loads(body)
     except orjson.JSONDecodeError as error:

@@ -1,8 +1,8 @@
-"""The front doors of an orchestrator: what each protocol says of a request, and its errors.
+"""The front doors of an orchestrator: each protocol's request fields and errors.
 
-The body goes to a region as it came. Read is what decides where it goes: endpoint, session, prefix,
-deadline; and what has to be known of an answer in pieces that breaks. What is a region's own affair
-(its control plane, loading a target model) is not passed on.
+The body goes to a region unchanged. A door reads only what decides where it goes: endpoint,
+session, prefix, deadline; and what is needed to continue a broken answer in pieces. Operations on
+one region alone (its control plane, loading a target model) are not forwarded.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _RUNTIME: Final = {
     b"invocations-response-stream": "stream",
     b"async-invocations": "async",
 }
-#: Where the prompt of a body begins.
+#: Members with which the prompt of a body begins.
 _PROMPTS: Final = (b'"messages"', b'"prompt"', b'"input"', b'"text_input"')
 
 
@@ -77,11 +77,11 @@ class TrafficDoor(ABC):
 
     @abstractmethod
     def asked(self, call: Call) -> OrchestratedRequest | None:
-        """What is asked; None: it is answered, or will be. Raises PenstockError."""
+        """The request; None if it is answered here. Raises PenstockError."""
 
     @abstractmethod
     def refuse(self, call: Call, error: PenstockError) -> None:
-        """Answers with an error, in the words of its protocol."""
+        """Answers with an error in the protocol's form."""
 
     def broken(self, call: Call, error: PenstockError) -> None:
         call.abort()
@@ -191,7 +191,7 @@ class OpenAiTrafficDoor(TrafficDoor):
 
     def broken(self, call: Call, error: PenstockError) -> None:
         if call.started == 2:  # in pieces: server-sent events
-            # The events of a response are numbered, whoever writes the last one.
+            # The events of a response are numbered, so a last one written here is too.
             numbered = call.context.asked.operation == "responses"
             relay = call.context.relay
             number = relay.events if numbered and isinstance(relay, EventRelay) else None
@@ -252,7 +252,7 @@ class OipTrafficDoor(TrafficDoor):
 
 
 def prompt_of(body: bytes) -> bytes | None:
-    """A body from where its prompt begins: what comes before differs between like requests."""
+    """A body from its prompt on: the text before it differs between similar requests."""
     found = [at for at in (body.find(name) for name in _PROMPTS) if at >= 0]
     return body[min(found) :][:PREFIX_BYTES_MAX] if found else None
 

@@ -1,6 +1,6 @@
 """`penstock orchestrator` put together: a gateway whose targets are regions.
 
-The access keys of an orchestrator: those of its own state directory, followed while it runs.
+Its access keys are those of its own state directory, which it rereads while it runs.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from penstock.orchestrator.stories import Stories
 from penstock.orchestrator.table import TrafficTable
 from penstock.orchestrator.tracing import TracingForwarder
 
-#: Keys made or deleted by `penstock keys` count within this time, as at a server.
+#: s within which keys made or deleted by `penstock keys` take effect, as at a server.
 REFRESH_S: Final = 2.0
 
 
 class FollowedKeys:
-    """One ring that is read again and again."""
+    """A key ring that is reread regularly."""
 
     def __init__(self, config: ServerConfig) -> None:
         state_dir, url = config.state_dir, config.control.database
@@ -64,7 +64,7 @@ class FollowedKeys:
         self._ring = KeyRing()
 
     async def open(self) -> KeyRing:
-        """The ring, the same object for ever. Raises what the store raises, and its `fault`."""
+        """The ring, always the same object. Raises what the store raises, and its `fault`."""
         await self._database.open()
         await self._refresh()
         if self._ring.fault is not None:
@@ -77,7 +77,7 @@ class FollowedKeys:
         await self._database.close()
 
     async def follow(self) -> None:
-        """Until it is cancelled."""
+        """Rereads the ring until it is cancelled."""
         told = ""
         while True:
             await asyncio.sleep(REFRESH_S)
@@ -103,13 +103,13 @@ def _read_ring(store: Store, state_dir: Path) -> KeyRing:
 
 log = logging.getLogger(__name__)
 
-#: Shares of regions that came back grow, and waits end, in steps of this.
+#: s between steps in which shares of regions that came back grow, and waits end.
 LOOK_EVERY_S: Final = 0.1
 SILENT: Final = "region-silent"
 
 
 class Orchestrator:
-    """One orchestrator. `start`, then `stop`, each once."""
+    """One orchestrator. Call `start`, then `stop`, each once."""
 
     def __init__(self, config: ServerConfig, regions: Regions, clock: Clock | None = None) -> None:
         """Raises CallerError: `credentials-required`, `tls-unusable`, `telemetry-not-installed`."""
@@ -125,10 +125,10 @@ class Orchestrator:
             for access in regions.access
         }
         self._stack = ShieldedExitStack()
-        self.reached = asyncio.Event()  #: a region has told of itself
+        self.reached = asyncio.Event()  #: set once a region has reported
 
     async def start(self) -> str:
-        """Returns the base URL once clients can connect; regions may be `reached` later. Raises
+        """Returns the base URL once clients can connect; `reached` may be set later. Raises
         what the listener raises."""
         config, clock = self._config, self._clock
         listen, limits = config.listen, config.limits
@@ -186,7 +186,7 @@ class Orchestrator:
         return f"{scheme}://{host}:{port}"
 
     async def stop(self) -> None:
-        """Refuses what is new, answers what is in flight. Idempotent."""
+        """Refuses new requests, answers those in flight. Idempotent."""
         await self._stack.aclose()
 
     async def _stop_listening(self) -> None:
@@ -195,7 +195,7 @@ class Orchestrator:
         await self._listener.stop(LAST_BYTES_S)
 
     def _make_forwarder(self, recorder: TrafficRecorder, ids: RequestIds) -> Forwarder:
-        """One that traces, where traces are exported."""
+        """A forwarder with tracing, if traces are exported; else a plain one."""
         clock, telemetry = self._clock, self._telemetry
         parts: dict[str, Any] = {
             "table": self._table,
@@ -222,7 +222,7 @@ class Orchestrator:
         return KeyAuthenticator(ring, self._clock)
 
     def _run(self, stack: ShieldedExitStack, work: Any) -> None:
-        """Something that goes on until the orchestrator stops."""
+        """Runs `work` until the orchestrator stops."""
         task = asyncio.get_running_loop().create_task(work)
 
         async def end() -> None:
@@ -245,7 +245,7 @@ class Orchestrator:
 
 
 async def _each(every_s: float, work: Callable[[], None]) -> None:
-    """Until it is cancelled. A failure is logged, and the next turn comes all the same."""
+    """Repeats `work` until cancelled. A failure is logged and does not stop the repetition."""
     while True:
         await asyncio.sleep(every_s)
         try:

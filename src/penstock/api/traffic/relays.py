@@ -1,12 +1,12 @@
-"""Answers in pieces: only whole events, or whole frames, go to the client.
+"""Answers in pieces: the client gets only whole events, or whole frames.
 
-So that one which breaks can end with the protocol's own error, or be gone on with by another
-region. OpenAI's completions and chats are: the rest is asked for with the prompt and the text so
-far, and as many tokens less as came. What the client sees stays one answer: its id, its role once.
+So a broken answer can end with the protocol's own error, or another region can continue it. That
+works for OpenAI's completions and chats: the other region gets the prompt with the text so far, and
+a token limit lowered by what came. The client still sees one answer: one id, one role.
 
-A region whose copy is gone says so in an event of its own, under status 200: that is a break like a
-lost connection, and its event is kept back. What the model says of its own failure passes on. An
-answer that had said its last word when it broke is over: no region is asked for one more.
+A region whose copy is gone reports that in an event under status 200. This is a break like a lost
+connection, and its event is not passed on. An error that the model itself reports is passed on. An
+answer that broke after its last token is complete: no region is asked for more.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from penstock.orchestrator.asked import Relay
 from penstock.wire.http_client import Headers
 from penstock.wire.server_sent_events import EventSplitter
 
-#: Of an answer that could be gone on with: a novel.
+#: Bound of an answer that is kept so that it can be continued: as long as a novel.
 KEPT_BYTES_MAX: Final = 4 << 20
-#: A response says so when it is over.
+#: Types of the event that ends a response.
 _LAST_OF_RESPONSE: Final = ("response.completed", "response.incomplete", "response.failed")
 _PRELUDE_BYTES: Final = 4
 _DONE: Final = b"[DONE]"
 _END: Final = b"data: [DONE]\n\n"
-#: Codes of a region's last event that say that it broke the answer off, and not the model.
+#: Codes of a region's last event that show that the region, not the model, broke the answer off.
 _BROKEN_OFF: Final = ("stream_broken", "internal_error")
-#: What makes the rest of an answer depend on more than its text so far.
+#: Members of a request with which the rest of an answer depends on more than its text so far.
 _NOT_GONE_ON_WITH: Final = (
     "tools", "functions", "response_format", "logprobs", "top_logprobs", "echo", "suffix",
     "best_of", "guided_json",
@@ -45,12 +45,12 @@ def is_events(headers: Headers) -> bool:
 
 
 class EventRelay:
-    """Server-sent events, whole ones."""
+    """Passes on server-sent events as a whole."""
 
     broken_off = b""
 
     def __init__(self) -> None:
-        self.events = 0  #: that have left
+        self.events = 0  #: events that have left
         self._last = b""
         self._splitter = EventSplitter()
 
@@ -73,7 +73,7 @@ class EventRelay:
 
 
 class FrameRelay:
-    """Frames of AWS's event stream, whole ones."""
+    """Passes on frames of AWS's event stream as a whole."""
 
     broken_off = b""
 
@@ -87,7 +87,7 @@ class FrameRelay:
         while len(buffer) - end >= _PRELUDE_BYTES:
             size = int.from_bytes(buffer[end : end + _PRELUDE_BYTES], "big")
             if size < _PRELUDE_BYTES:
-                size = len(buffer) - end  # no frame at all: what can't be understood passes on
+                size = len(buffer) - end  # not a frame; bytes that can't be parsed are passed on
             if end + size > len(buffer):
                 break
             end += size
@@ -115,17 +115,17 @@ def frames_of_stream(_call: Call, _headers: Headers) -> Relay | None:
 
 
 class OpenAiRelay:
-    """A completion or chat as server-sent events, which another region may go on with."""
+    """Passes on a completion or chat as server-sent events, and lets another region continue it."""
 
     def __init__(self, operation: str, body: bytes) -> None:
         self.broken_off = b""
         self._operation = operation
         self._body = body
         self._splitter = EventSplitter()
-        self._kept: list[bytes] | None = []  #: events that the client has; None: too many
+        self._kept: list[bytes] | None = []  #: events that the client has; None: too many to keep
         self._kept_bytes = 0
-        self._gone_on_with: dict[str, Any] | None = None  #: id and the like, of the first answer
-        self._tokens = 0  #: of the text that was sent along as a part of the prompt
+        self._gone_on_with: dict[str, Any] | None = None  #: id and other fields of the first answer
+        self._tokens = 0  #: tokens of the text that was sent as a part of the prompt
 
     @classmethod
     def of(cls, operation: str, body: bytes, headers: Headers) -> Relay | None:
@@ -172,7 +172,7 @@ class OpenAiRelay:
         return _event(last | {"choices": [choice | empty]}) + _END
 
     def continuation(self) -> bytes | None:
-        """Also forgets the half of an event that was read."""
+        """The request that continues the answer. It also drops an event that was read in part."""
         self._splitter = EventSplitter()
         asked = self._asked()
         if self._kept is None or asked is None:
@@ -183,7 +183,7 @@ class OpenAiRelay:
         if said.text is None:
             return None
         first = said.first
-        if first is None:  # nothing of it was seen
+        if first is None:  # nothing of the answer has arrived
             self.broken_off = b""
             return self._body
         body = self._rest_of(asked, said)
@@ -201,17 +201,17 @@ class OpenAiRelay:
         return asked if isinstance(asked, dict) else None
 
     def _tokens_max(self, asked: dict[str, Any], said: _Said) -> int | None:
-        """Of the whole answer; None: as many as there is room for."""
+        """Token limit of the whole answer; None: limited only by the context."""
         for name in ("max_completion_tokens", "max_tokens"):
             most = asked.get(name)
             if isinstance(most, int):
                 return most
-        # A pipeline, which has no such limit, says more.
+        # A pipeline has no such limit and may write more.
         by_default = self._operation == "completions" and said.tokens <= TOKENS_NEW
         return TOKENS_NEW if by_default else None
 
     def _rest_of(self, asked: dict[str, Any], said: _Said) -> bytes | None:
-        """A request for what comes after the text so far."""
+        """A request for the text after what has arrived."""
         rest = dict(asked)
         most = self._tokens_max(asked, said)
         if most is not None:
@@ -234,14 +234,14 @@ class OpenAiRelay:
         return orjson.dumps(rest)
 
     def _as_before(self, event: bytes) -> bytes:
-        """An event of the answer that goes on, as the first answer would have had it."""
+        """An event of the continued answer, with the fields of the first answer."""
         fields = _fields(event)
         if fields is None:
             return event
         for choice in fields.get("choices") or ():
             delta = choice.get("delta") if isinstance(choice, dict) else None
             if isinstance(delta, dict) and delta.pop("role", None) and not delta.get("content"):
-                return b""  # the answer has begun long ago
+                return b""  # the event that begins an answer; the client has one
         usage = fields.get("usage")
         if isinstance(usage, dict):
             usage["completion_tokens"] = usage.get("completion_tokens", 0) + self._tokens
@@ -250,13 +250,13 @@ class OpenAiRelay:
 
 
 class _Said(NamedTuple):
-    """What an answer has said so far."""
+    """What an answer contains so far."""
 
-    text: str | None  #: None: what it says is more than plain text
-    tokens: int  #: pieces that the text came in
-    first: dict[str, Any] | None  #: event
-    finished: int  #: choices that are complete
-    is_over: bool  #: its end is told, or that it failed
+    text: str | None  #: None: it has more than plain text
+    tokens: int  #: number of pieces that carried the text
+    first: dict[str, Any] | None  #: its first event
+    finished: int  #: number of complete choices
+    is_over: bool  #: whether its end, or a failure, has arrived
 
 
 def _data(event: bytes) -> bytes:
@@ -265,7 +265,7 @@ def _data(event: bytes) -> bytes:
 
 
 def _fields(event: bytes) -> dict[str, Any] | None:
-    """Of an event that is an object; None for the end, comments and the like."""
+    """The fields of an event that is an object; None for the end, comments and the like."""
     data = _data(event)
     if data == _DONE:
         return None
@@ -281,7 +281,7 @@ def _event(fields: dict[str, Any]) -> bytes:
 
 
 def _is_break(event: bytes) -> bool:
-    """Whether it says that the region broke the answer off, by no verdict of the model."""
+    """Whether the region broke the answer off, and not the model."""
     error = (_fields(event) or {}).get("error")
     return isinstance(error, dict) and error.get("code") in _BROKEN_OFF
 

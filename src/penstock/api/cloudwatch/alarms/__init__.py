@@ -1,4 +1,4 @@
-"""The CloudWatch operations on alarms: requests read and checked, alarms shown.
+"""The CloudWatch operations on alarms: they read and check requests, and show alarms.
 
-What they keep is `control/alarms`; nothing here decides in which state an alarm is.
+`control/alarms` keeps the alarms and decides on their states.
 """

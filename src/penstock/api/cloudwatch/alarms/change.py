@@ -1,6 +1,6 @@
 """SetAlarmState, EnableAlarmActions, DisableAlarmActions, DeleteAlarms.
 
-TagResource, UntagResource, ListTagsForResource: of alarms, the only resources there are here.
+TagResource, UntagResource, ListTagsForResource: for alarms, the only resources with tags here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.wire.aws.errors import AwsError
 
 
 async def set_alarm_state(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
-    """Until the next look: the state that follows from the metric comes back then."""
+    """Sets a state that lasts until the next evaluation, when the metric decides again."""
     data = params.get("StateReasonData") or ""
     if data:
         try:
@@ -47,7 +47,7 @@ async def disable_alarm_actions(
 
 
 async def delete_alarms(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
-    """Those that exist are deleted, even if others do not."""
+    """Deletes the alarms that exist, even if others do not."""
     names = list(params["AlarmNames"])
     removed = await context.database.call(_remove, names, context.clock.wall())
     unknown = sorted(set(names) - set(removed))
@@ -122,7 +122,7 @@ async def list_tags_for_resource(
 
 
 def tags_of(given: Iterable[dict[str, Any]] | None) -> dict[str, str]:
-    """The request's tags as a map. Raises AwsError: a key given twice, or too many."""
+    """The request's tags as a map. Raises AwsError if a key occurs twice, or there are too many."""
     found: dict[str, str] = {}
     for tag in given or ():
         if tag["Key"] in found:
@@ -134,7 +134,7 @@ def tags_of(given: Iterable[dict[str, Any]] | None) -> dict[str, str]:
 
 
 def add_tags(db: Connection, arn: str, given: dict[str, str]) -> None:
-    """Raises AwsError if there would be too many."""
+    """Adds tags. Raises AwsError if there would be too many."""
     try:
         tags.add(db, arn, given)
     except TooManyTags as error:

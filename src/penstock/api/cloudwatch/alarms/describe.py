@@ -1,6 +1,6 @@
 """DescribeAlarms, DescribeAlarmsForMetric, DescribeAlarmHistory.
 
-An alarm as DescribeAlarms shows it.
+It also renders an alarm as DescribeAlarms shows it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.metrics.series.statistics import SIMPLE
 
 
 def metric_alarm(record: AlarmRecord) -> dict[str, Any]:
-    """The members that the alarm has; those that its maker left out are left out."""
+    """The alarm's members; those that its creator left out are left out here too."""
     spec = record.spec
     shown: dict[str, Any] = {
         "AlarmName": spec.name,
@@ -58,7 +58,7 @@ def metric_alarm(record: AlarmRecord) -> dict[str, Any]:
 
 
 def plain_metric(record: AlarmRecord) -> MetricStat | None:
-    """What an alarm without math watches."""
+    """The metric of an alarm without math; None for one with math."""
     first = record.spec.queries[0]
     return None if first.id else first.stat
 
@@ -110,7 +110,7 @@ ITEMS_PER_PAGE: Final = 100
 
 
 async def describe_alarms(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
-    """In the order of names. No alarm here is composite, so none has parents or children."""
+    """Alarms in order of names. None is composite here, so none has parents or children."""
     names = tuple(params.get("AlarmNames") or ())
     prefix = params.get("AlarmNamePrefix") or ""
     if names and prefix:
@@ -142,7 +142,7 @@ async def describe_alarms(context: CloudWatchContext, params: dict[str, Any]) ->
 async def describe_alarms_for_metric(
     context: CloudWatchContext, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """Alarms on just this metric; those on math over it are not among them."""
+    """Alarms on exactly this metric; alarms on math over it are not included."""
     dimensions = dimensions_of(params.get("Dimensions"), "Dimensions")
     statistic = params.get("Statistic") or params.get("ExtendedStatistic")
     shown = []
@@ -163,7 +163,7 @@ async def describe_alarms_for_metric(
 async def describe_alarm_history(
     context: CloudWatchContext, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """The newest first, if not asked otherwise; of deleted alarms too."""
+    """The newest first by default; entries of deleted alarms are included."""
     place = decode_token(params, code="InvalidNextToken", fits=_is_item)
     if not _asked_for_metric_alarms(params) or params.get("AlarmContributorId"):
         return {"AlarmHistoryItems": []}

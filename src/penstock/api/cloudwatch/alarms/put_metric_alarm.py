@@ -1,7 +1,7 @@
-"""PutMetricAlarm: makes an alarm, or gives an old one another configuration.
+"""PutMetricAlarm: creates an alarm, or replaces the configuration of an existing one.
 
-Everything that can be wrong is found before anything is kept: an alarm that could never be
-computed is refused here and not found out at night.
+Everything is checked before anything is stored: an alarm that could never be computed is refused
+here, and does not fail later.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from penstock.core.alarms.spec import (
 from penstock.errors import CallerError
 from penstock.wire.aws.errors import AwsError
 
-#: As many as an account of AWS may have; each is looked at again and again.
+#: The limit of an account in AWS; each alarm is evaluated again and again.
 ALARMS_MAX: Final = 5_000
 _DAY_S: Final = 86_400
 _WEEK_S: Final = 7 * _DAY_S
 _HOUR_S: Final = 3_600
 _TREATMENTS: Final = (BREACHING, NOT_BREACHING, IGNORE, MISSING)
 _LOW_SAMPLES: Final = ("evaluate", "ignore")
-#: Members of the service that only other kinds of alarms have.
+#: Members of the service that only other kinds of alarms have, so they are refused.
 _REFUSED: Final = (
     "ThresholdMetricId",
     "EvaluationWindow",
@@ -47,13 +47,13 @@ _REFUSED: Final = (
     "EvaluationInterval",
     "ActionConfiguration",
 )
-#: Members with a default; those that a caller left out are not shown either.
+#: Members with a default; a member that the caller left out is not shown either.
 _OPTIONAL: Final = ("DatapointsToAlarm", "TreatMissingData", "AlarmDescription")
 
 
 async def put_metric_alarm(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
-    """Nothing is answered."""
-    # Twenty expressions as long and as deep as they may be take a tenth of a second.
+    """Creates or replaces the alarm. The answer is empty."""
+    # Twenty expressions of the greatest length and depth take a tenth of a second.
     spec = await asyncio.to_thread(_spec, params, context.account_id)
     name = spec.name
     record = AlarmRecord(
@@ -76,7 +76,7 @@ async def put_metric_alarm(context: CloudWatchContext, params: dict[str, Any]) -
 
 
 def _put(store: Store, record: AlarmRecord, tags: dict[str, str], now: float) -> bool:
-    """False if there are too many. A replaced alarm keeps its tags and its owner."""
+    """Stores the alarm; False if there are too many. A replaced alarm keeps its tags and owner."""
     with store.begin() as db:
         before = rows.get(db, record.name)
         if before is not None:

@@ -1,4 +1,4 @@
-"""What an alarm is to watch, read from PutMetricAlarm: one metric, or math over several."""
+"""What a new alarm watches, read from PutMetricAlarm: one metric, or math over several."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUERIES_MAX: Final = 20
 STATS_MAX: Final = 10
 _ID: Final = re.compile(r"[a-z][a-zA-Z0-9_]*", re.ASCII)
 _HIGH_RESOLUTION_S: Final = (10, 20, 30)
-#: Members of a plain metric, which Metrics replace.
+#: Members that describe a plain metric; `Metrics` excludes them.
 _PLAIN: Final = (
     "MetricName", "Namespace", "Dimensions", "Period", "Unit", "Statistic", "ExtendedStatistic"
 )  # fmt: skip
@@ -90,7 +90,7 @@ def _math(rows: list[dict[str, Any]], account_id: str) -> tuple[tuple[MetricQuer
         raise validation_error("Exactly one element of the metrics list should return data.")
     if returned[0].stat is not None:
         return queries, returned[0].stat.period_s
-    # Two series meet where both have a datapoint: at the longest of their periods.
+    # Two series have common datapoints at the longest of their periods.
     period_s = max(periods, default=0) or returned[0].period_s
     if not period_s:
         raise validation_error(f"The expression {returned[0].id!r} needs a Period.")
