@@ -1,3 +1,4 @@
-"""The compiler: a model as its library wrote it becomes an artifact for one kind of processor,
-with the proof that both answer alike. A folder for each kind of model; `build` is the way in.
+"""The compiler: it turns a model as its library saved it into an artifact for one kind of
+processor, and proves that both answer alike. Each kind of model has a folder; `build` is the entry
+point.
 """

@@ -1,9 +1,9 @@
 """`python -m penstock.compile SOURCE OUT TARGET [OPTIONS]`: one compile as a child process.
 
-An instance's, or one build of several (`builds`), which has all OPTIONS as JSON. Prints steps, and
-at the end of a failure its error as one line of JSON, for whoever started it to raise. Ends with
-the process that started it, whose end closes standard input; what is then left half made is removed
-by the next compile (`staging`).
+An instance starts it, or a compile of several builds (`builds`), which passes all OPTIONS as JSON.
+It prints its steps, and after a failure its error as one line of JSON, for the starting process to
+raise. It ends with the process that started it, whose end closes standard input. The next compile
+removes anything that is left half made (`staging`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from penstock.compile.build import compile_model
 from penstock.compile.contract import Options, options_from
 from penstock.errors import PenstockError
 
-_NICENESS = 10  #: what is served meanwhile comes first
+_NICENESS = 10  #: models that are served meanwhile come first
 
 
 def main(source: str, out: str, target: str, given: str = "") -> int:
-    # An instance's is not measured: nobody reads the figures, and other models need the cores.
+    # A compile for an instance is not timed: nobody reads the figures, and other models need the
+    # cores.
     options = options_from(given) if given else Options(target=target, measure_s=0.0)
     try:
         compile_model(Path(source), Path(out), options, say=lambda line: print(line, flush=True))

@@ -1,9 +1,9 @@
-"""What `--target auto` becomes on this processor: candidates are compiled, compared and measured.
+"""How `--target auto` chooses for this processor: it compiles, compares and measures candidates.
 
-Each candidate is a whole compile into a folder of its own, held to its target's tolerance; what is
-refused there is never chosen. Speed is the ratio of the source's time to the artifact's, measured
-alternately for each shape, so that a neighbour's load hits both. This module orders the candidates
-and chooses; compiling is the caller's.
+Each candidate is a whole compile into a folder of its own, held to its target's tolerance; a
+candidate that fails there is never chosen. Speed is the ratio of the source's time to the
+artifact's, measured alternately for each shape, so that other load hits both. This module orders
+the candidates and chooses; the caller compiles.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from penstock.compile.contract import Compiled, Options, Say
 from penstock.compile.targets import TARGETS, CompileTarget
 from penstock.errors import PenstockError
 
-#: Times of shared cores differ by about as much between two measurements.
+#: Relative: on shared cores, two measurements of the same thing differ by about as much.
 TIE = 0.05
-#: Of one shape: four candidates and five shapes take a quarter of a minute in all.
+#: s per shape: four candidates and five shapes take a quarter of a minute in all.
 _MEASURE_S_MAX = 0.25
-_MEASURE_S_UNASKED = 0.05  #: where no figures are wanted, only the choice
-#: What makes a candidate impossible, and no error of the caller's.
+_MEASURE_S_UNASKED = 0.05  #: s per shape where only the choice is needed, and no figures
+#: Errors that rule a candidate out; any other error is the caller's.
 _REFUSALS = (
     "parity-failed", "target-unsupported", "conversion-failed", "artifact-unusable",
 )  # fmt: skip
 
-#: One compile into a folder; raises what the compile raises, `parity-failed` among it.
+#: Compiles once into a folder; raises what the compile raises, including `parity-failed`.
 Compile = Callable[[CompileTarget, Options, Path], Compiled]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileCandidate:
     target: str
-    activations: bool = False  #: INT8: they are quantised too
+    activations: bool = False  #: INT8: activations are quantised too
 
     @property
     def name(self) -> str:
@@ -46,13 +46,13 @@ class CompileCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A candidate with what was seen of it."""
+    """A candidate with its results."""
 
     candidate: CompileCandidate
-    speedup: float | None = None  #: geometric mean over shapes; None: refused, or nothing timed
+    speedup: float | None = None  #: geometric mean over shapes; None = refused, or not timed
     difference_mean: float = math.inf
     difference_max: float = math.inf
-    refused: str = ""  #: why it can't be chosen
+    refused: str = ""  #: why it can't be chosen; "" = it can be
 
     def to_dict(self) -> dict[str, Any]:
         told: dict[str, Any] = {"candidate": self.candidate.name}
@@ -66,8 +66,8 @@ class Tried:
 
 
 def candidates(*, bf16: bool, calibrated: bool) -> tuple[CompileCandidate, ...]:
-    """The most exact first. BF16 that the processor does not have would be FP32 of rounded weights:
-    slower than none and less exact than FP32."""
+    """The most accurate first. On a processor without BF16, a BF16 artifact would be FP32 with
+    rounded weights: no faster, and less accurate than FP32."""
     found = [CompileCandidate(target="cpu-fp32")]
     if bf16:
         found.append(CompileCandidate(target="cpu-bf16"))
@@ -78,7 +78,7 @@ def candidates(*, bf16: bool, calibrated: bool) -> tuple[CompileCandidate, ...]:
 
 
 def choose(tried: Sequence[Tried]) -> Tried | None:
-    """The fastest; among those within `TIE` of it the one whose answers differ least, then the
+    """The fastest; of those within `TIE` of it, the one with the smallest mean difference, then the
     first. None where all are refused."""
     able = [each for each in tried if not each.refused]
     if not able:
@@ -97,10 +97,11 @@ def compile_fastest(
     limited: Callable[[CompileTarget], CompileTarget],
     say: Say,
 ) -> tuple[Compiled, CompileTarget, dict[str, Any]]:
-    """Fills `staging` with the fastest candidate. Returns it, its target, and the story.
+    """Fills `staging` with the fastest candidate. Returns it, its target, and a record of the
+    choice.
 
-    `limited` is given each target and returns it with the caller's tolerance. Raises the first
-    candidate's error where none can be chosen, and any error that is no refusal at once.
+    `limited` gets each target and returns it with the caller's tolerance. Raises the first
+    candidate's error if none can be chosen, and any error that rules out no candidate at once.
     """
     asked_s = min(options.measure_s, _MEASURE_S_MAX) or _MEASURE_S_UNASKED
     tried: list[Tried] = []

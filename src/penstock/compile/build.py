@@ -1,7 +1,7 @@
-"""One compile from beginning to end: look, load, lower, compare, measure, describe, rename.
+"""One compile from beginning to end: open, load, lower, compare, measure, describe, rename.
 
-The output folder appears when every step has gone well and not before. This module orders the
-steps; what each does is its own module's.
+The output folder appears only if every step has succeeded. This module orders the steps; each step
+is a module of its own.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def compile_model(
     Args:
         path: the source.
         out: a folder that does not exist, or is empty.
-        options: what is wanted.
-        say: told of each step.
+        options: what the caller chose.
+        say: called with a description of each step.
 
-    Raises CallerError, and then nothing is left behind: `target-unknown`, `target-absent`,
+    Raises CallerError, and then leaves nothing behind: `target-unknown`, `target-absent`,
     `output-exists`, `parity-failed`, `compile-not-installed`, and those of the steps.
     """
     started, clock = datetime.now(UTC), time.monotonic()
@@ -72,7 +72,7 @@ def compile_model(
             (staging / model_yaml.FILE_NAME).write_text(
                 model_yaml.dump(description), encoding="utf-8"
             )
-            model_yaml.load(staging)  # what can't be read back must not leave this function
+            model_yaml.load(staging)  # a file that can't be read back must not leave this function
             size = sum(each.stat().st_size for each in staging.rglob("*") if each.is_file())
             threads = options.threads or cores()
             made = reports.report_of(compiled, target, artifact_bytes=size, threads=threads)
@@ -108,8 +108,8 @@ def _compiled(
 
 
 def _is_generating(source: Source, options: Options) -> bool:
-    """Language models are not timed here, an engine's speed being that of its batches: what auto
-    means for them is a rule."""
+    """Language models are not timed here, because an engine's speed is that of its batches: for
+    them a rule decides what `auto` is."""
     language = source.kind == HUGGING_FACE and is_language_model(source.root)
     return language and options.task in ("", TASK)
 
@@ -127,7 +127,7 @@ def _check_parity(compiled: Compiled, target: CompileTarget) -> None:
 
 
 def _with_tolerance(target: CompileTarget, largest: float | None) -> CompileTarget:
-    """The mean keeps its proportion to the largest difference. None: the target's own."""
+    """The mean keeps its proportion to the largest difference. None: the target's own tolerance."""
     if largest is None:
         return target
     if not 0.0 <= largest < float("inf"):

@@ -1,8 +1,8 @@
-"""One artifact with a build for each of several processors, each compiled and proven as on its own.
+"""One artifact with a build for each of several processors, each compiled and proven separately.
 
-A build is compiled in a process that is told to use no more than the processor that it is for has
-(ONEDNN_MAX_CPU_ISA): recipe, formats, `auto` and the proof follow that. So this processor must have
-all that any of them needs. What a processor's instruction set decides beyond it is asked where the
+Each build is compiled in a process that is limited to the instructions of its processor
+(ONEDNN_MAX_CPU_ISA): recipe, formats, `auto` and the proof follow from that. So this processor must
+have all the instructions that any of them needs. Other effects of a processor are checked when the
 build is loaded (`instance/loading/proof_here.py`).
 """
 
@@ -37,7 +37,7 @@ def compile_builds(
 ) -> dict[str, Any]:
     """Compiles `path` into `out`, once for each of `chips`. Returns their reports.
 
-    Raises CallerError, and then nothing is left behind: `chip-unknown`, `target-absent`, and those
+    Raises CallerError, and then leaves nothing behind: `chip-unknown`, `target-absent`, and those
     of `compile_model`, which name the build; ModelError (`compile-crashed`).
     """
     check_free(out)
@@ -81,7 +81,7 @@ def _compile(path: Path, out: Path, options: Options, needs: str, say: Say) -> N
     try:
         child = subprocess.Popen(
             [*command, options_text(options)],
-            stdin=subprocess.PIPE,  # ends the child when this process is gone
+            stdin=subprocess.PIPE,  # the child ends when this closes with our process
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -1,4 +1,4 @@
-"""What went wrong in a compile that ran as a child process."""
+"""The error of a compile that ran as a child process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WORDS_CHARS_MAX = 2000
 
 
 def child_failure(code: int, output: Sequence[str]) -> PenstockError:
-    """Its last line is its error as JSON, unless it died of something else."""
+    """The error: the last line of output as JSON, unless the process died in another way."""
     try:
         return from_dict(json.loads(output[-1]))
     except (ValueError, IndexError, AttributeError):

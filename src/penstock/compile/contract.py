@@ -1,6 +1,6 @@
-"""What the parts of the compiler hand to one another: what is asked for, made and shown.
+"""What the parts of the compiler pass to one another: options, results, and figures.
 
-Plain values only; no part of the compiler, and no library of the extra, is imported here.
+Plain values only. This module imports no part of the compiler and no library of the extra.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ from typing import Any
 
 from penstock.artifacts.description.description import ModelDescription
 
-#: Told of each step, in a few words.
+#: Called with a short description of each step.
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a caller may choose. Everything left out is derived from the source."""
+    """What a caller may choose. Values that are left out are derived from the source."""
 
     target: str  #: a name of `targets.NAMES`
-    task: str = ""  #: one of description.TASKS; "" = as the source's files say
+    task: str = ""  #: one of description.TASKS; "" = according to the source's files
     name: str = ""  #: the model's own name
-    description: Path | None = None  #: a model.yaml for sources that say nothing of their task
+    description: Path | None = None  #: a model.yaml, for sources that don't state their task
     tokenizer: Path | None = None  #: a tokenizer.json for such sources
     inputs: tuple[str, ...] = ()  #: TorchScript: "NAME:DTYPE:SIZE,SIZE" each, -1 = any
-    calibration: Path | None = None  #: texts, one per line; cpu-int8 then quantises activations too
-    activations: bool = True  #: False: INT8 is of weights, though there is a calibration set
+    #: file of texts, one per line; with it cpu-int8 quantises activations too
+    calibration: Path | None = None
+    activations: bool = True  #: False: INT8 weights only, even with a calibration set
     samples: Path | None = None  #: texts for the parity check, or an .npz of input tensors
-    tokens_max: int = 0  #: longer texts are cut; 0 = as the source says, at most 512
-    rows_max: int = 32  #: rows in a batch
+    tokens_max: int = 0  #: longer texts are cut; 0 = the source's limit, at most 512
+    rows_max: int = 32  #: most rows in a batch
     tolerance: float | None = None  #: largest difference allowed; None = the target's own
     trust: bool = False  #: pickle files may be loaded
     measure_s: float = 1.0  #: time for each measured shape, before and after; 0 = no measurement
@@ -42,7 +43,7 @@ _PATHS = ("description", "tokenizer", "calibration", "samples")
 
 
 def options_text(options: Options) -> str:
-    """As JSON, for another process."""
+    """The options as JSON, for another process."""
     return json.dumps(asdict(options), default=str)
 
 
@@ -55,11 +56,11 @@ def options_from(text: str) -> Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """What a compiled model may differ from its source and still be taken for it."""
+    """How far a compiled model may differ from its source."""
 
-    difference_max: float  #: in the unit that `Parity.unit` names
+    difference_max: float  #: in the unit of `Parity.unit`
     difference_mean: float
-    agreement_min: float  #: 0 to 1; ignored where there is nothing to agree on
+    agreement_min: float  #: 0 to 1; ignored without labels or tokens to compare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +71,14 @@ class Parity:
     samples: int  #: answers compared
     difference_max: float
     difference_mean: float
-    agreement: float | None  #: share of equal labels or tokens; None = nothing to agree on
+    agreement: float | None  #: share of equal labels or tokens; None = it has none to compare
     tolerance: Tolerance
-    measure: str = ""  #: what the figures mean, where `unit` does not say it all
+    measure: str = ""  #: explains the figures where `unit` is not enough
 
     def failures(self) -> tuple[str, ...]:
-        """What lies outside of the tolerance, in words; () if nothing does."""
+        """What exceeds the tolerance, in words; () if nothing does."""
         limits, found = self.tolerance, []
-        # `not <=`: a NaN is no parity
+        # `not <=`, because a NaN must count as a failure
         if not self.difference_max <= limits.difference_max:
             allowed = f"({limits.difference_max:.3g} allowed)"
             found.append(f"largest difference {self.difference_max:.3g} {allowed}")
@@ -104,19 +105,19 @@ class Timing:
 
 @dataclass(slots=True, kw_only=True)
 class Compiled:
-    """What a lowering leaves in the staging folder, described.
+    """The result of a lowering, whose files lie in the staging folder.
 
-    `description` has runtime, task, files and tokenizer; the files that it names are written.
+    `description` has runtime, task, files and tokenizer; the files that it names exist.
     """
 
     description: ModelDescription
     parity: Parity
     timings: tuple[Timing, ...] = ()
-    framework: str = ""  #: what `before` ran in, with precision: "PyTorch FP32"
-    source_bytes: int = 0  #: of the weights as the source keeps them
-    notes: list[str] = field(default_factory=list)  #: what the caller should know
+    framework: str = ""  #: framework and precision of `before`: "PyTorch FP32"
+    source_bytes: int = 0  #: size of the weights in the source
+    notes: list[str] = field(default_factory=list)  #: remarks for the caller
     choices: dict[str, Any] = field(default_factory=dict)  #: derived settings, for the provenance
     auto: dict[str, Any] = field(
         default_factory=dict
     )  #: how the target was chosen; {} = it was named
-    proof_batches: int = 0  #: kept in the artifact, for processors with other instruction sets
+    proof_batches: int = 0  #: batches kept in the artifact for the proof on other processors

@@ -1,8 +1,8 @@
 """A graph file (.pt2, TorchScript, ONNX) as an artifact for one target.
 
-Such a file knows tensors. What it is for comes from a --description (a model.yaml: task, labels,
-heads, tokenizer), or, for ONNX, from the files that Hugging Face's exporters leave beside it;
-without either it is served as a tensor model.
+Such a file only has tensors. A --description (a model.yaml: task, labels, heads, tokenizer) says
+what it is for, or, for ONNX, the files that Hugging Face's exporters leave beside it. Without
+either it is served as a tensor model.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 def compile_graph_file(
     source: Source, staging: Path, options: Options, target: CompileTarget, say: Say
 ) -> Compiled:
-    """Raises the CallerErrors of loading and lowering, `tokenizer-missing`, `inputs-mismatch`,
-    `task-unsupported`."""
+    """Compiles it. Raises the CallerErrors of loading and lowering, `tokenizer-missing`,
+    `inputs-mismatch`, `task-unsupported`."""
     assert source.file is not None
     described = _described(options)
     say(f"loading {source.path.name}")
@@ -67,7 +67,7 @@ def compile_graph_file(
 
 
 def _described(options: Options) -> ModelDescription | None:
-    """The --description of a source that says nothing of its task."""
+    """The --description, for a source that does not state its task; None without one."""
     if options.description is None:
         return None
     try:
@@ -82,7 +82,7 @@ def _described(options: Options) -> ModelDescription | None:
 def _description(
     graph: SourceGraph, described: ModelDescription | None, options: Options
 ) -> ModelDescription:
-    """The task, as described; the tensors, as they are."""
+    """The task comes from the --description, the tensors from the graph."""
     batched = all(spec.shape and spec.shape[0] == -1 for spec in (*graph.inputs, *graph.outputs))
     rows_max = options.rows_max if batched else 0
     if described is None:
@@ -149,7 +149,8 @@ def _with_tokenizer(
 
 
 def _takes_pairs(description: ModelDescription, graph: SourceGraph) -> bool:
-    """Exporters give every BERT segments; several heads have them where texts are compared."""
+    """Whether it takes pairs of texts. Exporters give every BERT segment ids, so these are no
+    proof, and several heads have them only where texts are compared."""
     if description.task == "multi-head":
         return any(spec.name == "token_type_ids" for spec in graph.inputs)
     return description.task == "pair-classification"

@@ -1,7 +1,7 @@
 """The libraries of the extra `compile`, imported when they are first needed.
 
-They are large and never part of a server: everything in this package asks for them here, so that
-the package can be imported without them and one place says what to install.
+They are large and no part of a server. All of this package imports them here, so that the package
+can be imported without them and one place says what to install.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.errors import CallerError
 
-#: Modules that only the extra brings.
+#: Modules that are installed by this extra alone.
 EXTRA = ("torch", "transformers", "nncf", "safetensors", "sentencepiece")
 INSTALL = "pip install 'penstock[compile]'"
 _TELLING = ("openvino", "nncf")
@@ -25,7 +25,7 @@ def missing() -> tuple[str, ...]:
 
 
 def need(name: str) -> Any:
-    """The module. Raises CallerError (`compile-not-installed`, `compile-install-broken`)."""
+    """Imports a module. Raises CallerError (`compile-not-installed`, `compile-install-broken`)."""
     if name in _TELLING:
         _tell_nobody()
     try:
@@ -50,13 +50,14 @@ def need(name: str) -> Any:
 
 @functools.cache
 def _tell_nobody() -> None:
-    """OpenVINO's converter and NNCF report each conversion to Google Analytics, unless a file in
-    the home directory declines: a process for each message, and seconds of waiting where the
-    internet is out of reach. Here nobody was asked; who has agreed in that file, has."""
+    """Turns off usage reports. OpenVINO's converter and NNCF report each conversion to Google
+    Analytics, unless a file in the home directory declines: a process per message, and seconds of
+    waiting without internet access. Users were not asked here; a consent in that file still
+    counts."""
     try:
         consent = importlib.import_module("openvino_telemetry.utils.opt_in_checker")
     except ImportError:
-        return  # then they have nothing to report with
+        return  # without the package nothing is reported
     asked, result = consent.OptInChecker.check, consent.ConsentCheckResult
 
     def check(checker: Any, *args: Any, **more: Any) -> Any:

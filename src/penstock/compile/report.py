@@ -1,6 +1,6 @@
-"""What a compile says of itself: `report.json` for programs, a table for people, the provenance.
+"""The results of a compile: `report.json` for programs, a table for people, the provenance.
 
-Figures only from here: nothing is measured or decided in this module.
+This module only renders figures; it measures and decides nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.compile.targets import CompileTarget
 from penstock.runtimes.processor import instruction_set_here, processor
 
 REPORT = "report.json"
-_BYTES_MAX = 1_000_000  #: that is read; a report has about 3 kB
+_BYTES_MAX = 1_000_000  #: bound of a report to read; a report has about 3 kB
 PROVENANCE = "provenance.json"
 _PACKAGES = (
     "torch", "transformers", "openvino", "nncf", "onnxruntime", "tokenizers", "safetensors",
@@ -71,7 +71,8 @@ def provenance_of(
     started: datetime,
     seconds: float,
 ) -> Any:
-    """The content of provenance.json. Paths are names: a folder of one machine helps nobody."""
+    """The content of provenance.json. Paths are cut to names: one machine's folders are of no
+    use."""
     chosen = {
         name: getattr(options, name)
         for name in ("task", "name", "tokens_max", "rows_max", "tolerance", "trust", "inputs")
@@ -105,7 +106,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_report(folder: Path) -> Any:
-    """The JSON of the report in a model's folder; None where it can't be used."""
+    """The JSON of the report in a model's folder; None where it is missing or broken."""
     path = folder / REPORT
     try:
         return json.loads(path.read_bytes()) if path.stat().st_size <= _BYTES_MAX else None

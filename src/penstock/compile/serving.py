@@ -1,8 +1,8 @@
-"""Compiles what is deployed without having been compiled: once per content, into a cache.
+"""Compiles models that are deployed uncompiled: once per content, into a cache.
 
-An instance calls this with an unpacked Hugging Face directory. The work is done in a process of its
-own, so that no server ever imports PyTorch, and under a lock per content, so that ten copies of a
-model compile it once. Entries appear by one rename and are never changed.
+An instance calls this with an unpacked Hugging Face directory. A separate process compiles, so that
+no server imports PyTorch, under a lock per content, so that ten copies of a model compile it once.
+Entries appear by one rename and never change.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _children: set[int] = set()
 
 
 def compiling_pids() -> tuple[int, ...]:
-    """The compiles that this process runs now: their memory is not their instance's."""
+    """Processes of the compiles that this process runs now: their memory is not the instance's."""
     return tuple(_children)
 
 
 def needs_compiling(root: Path) -> bool:
-    """Whether `root` is weights without anything that a runtime could load."""
+    """Whether `root` has weights, but nothing that a runtime can load."""
     root = _step_into(root)
     served = (model_yaml.FILE_NAME, "code/inference.py", "config.pbtxt")
     if any((root / name).exists() for name in served):
@@ -60,18 +60,18 @@ def compile_for_serving(
     timeout_s: float = 3600.0,
     cancelled: threading.Event | None = None,
 ) -> Path:
-    """The artifact that `root` compiles to, from the cache where it was compiled before.
+    """The artifact that `root` compiles to, from the cache if it was compiled before.
 
-    Blocks, for minutes where a large model is compiled: call it on a thread.
+    Blocks, for minutes with a large model: call it on a thread.
 
     Args:
         root: an unpacked Hugging Face directory.
-        cache_dir: a folder of this function's own, shared by all processes of the machine.
-        digest: of the content of `root`, where it is known; "" reads all of it.
-        target: as for `penstock compile`; "auto" is a rule here, for measuring would take its time
-            and the cores of what is served: the CPU's BF16 where it has it, else FP32, and INT8
-            weights for language models, whose speed is that of reading weights.
-        cancelled: gives up soon after it is set.
+        cache_dir: a folder for this function alone, shared by all processes of the machine.
+        digest: of the content of `root`, if known; "" reads all of it.
+        target: as for `penstock compile`. "auto" is a rule here, because measuring would take time
+            and the cores of served models: the CPU's BF16 where it has it, else FP32, and INT8
+            weights for language models, whose speed is that of reading the weights.
+        cancelled: once it is set, the compile soon stops.
 
     Raises CallerError (`compile-not-installed`, and those of the compile, `parity-failed` among
     them), NotNowError (`compile-timeout`, `compile-cancelled`), ModelError (`compile-crashed`).
@@ -80,12 +80,13 @@ def compile_for_serving(
     if target == AUTO:
         target = "cpu-int8" if is_language_model(root) else target_of(AUTO).name
     digest = digest or open_source(root, trust=False).digest
-    chosen = [target, __version__, instruction_set_here().name]  # it is proved under that one only
+    # the proof holds for this instruction set only
+    chosen = [target, __version__, instruction_set_here().name]
     made_by = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
-    key = f"{digest}-{made_by[:12]}"  # housekeeping tells by the name whose entry it is
+    key = f"{digest}-{made_by[:12]}"  # housekeeping reads the digest from the name
     entry = cache_dir / key
     if (entry / model_yaml.FILE_NAME).is_file():
-        os.utime(entry)  # the time of last use
+        os.utime(entry)  # marks the time of last use
         return entry
     lacking = missing()
     if lacking:
@@ -105,7 +106,8 @@ def compile_for_serving(
 
 
 def _step_into(root: Path) -> Path:
-    """A single folder around everything is the habit of tar -czf model.tar.gz my_model."""
+    """The single folder around everything, as `tar -czf model.tar.gz my_model` makes it, or
+    `root`."""
     entries = list(root.iterdir())
     return entries[0] if len(entries) == 1 and entries[0].is_dir() else root
 
@@ -117,7 +119,7 @@ def _compile_in_child(
     try:
         child = subprocess.Popen(
             [sys.executable, "-m", "penstock.compile", str(root), str(entry), target],
-            stdin=subprocess.PIPE,  # ends the child when this process is gone
+            stdin=subprocess.PIPE,  # the child ends when this closes with our process
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -127,7 +129,7 @@ def _compile_in_child(
         raise NotNowError("no-process", f"no process can be started: {error}") from None
     _children.add(child.pid)
     with child:
-        # Read on a thread: a child that prints more than a pipe holds would wait for ever.
+        # Read on a thread: a child would block when it has printed more than a pipe holds.
         output: list[str] = []
         reader = threading.Thread(target=lambda: output.extend(child.stdout or ()), daemon=True)
         reader.start()
@@ -147,7 +149,7 @@ def _compile_in_child(
 
 @contextmanager
 def _locked(path: Path, until: float, cancelled: threading.Event | None) -> Iterator[None]:
-    # Never deleted: a process that waits on a deleted file would share it with nobody.
+    # Never deleted: two processes could then lock two files under one name.
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         while True:

@@ -1,7 +1,7 @@
-"""The output folder, all or nothing: made beside its place under another name, then renamed.
+"""The output folder, all or nothing: made under another name beside its place, then renamed.
 
-Whatever fails, and however, the place stays as it was. What a killed process leaves is a hidden
-folder whose lock nobody holds; the next compile to the same place removes it.
+After any failure the place is unchanged. A killed process leaves a hidden folder whose lock nobody
+holds; the next compile to the same place removes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.errors import CallerError
 
 
 def check_free(out: Path) -> None:
-    """Raises CallerError (`output-exists`, `output-impossible`)."""
+    """Checks that the place is free. Raises CallerError (`output-exists`, `output-impossible`)."""
     if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
         raise CallerError(
             "output-exists",
@@ -36,7 +36,7 @@ def check_free(out: Path) -> None:
 
 @contextmanager
 def staged(out: Path) -> Iterator[Path]:
-    """A folder that becomes `out` when the block ends well, and nothing otherwise."""
+    """A folder that becomes `out` if the block succeeds, and is removed otherwise."""
     check_free(out)
     out = out.resolve()
     prefix = f".{out.name}.compiling-"
@@ -46,7 +46,7 @@ def staged(out: Path) -> Iterator[Path]:
     try:
         yield folder
         try:
-            folder.rename(out)  # takes the place of an empty folder, and of nothing else
+            folder.rename(out)  # replaces an empty folder, and nothing else
         except OSError:
             check_free(out)
             raise
@@ -74,7 +74,8 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
         with suppress(OSError):
             lock = os.open(folder, os.O_RDONLY)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where it is in use
+                # raises while another process uses it
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)

@@ -1,6 +1,6 @@
-"""The chips and number formats to compile for, and what each may cost in accuracy.
+"""The chips and number formats to compile for, and the loss of accuracy that each may have.
 
-A target is a name: `<device>-<format>`. The table holds no code; lowerings read it.
+A target has the name `<device>-<format>`. The table has no code; lowerings read it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class CompileTarget:
     device: str  #: cpu | cuda
     weights: str  #: format in which weights are stored: f32 | f16 | bf16 | i8
     precision: str  #: format of arithmetic: f32 | f16 | bf16; "" = the fastest that the CPU has
-    #: Differences of probabilities, or relative to the source's largest value. Rounding to 8 bits
-    #: of mantissa (BF16) moves a logit of size 10 by up to 0.04, and twelve layers add up; INT8
-    #: weights by about as much again. Mean and agreement are what users notice; the largest
-    #: difference catches a wrong graph.
+    #: Bounds of differences in probabilities, or relative to the source's largest value. Rounding
+    #: to 8 bits of mantissa (BF16) moves a logit of size 10 by up to 0.04, and twelve layers add
+    #: up; INT8 weights do so by about as much again. Users notice mean and agreement; the largest
+    #: difference shows a wrong graph.
     tolerance: Tolerance
 
 
@@ -77,13 +77,13 @@ _ALL = (
     ),
 )
 TARGETS = {target.name: target for target in _ALL}
-AUTO = "auto"  #: measured on this processor (`auto`), or by rule where nothing is measured
+AUTO = "auto"  #: chosen by measuring (`auto`), or by rule where nothing is measured
 NAMES = (*TARGETS, AUTO)
 
 
 def target_of(name: str) -> CompileTarget:
-    """`AUTO` by rule: the CPU's fastest format that keeps every answer, BF16 where it has it, else
-    FP32. Raises CallerError (`target-unknown`)."""
+    """The target of a name. `AUTO` is chosen by rule: the CPU's fastest format that keeps every
+    answer, BF16 where the CPU has it, else FP32. Raises CallerError (`target-unknown`)."""
     if name == AUTO:
         name = "cpu-bf16" if cpu_has_bf16() else "cpu-fp32"
     try:
@@ -97,7 +97,7 @@ def target_of(name: str) -> CompileTarget:
 
 
 def check_present(target: CompileTarget) -> None:
-    """A target is proven on its own chip: raises CallerError (`target-absent`) without it."""
+    """A target is proven on its own chip; without it, raises CallerError (`target-absent`)."""
     if target.device == "cuda" and not need("torch").cuda.is_available():
         raise CallerError(
             "target-absent",
@@ -108,5 +108,6 @@ def check_present(target: CompileTarget) -> None:
 
 
 def cpu_has_bf16() -> bool:
-    """Whether the CPU computes in BF16 itself: OpenVINO obeys the hint elsewhere too, slowly."""
+    """Whether the CPU computes in BF16 itself. Elsewhere OpenVINO obeys the hint too, but
+    slowly."""
     return instruction_set_here().bf16

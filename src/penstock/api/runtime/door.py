@@ -51,8 +51,8 @@ class RuntimeDoor(CallResponder):
         Args:
             openai: serves the paths of the OpenAI route below `/endpoints/`.
             asynchronous: serves InvokeEndpointAsync.
-            hands_on: whether other paths are left to the next server, InvokeEndpointAsync among
-            them. find_session: asks other gateways for a session that is unknown here.
+            hands_on: whether paths without a door, InvokeEndpointAsync's too, are handed on.
+            find_session: asks other gateways for a session that is unknown here.
             room: the number of further requests that an endpoint takes now, for callers that ask.
         """
         self._invoke = dispatcher.invoke

@@ -1,3 +1,3 @@
-"""Decoder-only language models as one stateful graph for OpenVINO GenAI, compared token for
-token.
+"""Decoder-only language models as one stateful graph for OpenVINO GenAI, compared token by token
+with their sources.
 """

@@ -1,14 +1,12 @@
 """A language model of Hugging Face's format as an artifact of runtime `openvino_genai`.
 
-Weights are read by transformers, the graph is built by `causal_lm_graph`, and the result is run
-beside the source, token for token. What fails that comparison is not written. Weights of `cpu-int8`
-are INT8 with a scale for each output; arithmetic stays in the processor's fastest floating format.
+transformers reads the weights, `causal_lm_graph` builds the graph, and the result runs beside the
+source, token by token. A graph that fails the comparison is not written. Weights of `cpu-int8` are
+INT8 with a scale for each output; arithmetic stays in the processor's fastest floating format.
 
-A compiled language model beside its source: the source's answers, token for token.
-
-The source continues prompts greedily; then both are fed prompt and answer (teacher forcing) and
-compared at every step of the answer, as `token_parity` does. The graph runs by itself here: that
-paged attention computes the same is the engine's tests' business.
+For the comparison the source continues prompts greedily. Then both are fed prompt and answer
+(teacher forcing) and compared at every step of the answer, as in `seq2seq_parity`. The graph runs
+without an engine here; the engine's tests show that paged attention computes the same.
 """
 
 from __future__ import annotations
@@ -61,15 +59,16 @@ def compare(
     precision: str,
     loss_max: float | None,
 ) -> TokensCompared:
-    """Leaves `model` in the artifact's number format: a copy of large weights would cost memory.
+    """Compares the two. It leaves `model` in the artifact's number format, since a copy of large
+    weights would cost too much memory.
 
     Args:
         model: the source in PyTorch.
         graph: openvino_model.xml.
-        prompts: token ids; None makes random ones.
+        prompts: token ids; None = random ones.
         kind: format of the weights, f32, bf16 or int8.
-        precision: what the graph computes in.
-        loss_max: what a caller allows, instead of what the format costs the source.
+        precision: format of the graph's arithmetic.
+        loss_max: the caller's bound, instead of the one derived from the format's effect.
     """
     prompts = prompts or _random_prompts(model)
     answers = [_continued(model, prompt) for prompt in prompts]
@@ -105,7 +104,7 @@ def compare(
 
 
 def _random_prompts(model: Any) -> list[list[int]]:
-    """Tokens in an order that no text has: nothing is likely, which is a hard test."""
+    """Tokens in random order: no token is likely, which makes a hard test."""
     random = np.random.default_rng(0)
     positions = int(getattr(model.config, "max_position_embeddings", 0) or 2048)
     lengths = (1, 3, 9, 17, 40, 70)
@@ -117,7 +116,7 @@ def _random_prompts(model: Any) -> list[list[int]]:
 
 
 def _continued(model: Any, prompt: list[int]) -> list[int]:
-    """What greedy `generate` of transformers writes behind the prompt."""
+    """The greedy continuation of the prompt by `generate` of transformers."""
     torch = need("torch")
     ids = torch.tensor([prompt])
     with torch.inference_mode():
@@ -129,7 +128,7 @@ def _continued(model: Any, prompt: list[int]) -> list[int]:
 
 
 def _source_logits(model: Any, fed: list[list[int]], starts: list[int]) -> list[np.ndarray]:
-    """Logits [steps, vocabulary] of each answer's tokens, as the source computes them."""
+    """Logits [steps, vocabulary] of each answer's tokens, computed by the source."""
     torch = need("torch")
     with torch.inference_mode():
         return [
@@ -141,7 +140,7 @@ def _source_logits(model: Any, fed: list[list[int]], starts: list[int]) -> list[
 def _graph_logits(
     graph: Path, fed: list[list[int]], starts: list[int], precision: str
 ) -> list[np.ndarray]:
-    """The same by the artifact: the prompt at once, then a token a step through the cache."""
+    """The same from the artifact: the prompt at once, then one token per step through the cache."""
     openvino = need("openvino")
     compiled = openvino.Core().compile_model(
         graph, "CPU", {**arithmetic(precision), "KV_CACHE_PRECISION": "f32"}
@@ -171,7 +170,7 @@ def _step(request: Any, tokens: list[int], past: int) -> np.ndarray:
 
 TASK = "text-generation"
 _FORMATS = {"cpu-fp32": "f32", "cpu-bf16": "bf16", "cpu-int8": "int8"}
-#: Files of the source that the engine process or its users read.
+#: Files of the source that the engine process or users read.
 _KEPT = (
     "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
     "chat_template.jinja",
@@ -182,7 +181,8 @@ _GRAPH = "openvino_model.xml"
 def compile_causal_lm(
     source: Source, staging: Path, options: Options, target: CompileTarget, say: Say
 ) -> Compiled:
-    """Raises CallerError (`target-unsupported`, `task-unsupported`, `samples-invalid`, those of the
+    """Writes the artifact. Raises CallerError (`target-unsupported`, `task-unsupported`,
+    `samples-invalid`, those of the
     tokenizer) and ModelError (`unsupported-architecture`, those of `load_model`)."""
     kind = _FORMATS.get(target.name)
     if kind is None:
@@ -235,7 +235,7 @@ def compile_causal_lm(
 
 
 def write_graph(model: Any, folder: Path, kind: str) -> None:
-    """`kind`: f32, bf16 or int8."""
+    """Writes the graph's files. `kind`: format of the weights, f32, bf16 or int8."""
     import openvino as ov  # noqa: PLC0415 - heavy, and only conversion needs it
 
     builder = Builder(weights_of(model), int8=kind == "int8", bf16=kind == "bf16")
@@ -244,7 +244,7 @@ def write_graph(model: Any, folder: Path, kind: str) -> None:
 
 
 def _precision(kind: str) -> str:
-    """What the artifact computes in on this machine."""
+    """Format of the artifact's arithmetic on this machine."""
     if kind == "int8":
         return "bf16" if cpu_has_bf16() else "f32"
     return kind

@@ -1,12 +1,12 @@
 """Decoder-only models of the Llama family as one stateful graph: Llama, Mistral, Qwen2, Qwen3.
 
-The graph has the form from which OpenVINO GenAI makes paged attention: inputs `input_ids`,
-`attention_mask`, `position_ids` and `beam_idx`; one pair of variables a layer, each read, gathered
-by `beam_idx` and joined with the new keys or values; scaled dot product attention; `logits` as the
-only result, with the output layer's multiplication right before it. The same graph runs by itself,
-which is how parity is measured.
+The graph has the form that OpenVINO GenAI turns into paged attention: inputs `input_ids`,
+`attention_mask`, `position_ids` and `beam_idx`; one pair of variables per layer, each read,
+gathered by `beam_idx` and joined with the new keys or values; scaled dot product attention;
+`logits` as the only result, directly after the output layer's multiplication. The same graph also
+runs alone, which is how parity is measured.
 
-Knows OpenVINO's operations and the weights' names in Hugging Face's format; it must not know files.
+It knows OpenVINO's operations and the weights' names in Hugging Face's format, and no files.
 Sources of the algorithms: Touvron et al., 2023, "LLaMA"; Su et al., 2021, "RoFormer" (positions);
 Ainslie et al., 2023, "GQA" (shared keys and values); Peng et al., 2023, "YaRN" is not supported.
 """
@@ -22,15 +22,15 @@ import numpy as np
 from penstock.compile.seq2seq.seq2seq_graph import Builder
 from penstock.errors import ModelError
 
-#: model_type of config.json that `causal_lm` builds.
+#: Values of model_type in config.json that `causal_lm` can build.
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
-#: Far below any score, and finite in 16 bits as well.
+#: Score of a masked position: far below any other, and finite in 16 bits as well.
 _MASKED = -65504.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What of config.json decides about the graph."""
+    """The values of config.json that shape the graph."""
 
     layers: int
     width: int
@@ -38,13 +38,14 @@ class Sizes:
     kv_heads: int
     head_size: int
     vocabulary: int
-    positions: int  #: that it was trained on
+    positions: int  #: context length in training, tokens
     epsilon: float
     activation: str
 
 
 def sizes_of(config: dict[str, Any]) -> Sizes:
-    """Raises ModelError (`unsupported-architecture`) for what the graph does not hold."""
+    """The sizes. Raises ModelError (`unsupported-architecture`) for what the graph can't
+    express."""
     model_type = str(config.get("model_type"))
     if model_type not in MODEL_TYPES:
         raise _unsupported(f"model_type {model_type!r} is not one of {', '.join(MODEL_TYPES)}")
@@ -76,7 +77,7 @@ def causal_lm(b: Builder, config: dict[str, Any]) -> Any:
     positions = b.parameter("position_ids", [-1, -1], "i64")
     beams = b.parameter("beam_idx", [-1], "i32")
     for node in (ids, mask, positions, beams):
-        # Paged attention knows its inputs by the names of nodes as well as of tensors.
+        # Paged attention finds its inputs by the names of nodes as well as of tensors.
         (name,) = node.output(0).get_tensor().get_names()
         node.set_friendly_name(name)
     turns = _rotations(b, positions, config, sizes)
@@ -113,7 +114,8 @@ def causal_lm(b: Builder, config: dict[str, Any]) -> Any:
 def _projected(
     b: Builder, normal: Any, name: str, sizes: Sizes, turns: tuple[Any, Any]
 ) -> tuple[Any, Any, Any]:
-    """Query, key and value as [rows, heads, tokens, size], the first two turned by position."""
+    """Query, key and value as [rows, heads, tokens, size]; query and key are rotated by
+    position."""
     parts = []
     for part, heads in (("q", sizes.heads), ("k", sizes.kv_heads), ("v", sizes.kv_heads)):
         value = b.linear(normal, f"{name}.{part}_proj")
@@ -150,9 +152,9 @@ def _rotations(b: Builder, positions: Any, config: dict[str, Any], sizes: Sizes)
 
 
 def inverse_frequencies(config: dict[str, Any], sizes: Sizes) -> np.ndarray:
-    """How fast each pair of a head turns; "linear" and "llama3" stretch what was trained on less.
+    """The angular frequency of each pair in a head; "linear" and "llama3" scale the low ones.
 
-    Both of Hugging Face's forms are read: `rope_theta` with `rope_scaling`, `rope_parameters`.
+    It reads both of Hugging Face's forms: `rope_theta` with `rope_scaling`, and `rope_parameters`.
     """
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0)
@@ -168,17 +170,17 @@ def inverse_frequencies(config: dict[str, Any], sizes: Sizes) -> np.ndarray:
 
 
 def _llama3(rates: np.ndarray, rope: dict[str, Any]) -> np.ndarray:
-    """Slow pairs are stretched by `factor`, fast ones kept, those between mixed."""
+    """Divides low frequencies by `factor`, keeps high ones, and interpolates between them."""
     low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
     trained = float(rope["original_max_position_embeddings"])
-    turns = trained * rates / (2 * math.pi)  # over the context it was trained on
+    turns = trained * rates / (2 * math.pi)  # over the training context
     share = np.clip((turns - low) / (high - low), 0.0, 1.0)
     mixed: np.ndarray = rates * share + rates / float(rope["factor"]) * (1.0 - share)
     return mixed
 
 
 def _causal_bias(b: Builder, ids: Any, mask: Any) -> Any:
-    """[rows, 1, tokens, past + tokens]: 0 where a token may look, else far below any score."""
+    """[rows, 1, tokens, past + tokens]: 0 for visible tokens, else far below any score."""
     ops = b.ops
     zero, one = b.integers(0), b.integers(1)
     total = ops.gather(ops.shape_of(mask, "i32"), one, zero)
@@ -192,7 +194,7 @@ def _causal_bias(b: Builder, ids: Any, mask: Any) -> Any:
 
 
 def _cached(b: Builder, name: str, new: Any, rows: Any, beams: Any, sinks: list[Any]) -> Any:
-    """What is kept of earlier steps, in the order of `beam_idx`, and the new part behind it."""
+    """The cached part of earlier steps, in the order of `beam_idx`, followed by the new part."""
     import openvino as ov  # noqa: PLC0415 - see Builder
     from openvino.op.util import Variable, VariableInfo  # noqa: PLC0415 - see Builder
 
@@ -215,7 +217,7 @@ def _cached(b: Builder, name: str, new: Any, rows: Any, beams: Any, sinks: list[
 
 
 def _repeated(b: Builder, value: Any, sizes: Sizes) -> Any:
-    """Keys and values that several query heads share, once for each of them."""
+    """Repeats keys and values for each of the query heads that share them."""
     times = sizes.heads // sizes.kv_heads
     if times == 1:
         return value

@@ -1,3 +1,1 @@
-"""Encoders of Hugging Face's format: the plan read from their files, and the graph built from
-it.
-"""
+"""Encoders of Hugging Face's format: a plan read from their files, and the graph built from it."""

@@ -1,9 +1,9 @@
 """A Hugging Face encoder directory as an artifact for one target.
 
-A Hugging Face encoder as a graph: token ids in, logits or one vector per text out.
+The graph takes token ids and returns logits or one vector per text.
 
-Pooling, dense layers and normalisation are part of the graph, so that a text's vector leaves the
-runtime and not a vector per token. Loading never runs a repository's own code.
+Pooling, dense layers and normalisation are part of the graph, so that the runtime returns one
+vector per text, not one per token. Loading never runs a repository's own code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid", "")
 
 
 def encoder_graph(plan: EncoderPlan, *, trust: bool) -> TorchGraph:
-    """Loads the weights.
+    """Loads the weights into a graph.
 
     Raises CallerError: `weights-incomplete`, `weights-damaged`, `architecture-unsupported`.
     """
@@ -41,7 +41,7 @@ def encoder_graph(plan: EncoderPlan, *, trust: bool) -> TorchGraph:
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if plan.token_types else [])]
     rows = np.full((2, min(7, plan.tokens_max)), max(0, plan.vocabulary - 1), dtype=np.int64)
     mask = np.ones_like(rows)
-    mask[1, rows.shape[1] // 2 + 1 :] = 0  # so that no trace takes the mask for superfluous
+    mask[1, rows.shape[1] // 2 + 1 :] = 0  # so that tracing does not drop the mask as unused
     example = {name: np.zeros_like(rows) for name in names}
     example.update(input_ids=rows, attention_mask=mask)
     return TorchGraph(
@@ -83,7 +83,7 @@ def _loaded(plan: EncoderPlan, *, trust: bool) -> Any:
             f"{(lines or [type(error).__name__])[0][:400]}",
             hint="Check that config.json belongs to these weights.",
         ) from None
-    # A pooler is left out of sentence encoders, and nothing here reads it.
+    # Sentence encoders are saved without a pooler, and nothing here reads it.
     lacking = [name for name in sorted(found["missing_keys"]) if "pooler." not in name]
     if plan.is_classifier:
         lacking = sorted(found["missing_keys"])
@@ -178,7 +178,7 @@ def _module(backbone: Any, dense: list[Any], plan: EncoderPlan) -> Any:
 def compile_encoder(
     source: Source, staging: Path, options: Options, target: CompileTarget, say: Say
 ) -> Compiled:
-    """Raises the CallerErrors of planning, loading and lowering."""
+    """Compiles it. Raises the CallerErrors of planning, loading and lowering."""
     plan = plan_encoder(source.root, options)
     tokenizer = write_tokenizer(
         _tokenizer_home(source.root, plan),
@@ -224,6 +224,6 @@ def compile_encoder(
 
 
 def _tokenizer_home(root: Path, plan: EncoderPlan) -> Path:
-    """sentence-transformers keeps the tokenizer beside the weights or at the top."""
+    """The tokenizer's folder; sentence-transformers keeps it beside the weights or at the top."""
     named = any((plan.root / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
     return plan.root if named or plan.root == root else root

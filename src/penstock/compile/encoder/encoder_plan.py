@@ -1,7 +1,7 @@
-"""What a Hugging Face encoder directory is to be served as, read from its JSON files alone.
+"""How to serve a Hugging Face encoder directory, read from its JSON files alone.
 
-Decides task, labels, pooling, length and inputs; loads nothing. What the files leave open is chosen
-as sentence-transformers and transformers would, and said in `notes`.
+It decides task, labels, pooling, length and inputs, and loads nothing. Where the files leave a
+choice, it chooses as sentence-transformers and transformers would, and says so in `notes`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from penstock.compile.contract import Options
 from penstock.compile.source.source import read_json, transformer_folder
 from penstock.errors import CallerError
 
-#: Encoder families whose graphs are tested, and positions that can't be used: RoBERTa's kin count
-#: from the padding id + 1. DeBERTa puts distances into logarithmic buckets by a ceiling, and at the
-#: largest distance the logarithm's last bit decides: libraries disagree there (measured).
+#: Encoder families with tested graphs -> positions that can't be used: RoBERTa and its relatives
+#: count from the padding id + 1. DeBERTa puts distances into logarithmic buckets with a ceiling,
+#: and at the largest distance the logarithm's last bit decides: libraries disagree there
+#: (measured).
 FAMILIES = {
     "albert": 0,
     "bert": 0,
@@ -30,7 +31,7 @@ FAMILIES = {
     "roberta": 2,
     "xlm-roberta": 2,
 }
-#: BERT's positions. Encoders with longer contexts are cut here unless `tokens_max` says otherwise.
+#: BERT's positions. Encoders with longer contexts are cut here unless `tokens_max` is larger.
 TOKENS_MAX = 512
 _TEXT_TASKS = (
     "text-classification",
@@ -39,7 +40,7 @@ _TEXT_TASKS = (
     "feature-extraction",
     "tensor",
 )
-#: Tasks whose requests may bring two texts.
+#: Tasks whose requests may have two texts.
 _OF_PAIRS = ("pair-classification", "text-regression")
 _POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "mean": "mean", "cls": "cls"}
 _BACKBONES = ("Model", "ForMaskedLM", "ForPreTraining")
@@ -47,7 +48,7 @@ _BACKBONES = ("Model", "ForMaskedLM", "ForPreTraining")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dense:
-    """A layer of sentence-transformers after pooling."""
+    """A layer after pooling, as in sentence-transformers."""
 
     folder: Path
     activation: str  #: the class name: Tanh, Identity ...
@@ -60,22 +61,22 @@ class EncoderPlan:
 
     root: Path  #: folder with config.json and weights
     task: str  #: one of _TEXT_TASKS
-    is_classifier: bool  #: the checkpoint has a head of its own
+    is_classifier: bool  #: whether the checkpoint has a classification head
     labels: tuple[str, ...]
     embedding: Embedding | None
     dense: tuple[Dense, ...]
     tokens_max: int
     vocabulary: int
     pad_id: int | None
-    pairs: bool  #: it was trained on two texts at a time
-    sigmoid: bool  #: the number it answers is put between 0 and 1
-    token_types: bool  #: the graph takes token_type_ids: two texts may come
+    pairs: bool  #: whether it was trained on two texts at a time
+    sigmoid: bool  #: whether its output goes through a sigmoid, into 0 to 1
+    token_types: bool  #: whether the graph takes token_type_ids, for two texts
     notes: tuple[str, ...]
 
 
 def plan_encoder(root: Path, options: Options) -> EncoderPlan:
-    """Raises CallerError: `architecture-unsupported`, `task-unsupported`, `pooling-unsupported`,
-    `tokens-max-invalid`, `source-damaged`."""
+    """The plan. Raises CallerError: `architecture-unsupported`, `task-unsupported`,
+    `pooling-unsupported`, `tokens-max-invalid`, `source-damaged`."""
     home = transformer_folder(root)
     config = read_json(home / "config.json")
     family = str(config.get("model_type", ""))
@@ -136,7 +137,7 @@ def _classifier_task(
     if options.task:
         task = _checked_task(options.task, given="a classifier", refused="feature-extraction")
     if task == "text-regression" and labels == tuple(f"LABEL_{at}" for at in range(len(labels))):
-        labels = ()  # names that nobody chose say nothing about a number
+        labels = ()  # default names say nothing about a number
     if task == "tensor":
         labels = ()
     if is_pair:
@@ -180,7 +181,7 @@ def _checked_task(task: str, *, given: str, refused: str) -> str:
 
 
 def _is_sigmoid(config: dict[str, Any]) -> bool:
-    """A cross-encoder with one output: a sigmoid unless its configuration says otherwise."""
+    """A cross-encoder with one output has a sigmoid, unless its configuration says otherwise."""
     settings = config.get("sentence_transformers")
     if not isinstance(settings, dict) or _integer(config, "num_labels") > 1:
         return False
@@ -203,7 +204,7 @@ def _segments(config: dict[str, Any]) -> int:
 
 
 def _modules(root: Path, notes: list[str]) -> tuple[Embedding, tuple[Dense, ...]]:
-    """Pooling, dense layers and normalisation of sentence-transformers."""
+    """Pooling with normalisation, and dense layers, from sentence-transformers' files."""
     if not (root / "modules.json").is_file():
         if (root / "1_Pooling" / "config.json").is_file():
             pooling = _pooling(root / "1_Pooling" / "config.json")

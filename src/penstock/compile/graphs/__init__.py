@@ -1,3 +1,3 @@
-"""Graphs that exist already, and how a graph becomes a model file: ONNX, programs of PyTorch, and
-the lowering that all kinds of model end in.
+"""Graph files (ONNX, programs of PyTorch), and the lowering to a model file that all kinds of
+models share.
 """

@@ -1,6 +1,6 @@
-"""A source model as the lowerings and the parity check see it: it runs, and it can be converted.
+"""A source model as the lowerings and the parity check use it: it runs, and it can be converted.
 
-The one interface between kinds of sources and kinds of targets.
+This is the one interface between kinds of sources and kinds of targets.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class SourceGraph(Protocol):
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    framework: str  #: what `run` runs in, with precision
+    framework: str  #: framework and precision of `run`
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        """The source's own answer, by the names of `outputs`."""
+        """The source's own answer, by output name."""
 
     def to_openvino(self) -> Any:
         """A fresh `openvino.Model` with these names; -1 in a shape stays free."""
@@ -34,4 +34,4 @@ class SourceGraph(Protocol):
         form."""
 
     def set_threads(self, threads: int) -> None:
-        """Cores that `run` may use."""
+        """Sets the number of cores that `run` may use."""

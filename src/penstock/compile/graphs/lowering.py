@@ -1,10 +1,10 @@
 """From a graph to the model file of a target: OpenVINO IR for CPUs, an exported program for GPUs.
 
-INT8 comes in two kinds. Weight-only keeps one scale per output channel and loses next to nothing.
-With a calibration set activations are quantised too, by ranges that are fixed here, so that an
-answer cannot depend on its batch mates; they are symmetric and attention's own products are left
-alone, because with zero points OpenVINO needs several times as long to make the kernels of a shape
-that it meets for the first time (measured). How many bits weights then have, the processor decides
+There are two kinds of INT8. Weight-only keeps one scale per output channel and loses very little.
+With a calibration set, activations are quantised too, by ranges that are fixed here, so that an
+answer can't depend on the other rows of its batch. They are symmetric, and attention's own products
+are left alone: with zero points OpenVINO takes several times as long to make the kernels for a new
+shape (measured). The processor decides how many bits the weights then have
 (`core.instruction_sets`).
 """
 
@@ -32,11 +32,11 @@ from penstock.runtimes.pytorch.record import RECORD as PYTORCH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """What was written into the staging folder."""
+    """The files that were written into the staging folder."""
 
     runtime: str
     file: str
-    precision: str  #: the hint of model.yaml
+    precision: str  #: `precision` of model.yaml
     notes: tuple[str, ...] = ()
     choices: dict[str, Any] = field(default_factory=dict)
 
@@ -53,10 +53,10 @@ def lower(
 def lower_exported(
     graph: SourceGraph, target: CompileTarget, staging: Path, *, device: str
 ) -> Lowered:
-    """An exported program whose weights are on `device` in the target's format."""
+    """Writes an exported program with its weights on `device` in the target's format."""
     torch = need("torch")
     program = graph.to_exported(target.precision, device)
-    for node in program.graph.nodes:  # an artifact names no files of the machine that made it
+    for node in program.graph.nodes:  # an artifact must not name files of this machine
         node.meta.pop("stack_trace", None)
     with _quiet():
         torch.export.save(program, str(staging / "model.pt2"))
@@ -137,14 +137,14 @@ def _quantised(model: Any, calibration: Sequence[Arrays], recipe: Int8Recipe) ->
             subset_size=len(calibration),
             advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=halved),
         )
-    except Exception as error:  # NNCF raises its own kinds and what a graph meets while it runs
+    except Exception as error:  # NNCF and the running graph raise many kinds
         raise not_converted("INT8 quantisation", error) from None
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """NNCF and torch print tables and progress on standard output, which is the report's; tracing
-    warns of every branch on a shape, which is what the parity check is for."""
+    """Silences NNCF and torch: they print tables and progress on standard output, which belongs to
+    the report, and tracing warns of every branch on a shape, which the parity check covers."""
     logger = logging.getLogger("nncf")
     level = logger.level
     logger.setLevel(logging.ERROR)

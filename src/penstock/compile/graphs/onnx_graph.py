@@ -22,7 +22,7 @@ _OF_ORT = {
 
 
 class OnnxGraph:
-    """Raises CallerError: `source-damaged`, `target-unsupported` (string tensors)."""
+    """An ONNX file. Raises CallerError: `source-damaged`, `target-unsupported` (string tensors)."""
 
     framework = "ONNX Runtime FP32"
 

@@ -1,8 +1,8 @@
-"""Graph files of PyTorch: exported programs (.pt2), TorchScript, and, trusted, pickled modules.
+"""Graph files of PyTorch: exported programs (.pt2), TorchScript, and, if trusted, pickled modules.
 
 An exported program is JSON and raw tensors; the parts of its format that may hold a pickle are
-refused unless the caller trusts the file. TorchScript archives are read by torch.jit, which has no
-general unpickler. The model's own sample inputs, where it has them, are used for tracing.
+refused unless the caller trusts the file. torch.jit reads TorchScript archives, and has no general
+unpickler. Tracing uses the model's own sample inputs where it has them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.compile.source.source import EXPORTED, TORCHSCRIPT, Source
 from penstock.errors import CallerError
 from penstock.runtimes.dtypes import NUMPY
 
-#: Free dimensions of an example input. Two rows: 1 would be taken for a constant by torch.export.
+#: Sizes of an example input's free dimensions. Two rows: torch.export would take 1 for a constant.
 _ROWS, _SIZE = 2, 7
 _FORCE_SAFE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
@@ -32,7 +32,7 @@ _FORCE_SAFE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 def program_graph(
     source: Source, described: ModelDescription | None, options: Options
 ) -> TorchGraph:
-    """Raises CallerError: `source-damaged`, `source-untrusted`, `inputs-needed`,
+    """Opens it. Raises CallerError: `source-damaged`, `source-untrusted`, `inputs-needed`,
     `inputs-invalid`."""
     assert source.file is not None
     outputs = [spec.name for spec in described.outputs] if described else []
@@ -74,7 +74,7 @@ def parse_input(text: str) -> TensorSpec:
 def example_of(
     specs: tuple[TensorSpec, ...], *, rows: int = _ROWS, seed: int = 0
 ) -> dict[str, Any]:
-    """Inputs that any model takes: whole numbers are 0 and 1, for they may be ids or masks."""
+    """Inputs that any model accepts: whole numbers are 0 or 1, since they may be ids or masks."""
     random = np.random.default_rng(seed)
     made = {}
     for spec in specs:
@@ -89,7 +89,7 @@ def example_of(
 
 
 class _ProgramGraph(TorchGraph):
-    """An exported program knows its inputs, their shapes and one example."""
+    """An exported program, which knows its inputs, their shapes and one example."""
 
     framework = "PyTorch FP32 (exported program)"
 
@@ -149,7 +149,7 @@ def _load_program(path: Path, *, trust: bool) -> Any:
 
 
 def _refuse_code(path: Path) -> None:
-    """What could run code while it is read, or later: see `artifacts.detect_pt2_rules`."""
+    """Refuses what could run code when read or later: see `artifacts.detection.detect_pt2`."""
     try:
         check_pt2(path.parent, path.name, trusted=False)
     except CallerError as error:
@@ -165,7 +165,8 @@ def _refuse_code(path: Path) -> None:
 
 @contextmanager
 def _weights_only(wanted: bool) -> Iterator[None]:
-    """torch.export.load falls back to unpickling sample inputs; only this variable forbids it."""
+    """Forbids pickles: torch.export.load unpickles sample inputs unless this variable forbids
+    it."""
     before = os.environ.get(_FORCE_SAFE)
     if wanted:
         os.environ[_FORCE_SAFE] = "1"
@@ -184,7 +185,7 @@ def _load_module(source: Source, *, trust: bool) -> Any:
     try:
         if source.kind == TORCHSCRIPT:
             return torch.jit.load(str(path), map_location="cpu").eval()
-        assert trust  # `open_source` refused it otherwise
+        assert trust  # else `open_source` has refused it
         module = torch.load(str(path), map_location="cpu", weights_only=False)
     except Exception as error:  # an unpickler can raise anything
         raise _unreadable(path, error) from None

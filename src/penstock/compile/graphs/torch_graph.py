@@ -1,8 +1,7 @@
 """Sources that run in PyTorch: modules, TorchScript and exported programs.
 
-Serves as the reference of the parity check (FP32, no gradients) and converts. Tracing is what
-OpenVINO does with a module; for GPUs the graph is `torch.export`'s, whose dynamic dimensions are
-stated and checked.
+It is the reference of the parity check (FP32, no gradients), and converts. OpenVINO traces a
+module; for GPUs the graph is `torch.export`'s, whose dynamic dimensions are declared and checked.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.errors import CallerError
 from penstock.runtimes.dtypes import name_of
 
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
-#: OpenVINO's names of the Open Inference Protocol's dtypes.
+#: Dtypes of the Open Inference Protocol -> OpenVINO's names.
 OV_TYPES = {
     "BOOL": "boolean", "INT8": "i8", "INT16": "i16", "INT32": "i32", "INT64": "i64", "UINT8": "u8",
     "FP16": "f16", "FP32": "f32", "FP64": "f64", "BF16": "bf16",
@@ -131,12 +130,12 @@ class TorchGraph:
 
 
 def _is_named(module: Any) -> bool:
-    """Whether forward names its inputs one by one: the graph then has the same names."""
+    """Whether `forward` names its inputs one by one, so that the graph has the same names."""
     return bool(getattr(module, "answers_fp32", False))
 
 
 def _answering(inner: Any, dtype: Any) -> Any:
-    """Inputs and answers in FP32 around a module that computes in another format."""
+    """Wraps a module that computes in another format: inputs and answers stay FP32."""
     base: Any = need("torch").nn.Module
 
     class AnsweringModule(base):  # type: ignore[misc]
@@ -156,7 +155,7 @@ def _answering(inner: Any, dtype: Any) -> Any:
 
 
 def flattened(answer: Any) -> list[Any]:
-    """The tensors of an answer, whatever it wraps them in, in their order."""
+    """The tensors of an answer, in order, out of any nesting."""
     if hasattr(answer, "detach"):
         return [answer]
     if isinstance(answer, dict):
@@ -169,7 +168,7 @@ def flattened(answer: Any) -> list[Any]:
 
 
 def named(model: Any, inputs: Sequence[TensorSpec], outputs: Sequence[str]) -> Any:
-    """Gives the ports of an `openvino.Model` these names and no others."""
+    """Gives the ports of an `openvino.Model` exactly these names."""
     if len(model.inputs) != len(inputs) or len(model.outputs) != len(outputs):
         raise CallerError(
             "conversion-failed",

@@ -1,3 +1,3 @@
-"""Whether the artifact answers as its source does, and how fast: samples, parity, times, and what
-of it is kept in the artifact.
+"""Whether an artifact answers as its source does, and how fast: samples, parity, times, and the
+samples that are kept in the artifact.
 """

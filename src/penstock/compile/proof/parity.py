@@ -1,8 +1,8 @@
 """How far the artifact's answers are from the source's: pure arithmetic on two lists of answers.
 
-Compared is what a client would see: probabilities of a classifier, directions of an embedding, and
-numbers in relation to the largest of them. Labels that the source itself decides by less than the
-tolerance count neither way: a coin toss is no disagreement.
+It compares what a client would see: probabilities of a classifier, directions of an embedding, and
+numbers in relation to the largest of them. A label that the source itself decides by less than the
+tolerance is not counted at all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def compare(
     description: ModelDescription,
     tolerance: Tolerance,
 ) -> Parity:
-    """Batches of answers in the same order, by output name."""
+    """Compares batches of answers in the same order, by output name."""
     kinds = kinds_of(description, list(reference[0]))
     largest, means, agreements, samples = 0.0, [], [], 0
     for name, kind in kinds.items():
@@ -47,7 +47,7 @@ def compare(
             return _failed(kinds, tolerance)
         differences, agreement = _difference(kind, pairs, tolerance)
         if differences.size:
-            # a NaN anywhere must come out as one: max() would lose it
+            # a NaN anywhere must give a NaN: max() would lose it
             largest = float(np.maximum(largest, np.max(differences)))
             means.append(float(np.mean(differences)))
         if agreement is not None:
@@ -100,7 +100,7 @@ def _of_classes(
 
 
 def _probabilities(logits: np.ndarray) -> np.ndarray:
-    """A single logit is a binary classifier's: both of its classes."""
+    """Probabilities of both classes for a single logit, which is a binary classifier's."""
     if logits.shape[-1] == 1:
         one = 1.0 / (1.0 + np.exp(-logits))
         return np.asarray(np.concatenate([one, 1.0 - one], axis=-1))
@@ -115,7 +115,7 @@ def _cosine_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _failed(kinds: dict[str, str], tolerance: Tolerance) -> Parity:
-    """Answers of another shape have nothing in common."""
+    """The result for answers of different shapes: nothing is equal."""
     return Parity(
         unit=", ".join(sorted({_UNITS[kind] for kind in kinds.values()})),
         samples=0,

@@ -1,11 +1,9 @@
-"""The half of every compile that is the same for all graphs: lower, compare, measure, describe.
+"""The part of every compile that all graphs share: lower, compare, measure, describe.
 
-The artifact as it was written, run by what will serve it: for parity and for timing.
-
-Times of one batch before and after compiling, on the same inputs, alternating.
-
-Figures of one machine at one moment: what counts is their ratio, and, for a service level, how time
-grows with rows and tokens.
+Parity and times are taken from the artifact as it was written, run by the runtime that will serve
+it. Times of one batch before and after compiling alternate, on the same inputs. They belong to one
+machine at one moment: use their ratio, and, for a service level, how time grows with rows and
+tokens.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
 
-#: Rows and tokens of a lone short query, of small and large batches of them, and of long texts.
+#: (rows, tokens) of a lone short query, of small and large batches of them, and of long texts.
 SHAPES = ((1, 16), (8, 16), (32, 16), (1, 128), (8, 128))
 _RUNS_MIN = 3
 _RUNS_MAX = 200
@@ -51,13 +49,13 @@ def measured(
     *,
     seconds: float,
 ) -> tuple[Timing, ...]:
-    """One Timing for each (rows, tokens, inputs); each side gets about `seconds`."""
+    """One Timing for each (rows, tokens, inputs); each side runs for about `seconds`."""
     found = []
     for rows, tokens, inputs in batches:
         times: tuple[list[float], list[float]] = ([], [])
         sides = (before, after)
         for run in sides:
-            run(inputs)  # kernels of this shape are made, and caches filled
+            run(inputs)  # makes the kernels of this shape, and fills caches
         for run, taken in zip(sides, times, strict=True):
             _sample(run, inputs, seconds / 2, taken)
         for run, taken in zip(sides, times, strict=True):
@@ -75,7 +73,7 @@ def measured(
 
 
 def shapes_for(rows_max: int, tokens_max: int) -> tuple[tuple[int, int], ...]:
-    """The shapes that the model can take."""
+    """The shapes that the model accepts."""
     fitting = [shape for shape in SHAPES if shape[0] <= rows_max and shape[1] <= tokens_max]
     return tuple(fitting) or ((1, tokens_max),)
 
@@ -99,12 +97,12 @@ class Artifact(Protocol):
 
 
 def open_artifact(root: Path, description: ModelDescription, *, threads: int) -> Artifact:
-    """Raises CallerError (`artifact-unusable`)."""
+    """Opens it for the target's device. Raises CallerError (`artifact-unusable`)."""
     return _Served(root, description, threads)
 
 
 class _Served:
-    """Through the instance's own runtime, with one lane."""
+    """The artifact in the instance's own runtime, with one lane."""
 
     def __init__(self, root: Path, description: ModelDescription, threads: int) -> None:
         context = LoadContext(
@@ -138,7 +136,7 @@ def _unusable(cause: str) -> CallerError:
     )
 
 
-#: Rows and tokens -> inputs of that shape, where the model takes texts.
+#: (rows, tokens) -> inputs of that shape, for models that take texts.
 Filled = Callable[[int, int], Arrays]
 
 
@@ -153,9 +151,9 @@ def prove(
     *,
     filled: Filled | None,
 ) -> Compiled:
-    """Writes the model file and says how its answers and its speed compare with the source's.
+    """Writes the model file, and compares its answers and its speed with the source's.
 
-    Answers are computed from the file as it was written, by the runtime that will serve it.
+    The answers come from the written file, in the runtime that will serve it.
     """
     reference = [graph.run(batch) for batch in samples.parity]
     if any(not np.isfinite(a).all() for each in reference for a in each.values()):

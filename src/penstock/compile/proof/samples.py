@@ -1,14 +1,15 @@
-"""Inputs on which a compiled model is compared with its source, and by which INT8 finds its ranges.
+"""Inputs for comparing a compiled model with its source, and for finding INT8's ranges.
 
-Texts of the caller come first. Without them a few dozen queries of different lengths and rows of
-random tokens are used: the queries are what users write, and the random rows reach all of the
-vocabulary. Everything is seeded: the same source gives the same samples.
+The caller's texts come first. Without them, the samples are a few dozen queries of different
+lengths and rows of random tokens: the queries are typical of users, and the random rows cover the
+whole vocabulary. Everything is seeded: the same source gives the same samples.
 
-A few inputs with the source's answers, kept in the artifact: `proof.npz`.
+A few inputs with the source's answers stay in the artifact: `proof.npz`.
 
-They are what another processor's check needs, and no more: at most `BYTES_MAX`, of the compiler's
-own inputs (a caller's texts and arrays never leave with an artifact), and only batches that the
-artifact answers within its tolerance where it is made, so that a failure speaks of the processor.
+Another processor's check needs them. They have at most `BYTES_MAX`, come from the compiler's own
+inputs (a caller's texts and arrays never leave with an artifact), and include only batches that the
+artifact answers within its tolerance where it is compiled, so that a later failure is due to the
+other processor.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ _RANDOM_LENGTHS = (3, 8, 16, 17, 32, 64, 127)
 class Samples:
     """Batches of inputs."""
 
-    parity: tuple[Arrays, ...]  #: of one row and of several
-    calibration: tuple[Arrays, ...]  #: one row each; () = weight-only INT8
-    kept: tuple[Arrays, ...] = ()  #: what the artifact may bring along: never a caller's own
+    parity: tuple[Arrays, ...]  #: batches of one and of several rows
+    calibration: tuple[Arrays, ...]  #: one row each; () = INT8 of weights only
+    kept: tuple[Arrays, ...] = ()  #: batches that the artifact may contain: none of a caller's
 
 
 class TextSamples:
-    """Makes inputs of texts by the artifact's own tokenizer."""
+    """Makes inputs from texts with the artifact's own tokenizer."""
 
     def __init__(
         self,
@@ -84,11 +85,11 @@ class TextSamples:
         self._pairs = pairs
 
     def make(self, options: Options) -> Samples:
-        """Raises CallerError (`samples-invalid`)."""
+        """The samples. Raises CallerError (`samples-invalid`)."""
         calibration = text_lines(options.calibration) if options.calibration else []
         held_out: list[str] = []
         if len(calibration) >= 10:
-            # Every fifth: the check must see texts by which no range was chosen.
+            # Every fifth text: the check must have texts that set no range.
             held_out = calibration[::5][:_HELD_OUT_ROWS]
             calibration = [text for at, text in enumerate(calibration) if at % 5]
         if options.samples is not None:
@@ -120,7 +121,8 @@ class TextSamples:
     def _encode(self, text: str) -> tuple[list[int], list[int]]:
         first, tab, second = text.partition("\t")
         if self._pairs:
-            # A line without a tab is compared with itself: half of the pairs of a duplicate check.
+            # A line without a tab is compared with itself, as in half the pairs of a duplicate
+            # check.
             encoding = self._tokenizer.encode(first, second if tab else first)
         elif tab and "token_type_ids" in self._names:
             encoding = self._tokenizer.encode(first, second)
@@ -129,7 +131,7 @@ class TextSamples:
         return encoding.ids, encoding.type_ids
 
     def _random_rows(self, like: tuple[list[int], list[int]]) -> list[tuple[list[int], list[int]]]:
-        """Random ids between the special tokens that a text begins and ends with."""
+        """Random ids between the special tokens at the start and end of a text."""
         random = np.random.default_rng(1)
         rows = []
         for length in _RANDOM_LENGTHS:
@@ -154,7 +156,8 @@ class TextSamples:
 
 
 def tensor_samples(specs: tuple[TensorSpec, ...], example: Arrays, options: Options) -> Samples:
-    """For models of tensors: the caller's .npz, else the source's example and random values.
+    """Samples for models of tensors: the caller's .npz, else the source's example and random
+    values.
 
     Raises CallerError (`samples-invalid`).
     """
@@ -195,7 +198,7 @@ def _rows_of(arrays: Arrays) -> tuple[Arrays, ...]:
 
 
 def _parts(rows: list[Any]) -> list[list[Any]]:
-    """Batches of 1, 2, 4, 8, 1, 2 ...: alone and with mates of other lengths."""
+    """Batches of 1, 2, 4, 8, 1, 2 ... rows: alone, and with rows of other lengths."""
     parts, at, turn = [], 0, 0
     while at < len(rows):
         size = (1, 2, 4, 8)[turn % 4]
@@ -206,11 +209,11 @@ def _parts(rows: list[Any]) -> list[list[Any]]:
 
 
 FILE = "proof.npz"
-BYTES_MAX = 256 << 10  #: of all arrays together
-_BATCHES_MAX = 4  #: of 1, 2, 4 and 8 rows for texts
-_FILE_BYTES_MAX = 2 * BYTES_MAX  #: of a file that is read: names and headers come on top
+BYTES_MAX = 256 << 10  #: size of all arrays together
+_BATCHES_MAX = 4  #: for texts: of 1, 2, 4 and 8 rows
+_FILE_BYTES_MAX = 2 * BYTES_MAX  #: bound of a file to read: arrays, names and headers
 
-Sample = tuple[Arrays, Arrays]  #: inputs, and the source's answer
+Sample = tuple[Arrays, Arrays]  #: (inputs, the source's answer)
 
 
 def write_samples(
@@ -220,7 +223,8 @@ def write_samples(
     description: ModelDescription,
     tolerance: Tolerance,
 ) -> int:
-    """Writes what fits of `asked`, in order. Returns the number of batches; 0 leaves no file."""
+    """Writes those of `asked` that fit, in order. Returns the number of batches; with 0 there is no
+    file."""
     kept: dict[str, np.ndarray] = {}
     count = size = 0
     for (inputs, answer), given in zip(asked, ours, strict=True):
@@ -237,7 +241,7 @@ def write_samples(
 
 
 def read_samples(folder: Path) -> list[Sample]:
-    """[] where there are none. Raises ModelError (`proof-unreadable`)."""
+    """The samples; [] without a file. Raises ModelError (`proof-unreadable`)."""
     path = folder / FILE
     if not path.is_file():
         return []
@@ -262,7 +266,7 @@ def compare_samples(
     description: ModelDescription,
     tolerance: Tolerance,
 ) -> Parity:
-    """By the rule that the compile was held to."""
+    """Compares them by the rule of the compile."""
     return compare([answer for _, answer in samples], ours, description, tolerance)
 
 

@@ -1,4 +1,4 @@
-"""An encoder-decoder directory as an artifact: what the command line asks, in `seq2seq`'s terms."""
+"""An encoder-decoder directory as an artifact: translates the command's options for `seq2seq`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from penstock.runtimes.seq2seq.request import GenerationRequest
 
 _PRECISIONS = {"cpu-fp32": "f32", "cpu-bf16": "bf16", "cpu-int8": "int8"}
 _PROGRAMS = {"cuda-fp32": "f32", "cuda-fp16": "f16", "cuda-bf16": "bf16"}
-_ROWS_MAX = 16  #: rows of a decode step: where `seq2seq` was tuned
-#: A misspelt query and its correction: nine tokens in, eleven out; alone and as a batch.
+_ROWS_MAX = 16  #: rows of a decode step; `seq2seq` was tuned for this
+#: Lengths of a misspelt query and its correction, in tokens; measured alone and as a batch.
 _TOKENS_IN, _TOKENS_OUT = 9, 11
 _ROWS_MEASURED = (1, 8)
 
@@ -33,7 +33,8 @@ _ROWS_MEASURED = (1, 8)
 def compile_encoder_decoder(
     source: Source, staging: Path, options: Options, target: CompileTarget, say: Say
 ) -> Compiled:
-    """Raises the errors of `seq2seq.compile_seq2seq`, `target-unsupported`, `task-unsupported`."""
+    """Compiles it. Raises the errors of `seq2seq.compile_seq2seq`, `target-unsupported`,
+    `task-unsupported`."""
     precision = {**_PRECISIONS, **_PROGRAMS}.get(target.name)
     if precision is None:
         raise CallerError(
@@ -91,7 +92,7 @@ def compile_encoder_decoder(
 def _timings(
     root: Path, staging: Path, description: ModelDescription, options: Options
 ) -> tuple[Timing, ...]:
-    """Greedy answers of one length, by transformers' `generate` and by the runtime."""
+    """Times greedy answers of one length, by transformers' `generate` and by the runtime."""
     torch, threads = need("torch"), options.threads or cores()
     model = seq2seq.load_source(root)
     torch.set_num_threads(threads)

@@ -1,7 +1,7 @@
 """An encoder-decoder model of Hugging Face's format as an artifact of runtime `seq2seq`.
 
-Weights are read by transformers, graphs are built by `seq2seq_t5` and `seq2seq_bart`, and the
-result is run beside the source, token for token. What fails that comparison is not written.
+transformers reads the weights, `seq2seq_t5` and `seq2seq_bart` build the graphs, and the result
+runs beside the source, token by token. An artifact that fails the comparison is not written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BUILDERS: Mapping[str, Any] = {
     "mbart": seq2seq_bart,
     "marian": seq2seq_bart,
 }
-#: settings of generation_config.json that become the artifact's defaults
+#: settings of generation_config.json that become the artifact's default settings
 _DEFAULTS = (
     "num_beams",
     "length_penalty",
@@ -50,23 +50,23 @@ _DEFAULTS = (
     "forced_eos_token_id",
 )
 
-#: Writes the graphs of (model, its config) into a folder; returns the description that fits them.
+#: Writes the graphs of (model, its config) into a folder; returns the matching description.
 Write = Callable[[Any, dict[str, Any], Path, ModelDescription], ModelDescription]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seq2SeqSpec:
-    """What an artifact is to be, and how it is proven."""
+    """The artifact's settings, and how it is proven."""
 
     precision: str  #: f32, bf16 or int8; programs of torch.export: f32, f16 or bf16
     name: str = ""
-    tokens_max: int = 512  #: longer sources are cut there
-    tokens_new_max: int = 64  #: the most that a request may ask for
-    beams_max: int = 4  #: likewise
-    rows_max: int = 16  #: rows of a decode batch
-    samples: list[str] | None = None  #: texts for the comparison; None: random tokens
-    #: The largest loss of a token, in spreads, instead of the precision's own tolerance
-    #: (`token_parity`).
+    tokens_max: int = 512  #: longer sources are cut, tokens
+    tokens_new_max: int = 64  #: most new tokens that a request may ask for
+    beams_max: int = 4  #: most beams that a request may ask for
+    rows_max: int = 16  #: most rows of a decode batch
+    samples: list[str] | None = None  #: texts for the comparison; None = random tokens
+    #: Largest loss of a token, in spreads (`seq2seq_parity`); None = the precision's own
+    #: tolerance.
     difference_max: float | None = None
     log: Callable[[str], None] = lambda line: None
 
@@ -76,8 +76,8 @@ def compile_seq2seq(source_dir: Path, out_dir: Path, wanted: Seq2SeqSpec) -> Seq
 
     Args:
         source_dir: a Hugging Face directory: config.json, weights, a tokenizer.
-        out_dir: must not exist or be empty; on any error it is as it was.
-        wanted: int8 is of weights; the runtime rounds activations as they come, unless
+        out_dir: must be missing or empty; an error leaves it unchanged.
+        wanted: int8 applies to weights; the runtime rounds activations at run time, unless
             `precision: f32` is written into model.yaml.
 
     Raises CallerError (`unknown-precision`, `unsupported-architecture`, `out-dir-not-empty`, and
@@ -117,7 +117,7 @@ def compile_seq2seq(source_dir: Path, out_dir: Path, wanted: Seq2SeqSpec) -> Seq
 def write_artifact(
     source_dir: Path, folder: Path, wanted: Seq2SeqSpec, builders: Any, write: Write
 ) -> Seq2SeqParity:
-    """Writes all files of an artifact and runs it. What the comparison allows is not checked."""
+    """Writes all files of an artifact and runs it. It does not check the comparison's result."""
     model = load_source(source_dir)
     config = model.config.to_dict()
     config["scale_decoder_outputs"] = getattr(model.config, "scale_decoder_outputs", False)
@@ -193,13 +193,13 @@ def describe(
 
 
 def _within_positions(config: dict[str, Any], tokens: int) -> int:
-    """Absolute positions end somewhere; relative ones do not."""
+    """The bound of absolute positions; relative ones have none."""
     positions = config.get("max_position_embeddings")
     return min(tokens, int(positions)) if positions else tokens
 
 
 def _check(parity: Seq2SeqParity) -> None:
-    """Raises ModelError where the artifact answers otherwise than its source."""
+    """Raises ModelError if the artifact's answers differ from its source's."""
     failures = parity_record(parity).failures()
     if failures:
         raise ModelError(

@@ -1,9 +1,9 @@
-"""BART and its kin (mBART, Marian) as an encoder graph and a decoder-step graph.
+"""BART and relatives (mBART, Marian) as an encoder graph and a decoder-step graph.
 
 Positions are absolute: a learned table (its first two rows are unused) or sinusoids. Norms are
 layer norms, after each block (BART, Marian) or before it (mBART). Attention is scaled by
-the square root of the head's size, which goes into the query's weights. The logits get a bias of
-their own.
+the square root of the head's size, which is folded into the query's weights. The logits get a bias
+of their own.
 Source of the algorithm: Lewis et al., 2019, "BART: Denoising Sequence-to-Sequence Pre-training".
 """
 
@@ -137,7 +137,7 @@ def _sinusoids(positions: int, width: int) -> np.ndarray:
 
 
 def _projected(b: Builder, value: Any, prefix: str, heads: int) -> list[Any]:
-    """Queries (scaled), keys and values, from one multiplication."""
+    """Scaled queries, keys and values, from one multiplication."""
     names = [f"{prefix}.{kind}_proj" for kind in "qkv"]
     size = b.array(f"{names[0]}.weight").shape[0] // heads
     scales = (size**-0.5, 1.0, 1.0)
@@ -145,7 +145,7 @@ def _projected(b: Builder, value: Any, prefix: str, heads: int) -> list[Any]:
 
 
 def _block(b: Builder, config: dict[str, Any], value: Any, norm: str, inner: Any) -> Any:
-    """A residual block, its norm before or after."""
+    """A residual block, with its norm before or after."""
     if config["model_type"] in _PRE_NORM:
         return b.ops.add(value, inner(b.layer_norm(value, norm, _EPSILON)))
     return b.layer_norm(b.ops.add(value, inner(value)), norm, _EPSILON)

@@ -1,15 +1,15 @@
-"""The parts of which encoder and decoder graphs are made: linear layers, norms, attention.
+"""The building blocks of encoder and decoder graphs: linear layers, norms, attention.
 
-Graphs are written node by node instead of traced from PyTorch, so that their shapes, the place of
-every INT8 weight and the form of the cache are ours to choose, and conversion needs weights only.
-Knows OpenVINO's operations; it must not know an architecture (`seq2seq_t5`, `seq2seq_bart`).
+Graphs are written node by node, not traced from PyTorch. So their shapes, the place of every INT8
+weight and the form of the cache are under control, and conversion needs only the weights. This
+module knows OpenVINO's operations, but no architecture (`seq2seq_t5`, `seq2seq_bart`).
 
-A decoder step takes one token of each row and the rows' caches; it returns logits and each layer's
-new keys and values, which the runtime writes into its own memory: a row's position is data, so that
+A decoder step takes one token of each row and the rows' caches. It returns logits and each layer's
+new keys and values, which the runtime writes into its own memory. A row's position is an input, so
 rows at different positions share a step.
 
-INT8 is of weights: a linear layer keeps one scale per output (symmetric, largest magnitude / 127).
-Activations are not quantised here; the runtime may round them while it multiplies.
+INT8 is of weights only: a linear layer keeps one scale per output (symmetric, largest magnitude /
+127). Activations are not quantised here; the runtime may round them while it multiplies.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 
 from penstock.errors import ModelError
 
-#: What a masked position's score gets: far below any real one, and finite, so that a row that is
-#: masked altogether (padding of a batch) yields numbers.
+#: Score of a masked position: far below any real one, and finite, so that a row that is
+#: masked completely (padding of a batch) gives numbers.
 MASKED = -1.0e9
 
 Weights = Mapping[str, np.ndarray]
@@ -31,9 +31,9 @@ Weights = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheShape:
-    """Sizes that the runtime allocates its caches by."""
+    """Sizes with which the runtime allocates its caches."""
 
-    layers: int  #: of the decoder
+    layers: int  #: layers of the decoder
     heads: int
     head_size: int
     vocabulary: int
@@ -41,7 +41,7 @@ class CacheShape:
 
 
 class Builder:
-    """Makes nodes; one per graph, for the encoder and the decoder share no nodes."""
+    """Makes nodes, for one graph: the encoder and the decoder share no nodes."""
 
     def __init__(self, weights: Weights, *, int8: bool, bf16: bool) -> None:
         import openvino.opset13 as ops  # noqa: PLC0415 - heavy, and only conversion needs it
@@ -53,7 +53,7 @@ class Builder:
         self._tables: dict[str, Any] = {}
 
     def array(self, name: str) -> np.ndarray:
-        """Raises ModelError where the source lacks it: a truncated or foreign file."""
+        """A weight. Raises ModelError if the source lacks it: a truncated or foreign file."""
         try:
             return np.ascontiguousarray(self._weights[name], dtype=np.float32)
         except KeyError:
@@ -87,7 +87,7 @@ class Builder:
     # weights
 
     def _matrix(self, key: str, matrix: np.ndarray) -> Any:
-        """[out, in] as the node that a MatMul multiplies by; `key` shares it within the graph."""
+        """A matrix [out, in] as an operand of MatMul; `key` shares it within the graph."""
         ops = self.ops
         if self._int8:
             stored, scales = self._quantised(key, matrix)
@@ -112,8 +112,8 @@ class Builder:
         return self._tables[key]
 
     def linear(self, value: Any, *names: str, scales: tuple[float, ...] = ()) -> Any:
-        """`names` are prefixes of layers that share their input: one multiplication for all, each
-        part times its scale."""
+        """Linear layers. `names` are prefixes of layers that share their input: one multiplication
+        computes all, and each part is multiplied by its scale."""
         scales = scales or (1.0,) * len(names)
         pairs = list(zip(names, scales, strict=True))
         parts = [self.array(f"{name}.weight") * np.float32(scale) for name, scale in pairs]
@@ -122,7 +122,7 @@ class Builder:
         )
         product.set_friendly_name(
             f"{'+'.join(names)}/matmul"
-        )  # adapters find layers by their names
+        )  # adapters find layers by these names
         if not any(self.has(f"{name}.bias") for name in names):
             return product
         biases = [
@@ -154,7 +154,7 @@ class Builder:
         return self.ops.matmul(value, self._matrix(name, self.array(name)), False, True)
 
     def same(self, name: str, other: str) -> str:
-        """`other` where both are one table (tied weights) or `name` is not there, else `name`."""
+        """`other` if both are one table (tied weights) or `name` does not exist, else `name`."""
         if not self.has(name) or (
             self.has(other) and np.array_equal(self._weights[name], self._weights[other])
         ):
@@ -205,8 +205,8 @@ class Builder:
         return [ops.transpose(shaped, self.integers([0, 2, 1, 3]))]
 
     def stack_heads(self, value: Any, heads: int, count: int) -> Any:
-        """The same as one tensor [count, rows, heads, tokens, size]: its parts lie one after the
-        other, so that taking it apart moves nothing."""
+        """The same as one tensor [count, rows, heads, tokens, size], whose parts are contiguous, so
+        that splitting it copies nothing."""
         ops = self.ops
         shaped = ops.reshape(value, self.integers([0, 0, count, heads, -1]), True)
         return ops.transpose(shaped, self.integers([2, 0, 3, 1, 4]))
@@ -218,7 +218,7 @@ class Builder:
         )
 
     def attention(self, query: Any, keys: Any, values: Any, bias: Any) -> Any:
-        """Scores are used as they come: a scale belongs into the query's weights."""
+        """Attention without scaling: a scale belongs into the query's weights."""
         ops = self.ops
         mixed = ops.scaled_dot_product_attention(
             query, keys, values, bias, self.floats(1.0), causal=False
@@ -228,7 +228,7 @@ class Builder:
     def attention_with_past(
         self, query: Any, past: tuple[Any, Any], new: tuple[Any, Any], bias: Any
     ) -> Any:
-        """Over the cache and, in its last place, the row's own token."""
+        """Attention over the cache and, in the last place, the row's own token."""
         ops = self.ops
         keys = ops.concat([past[0], new[0]], 2)
         values = ops.concat([past[1], new[1]], 2)

@@ -1,23 +1,21 @@
-"""A compiled encoder-decoder model beside its source: the same inputs, token for token.
+"""Compares a compiled encoder-decoder model with its source: the same inputs, token by token.
 
-Both write answers of their own, all inputs in one batch; and both are fed the source's answers,
-once alone and once with mates, so that every token is compared by its logits (`token_parity`).
+Both generate answers of their own, with all inputs in one batch. Then both are fed the source's
+answers, once alone and once in a batch, so that the logits of every token are compared.
 
-How far a text writer's artifact is from its source: pure arithmetic on two tables of logits.
+Differences are counted in *spreads*: standard deviations of the source's logits at that step. A
+softmax depends on nothing else, and a constant added to all logits has no effect. Feeding the
+source's tokens to both (teacher forcing) keeps one early difference from spoiling all later steps.
+The arithmetic on the two tables of logits is pure.
 
-Compared is every token of the source's own answers, with the source's tokens fed to both (teacher
-forcing): one early difference then does not make all that follows look wrong. Differences are in
-*spreads*, standard deviations of the source's logits at that step, because a softmax knows no other
-unit; what is added to all logits alike counts for nothing.
+Users only see a different token. The source itself says how bad one is: by how much it prefers its
+own token to ours (the *loss*). Where the source hardly decides, another token is no disagreement,
+so agreement is counted where its first choice leads by at least half of the largest allowed loss.
 
-What users see is another token. How bad one is, the source itself says: by how much it prefers its
-own to ours (the *loss*). A token that the source hardly decides is no disagreement, so agreement is
-counted where its first choice leads by half of the largest loss allowed, or more.
-
-How large a difference may be, the source says too: it is run once more in the artifact's number
-format (BF16, or with its weights rounded to INT8), and a sound artifact differs about as much. So a
-model that amplifies rounding is not refused for its nature, and a wrong scale in a model that does
-not is found below what any constant could find. What the format may cost at most is a constant.
+The source also says how large a difference may be: it runs once more in the artifact's number
+format (BF16, or with its weights rounded to INT8), and a correct artifact differs about as much. So
+a model that amplifies rounding is not refused for that, and in any other model a wrong scale shows
+up below any constant bound. A constant bounds the cost of the format itself.
 """
 
 from __future__ import annotations
@@ -44,31 +42,31 @@ from penstock.runtimes.seq2seq.request import GenerationRequest
 
 Logits = Sequence[np.ndarray]  #: one array [steps, vocabulary] per answer
 
-#: An artifact's mean difference over that of its format. Sound ones were seen at 0.9 to 1.1 (T5,
-#: mT5, BART, mBART, Marian, t5-small), one with a single layer of twice its size at 2.2 to 25.
+#: Bound of an artifact's mean difference over that of its format. Correct artifacts had 0.9 to 1.1
+#: (T5, mT5, BART, mBART, Marian, t5-small), one with a single layer at twice its scale 2.2 to 25.
 _MEAN_RATIO = 1.5
-#: Root mean squares of the format's difference that the largest loss may be: sound artifacts reach
-#: 6 over hundreds of steps with two rounded logits each.
+#: Bound of the largest loss, in root mean squares of the format's difference: correct artifacts
+#: reach 6 over hundreds of steps with two rounded logits each.
 _LOSS_RATIO = 8.0
-_MEAN_SHARE = 1 / 6  #: of the largest loss that is asked for, as in `targets`
-#: Below these no rounding is looked at.
+_MEAN_SHARE = 1 / 6  #: mean difference over the caller's largest loss, as in `targets`
+#: Differences below these are never an error: they are smaller than rounding.
 _LEAST = Tolerance(difference_max=0.05, difference_mean=0.005, agreement_min=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenParity:
-    """Ours beside the source's, over all steps of all answers."""
+    """The artifact beside the source, over all steps of all answers."""
 
     steps: int
-    agreement: float  #: equal tokens, over all steps
-    agreement_decided: float | None  #: over steps that the source decides; None = there are none
-    loss_max: float  #: in spreads; inf if a logit is no number
-    difference_mean: float  #: of logits, in spreads
+    agreement: float  #: share of equal tokens, over all steps
+    agreement_decided: float | None  #: the same over steps that the source decides; None = none
+    loss_max: float  #: in spreads; inf if a logit is not a number
+    difference_mean: float  #: mean difference of logits, in spreads
     difference_rms: float
 
 
 def compare_steps(reference: Logits, ours: Logits, *, margin: float) -> TokenParity:
-    """`margin`: the source decides a step where its first choice leads by so many spreads."""
+    """`margin`: the source decides a step if its first choice leads by this many spreads."""
     errors, losses, decided, equal = [], [], [], []
     for theirs, mine in zip(reference, ours, strict=True):
         for step in range(len(theirs)):
@@ -82,7 +80,7 @@ def compare_steps(reference: Logits, ours: Logits, *, margin: float) -> TokenPar
                 errors.append(error - error.mean())
                 chosen = int(given.argmax())
                 losses.append((first - wanted[chosen]) / spread)
-            else:  # no parity, whatever the other steps are
+            else:  # no parity, whatever the other steps give
                 errors.append(np.full_like(wanted, np.inf))
                 chosen = -1
                 losses.append(float("inf"))
@@ -105,7 +103,7 @@ def compare_steps(reference: Logits, ours: Logits, *, margin: float) -> TokenPar
 
 
 def tolerance_for(rounded: TokenParity, ceiling: Tolerance) -> Tolerance:
-    """What an artifact may differ whose source differs by `rounded` in the artifact's format."""
+    """The tolerance of an artifact whose source differs by `rounded` in the artifact's format."""
     return Tolerance(
         difference_max=min(
             ceiling.difference_max,
@@ -120,7 +118,7 @@ def tolerance_for(rounded: TokenParity, ceiling: Tolerance) -> Tolerance:
 
 
 def tolerance_asked(loss_max: float, ceiling: Tolerance) -> Tolerance:
-    """What a caller allows who names the largest loss."""
+    """The tolerance of a caller who gives the largest loss."""
     return Tolerance(
         difference_max=loss_max,
         difference_mean=loss_max * _MEAN_SHARE,
@@ -131,7 +129,7 @@ def tolerance_asked(loss_max: float, ceiling: Tolerance) -> Tolerance:
 _RANDOM_LENGTHS = (1, 3, 9, 17, 40)
 _TOKENS_NEW = 16
 
-#: What the figures of `parity_record` mean, in the report's words.
+#: Explains the figures of `parity_record` in the report.
 MEASURE = (
     "Every token of the source's answers, with the source's tokens fed to both. A spread is the "
     "standard deviation of the source's logits at a step. Largest: by how much the source prefers "
@@ -141,9 +139,9 @@ MEASURE = (
 )
 
 
-#: The most that a number format may cost, by precision. FP32 in another order of additions differs
-#: by 1e-5; the others are bounds on what users see, and what an artifact is held to is mostly far
-#: less: `tolerance_for`.
+#: Most that a number format may cost, by precision. FP32 with another order of additions differs
+#: by 1e-5. The others bound what users see; the tolerance of an artifact is mostly far
+#: smaller: `tolerance_for`.
 CEILINGS = {
     "f32": Tolerance(difference_max=1e-2, difference_mean=1e-3, agreement_min=1.0),
     "f16": Tolerance(difference_max=0.5, difference_mean=0.1, agreement_min=0.98),
@@ -154,10 +152,10 @@ CEILINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seq2SeqParity:
-    answers: int  #: compared
-    same: int  #: equal in every token under greedy search
-    token_agreement: float  #: tokens equal before an answer's first difference, over all tokens
-    forced: TokenParity  #: with the source's tokens fed to both
+    answers: int  #: number of answers compared
+    same: int  #: answers that are equal in every token under greedy search
+    token_agreement: float  #: tokens before an answer's first difference, as a share of all
+    forced: TokenParity  #: both fed with the source's tokens
     tolerance: Tolerance
     format: TokenParity | None = field(default=None)  #: the source in the artifact's number format
 
@@ -178,9 +176,10 @@ def compare(
     precision: str,
     loss_max: float | None = None,
 ) -> Seq2SeqParity:
-    """Leaves `model` in the artifact's number format: a copy of large weights would cost memory.
+    """Compares the two. It leaves `model` in the artifact's number format, since a copy of large
+    weights would cost too much memory.
 
-    `loss_max`: what a caller allows, instead of what the format costs the source.
+    `loss_max`: the caller's bound, instead of the one derived from the format's effect.
     """
     sources = _sources(folder, description, samples)
     generation = description.generation
@@ -225,7 +224,7 @@ def compare(
 
 
 def parity_record(parity: Seq2SeqParity) -> contract.Parity:
-    """As every compile reports it."""
+    """The parity in the form of every compile's report."""
     forced = parity.forced
     return contract.Parity(
         unit="loss of a token, in spreads",
@@ -239,8 +238,8 @@ def parity_record(parity: Seq2SeqParity) -> contract.Parity:
 
 
 def to_format(model: Any, precision: str) -> None:
-    """Rounds the source as the artifact is: to BF16, arithmetic included; or weights to INT8, and
-    what they are multiplied by where the runtime does so on this processor."""
+    """Rounds the source like the artifact: to BF16, arithmetic included; or the weights to INT8,
+    and their inputs if the runtime rounds those on this processor."""
     torch = need("torch")
     if precision in ("bf16", "f16"):  # FP16: programs for GPUs
         model.to(torch.bfloat16 if precision == "bf16" else torch.float16)
@@ -252,7 +251,7 @@ def to_format(model: Any, precision: str) -> None:
         if rounds and isinstance(module, torch.nn.Linear):
             module.register_forward_pre_hook(_rounded_inputs)
         weight = module.weight.data
-        if weight.data_ptr() in seen:  # tied to another that was rounded
+        if weight.data_ptr() in seen:  # tied to a weight that is rounded already
             continue
         seen.add(weight.data_ptr())
         scales = weight.abs().amax(dim=1, keepdim=True) / 127.0
@@ -261,7 +260,8 @@ def to_format(model: Any, precision: str) -> None:
 
 
 def _rounded_inputs(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A layer's input in groups of `ROUNDED_GROUP`, each rounded to its largest magnitude / 127."""
+    """A layer's input in groups of `ROUNDED_GROUP`, each rounded to multiples of its largest
+    magnitude / 127."""
     value, *others = inputs
     width = value.shape[-1]
     groups = value.reshape(-1, ROUNDED_GROUP if width % ROUNDED_GROUP == 0 else width)
@@ -315,7 +315,7 @@ def _sources(
 
 
 def _reference(model: Any, source: list[int]) -> list[int]:
-    """What greedy `generate` of transformers writes, without the decoder's start."""
+    """The greedy answer of `generate` of transformers, without the decoder's start token."""
     torch = need("torch")
     with torch.inference_mode():
         ids = model.generate(
@@ -327,7 +327,7 @@ def _reference(model: Any, source: list[int]) -> list[int]:
 
 
 def _forced_source(model: Any, sources: list[list[int]], fed: list[list[int]]) -> list[np.ndarray]:
-    """Logits [steps, vocabulary] of each source's answer, as the source computes them."""
+    """Logits [steps, vocabulary] of each source's answer, computed by the source."""
     torch = need("torch")
     with torch.inference_mode():
         return [
@@ -342,7 +342,7 @@ def _forced_source(model: Any, sources: list[list[int]], fed: list[list[int]]) -
 def _forced(
     compiled: Seq2SeqModel, sources: list[list[int]], fed: list[list[int]]
 ) -> list[np.ndarray]:
-    """The same by the artifact, all sources in one batch; rows that have ended go on unseen."""
+    """The same from the artifact, all sources in one batch; finished rows run on unused."""
     count = len(sources)
     compiled.prefill(sources, [(row,) for row in range(count)], 0)
     steps: list[list[np.ndarray]] = [[] for _ in sources]
@@ -357,7 +357,7 @@ def _forced(
 
 
 def _equal_tokens(wanted: list[int], given: list[int]) -> int:
-    """How many tokens agree before the first that does not."""
+    """Number of equal tokens before the first difference."""
     for at, (one, other) in enumerate(zip(wanted, given, strict=False)):
         if one != other:
             return at

@@ -1,8 +1,8 @@
-"""T5 and its kin (T5 1.1, Flan-T5, mT5, ByT5) as an encoder graph and a decoder-step graph.
+"""T5 and relatives (T5 1.1, Flan-T5, mT5, ByT5) as an encoder graph and a decoder-step graph.
 
 Positions are relative: a bias per head and distance, in logarithmic buckets, that the first layer
-owns and all layers share. Buckets saturate at a distance, so a table over distances is enough, and
-each row looks its own up. Norms are root-mean-square; attention is not scaled.
+owns and all layers share. All distances beyond a limit share a bucket, so a table over distances is
+enough, and each row reads its own entries. Norms are root-mean-square; attention is not scaled.
 Source of the algorithm: Raffel et al., 2020, "Exploring the Limits of Transfer Learning", 2.1.
 """
 
@@ -41,7 +41,7 @@ def _distances(
     else:
         distance = -np.minimum(relative, 0)
     exact = count // 2
-    # float32 as in the reference: a bucket's edge must not move by a rounding
+    # float32 as in the reference: rounding must not move a bucket's edge
     ratio = np.log(np.maximum(distance, 1).astype(np.float32) / exact) / np.float32(
         math.log(reach / exact)
     )
@@ -165,7 +165,7 @@ def decoder(b: Builder, config: dict[str, Any]) -> Any:
 
 
 def past_bias(b: Builder, positions: Any, past: Any, by_distance: np.ndarray) -> Any:
-    """[rows, heads, 1, past + 1]: places at and beyond a row's position are masked; the last place
+    """[rows, heads, 1, past + 1]: positions at and beyond a row's own are masked; the last one
     is the row's own token. `by_distance` [reach + 1, heads] holds the bias of distances 0, 1 ..."""
     ops = b.ops
     length = ops.gather(ops.shape_of(past, "i32"), b.integers(2), b.integers(0))

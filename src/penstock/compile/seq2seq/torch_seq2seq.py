@@ -1,9 +1,9 @@
-"""T5 and its kin as two programs of torch.export, for runtime `torch` with a static cache.
+"""T5 and relatives as two programs of torch.export, for runtime `torch` with a static cache.
 
-`encoder.pt2` and `decoder.pt2` have the contract that `penstock.runtimes.seq2seq` states, with the
-caches of all layers stacked into one tensor each: a decoder step reads them where they are and
-answers the new keys and values, which the runtime writes at each row's own position. Sums over the
-layers, norms, softmax and logits are FP32 whatever the format of the weights, and in FP16 the last
+`encoder.pt2` and `decoder.pt2` have the interface that `penstock.runtimes.seq2seq` defines, with
+the caches of all layers stacked into one tensor each. A decoder step reads them in place and
+returns the new keys and values, which the runtime writes at each row's own position. Sums over the
+layers, norms, softmax and logits are FP32 in every weight format. In FP16 the last
 matrix of a feed-forward block is FP32 too: trained T5 leaves FP16's range there (transformers keeps
 that matrix in FP32 as well).
 Source of the algorithm: Raffel et al., 2020, "Exploring the Limits of Transfer Learning", 2.1.
@@ -28,7 +28,7 @@ from penstock.runtimes.pytorch.record import RECORD as PYTORCH
 
 ENCODER_FILE, DECODER_FILE = "encoder.pt2", "decoder.pt2"
 FAMILIES = ("t5", "mt5")
-#: Example sizes: rows, source, past. All different and none 1, which would be taken for constants.
+#: Example sizes: rows, source, past. All differ and none is 1, which would become a constant.
 _ROWS, _SOURCE, _PAST = 3, 7, 5
 
 
@@ -37,8 +37,8 @@ def compile_programs(
 ) -> Seq2SeqParity:
     """Writes encoder.pt2, decoder.pt2, tokenizer.json and model.yaml into `staging`.
 
-    `device` is where it is proven and will run. What the comparison allows is the caller's to
-    check.
+    `device` is where the artifact is proven and will run. The caller checks the result of the
+    comparison.
 
     Raises CallerError (`architecture-unsupported`, `conversion-failed`, those of the tokenizer),
     ModelError (those of loading the source and of running the artifact).
@@ -115,7 +115,7 @@ def write_programs(
         return torch.zeros(shape, dtype=dtype, device=device)
 
     def one() -> Any:
-        """A new tensor each time: one that is given twice would be taken for one input."""
+        """A new tensor each time: the same tensor twice would count as one input."""
         return torch.ones((_ROWS, 1), dtype=torch.int32, device=device)
 
     bias = torch.zeros((_ROWS, 1, 1, _SOURCE), device=device)
@@ -135,6 +135,6 @@ def _export(module: Any, example: tuple[Any, ...], free: tuple[Any, ...], path: 
             program = torch.export.export(module, example, dynamic_shapes=free)
     except Exception as error:  # torch.export raises many kinds, some of them private
         raise not_converted("torch.export", error) from None
-    for node in program.graph.nodes:  # an artifact names no files of the machine that made it
+    for node in program.graph.nodes:  # an artifact must not name files of this machine
         node.meta.pop("stack_trace", None)
     torch.export.save(program, str(path))

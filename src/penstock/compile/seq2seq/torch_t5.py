@@ -1,8 +1,9 @@
 """T5's encoder and one step of its decoder as PyTorch modules that torch.export takes.
 
-Imported only where PyTorch is: by `torch_seq2seq`, when it writes programs. Positions, masks and
-the layout of the caches are those of `seq2seq_t5`; nothing here knows files or devices.
-Source of the algorithm: Raffel et al., 2020, "Exploring the Limits of Transfer Learning", 2.1.
+It is imported only by `torch_seq2seq`, when that writes programs, so PyTorch is installed.
+Positions, masks and the layout of the caches are those of `seq2seq_t5`; no file or device is known
+here. Source of the algorithm: Raffel et al., 2020, "Exploring the Limits of Transfer Learning",
+2.1.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class T5Source:
         return name in self._weights
 
     def weight(self, name: str) -> Any:
-        """In FP32. Raises CallerError (`weights-incomplete`)."""
+        """The weight in FP32. Raises CallerError (`weights-incomplete`)."""
         try:
             return self._weights[name].float()
         except KeyError:
@@ -54,7 +55,7 @@ class T5Source:
             ) from None
 
     def linear(self, *names: str, dtype: Any = None) -> Any:
-        """Layers that share their input, as one."""
+        """Layers that share their input, as one layer."""
         matrix = torch.cat([self.weight(f"{name}.weight") for name in names])
         made = torch.nn.Linear(matrix.shape[1], matrix.shape[0], bias=False)
         made.weight = torch.nn.Parameter(matrix.to(dtype or self.dtype))
@@ -85,8 +86,8 @@ class Norm(Module):  # type: ignore[misc]
 
 
 class FeedForward(Module):  # type: ignore[misc]
-    """Adds to its input. Trained T5 leaves FP16's range before the last matrix: it stays FP32 in
-    that format, as in transformers."""
+    """A residual block. In trained T5, values exceed FP16's range before the last matrix, so that
+    one stays FP32 in that format, as in transformers."""
 
     def __init__(self, source: T5Source, prefix: str) -> None:
         super().__init__()
@@ -156,7 +157,7 @@ class Encoder(Module):  # type: ignore[misc]
         relative = (places[None, :] - places[:, None]).clamp(-self.reach, self.reach)
         position_bias = self.table[relative + self.reach].permute(2, 0, 1).unsqueeze(0)
         bias = position_bias + ((1.0 - mask) * MASKED)[:, None, None, :]
-        # the format's own lowest number: -inf would make a row without tokens not a number
+        # the format's own lowest number: with -inf a row without tokens would become NaN
         bias = bias.clamp(min=torch.finfo(self.dtype).min).to(self.dtype)
         value = self.words(ids).float()
         for layer in self.layers:
@@ -184,7 +185,7 @@ class DecoderLayer(Module):  # type: ignore[misc]
     ) -> tuple[Any, Any, Any]:
         parts = _split(self.project(self.norm(value)), 3 * self.heads)
         query, key, new = parts.chunk(3, 1)
-        # the token's own score stands apart, so that no cache is copied to append to it
+        # the token's own score is separate, so that no cache is copied to append to it
         own = (query.float() * key.float()).sum(-1, keepdim=True)
         scores = torch.cat([(query @ past[0].transpose(-1, -2)).float(), own], -1)
         shares = torch.softmax(scores + self_bias, -1).to(query.dtype)
@@ -198,7 +199,7 @@ class DecoderLayer(Module):  # type: ignore[misc]
 
 
 class T5Decoder(Module):  # type: ignore[misc]
-    """One token of each row.
+    """A decoder step: one token of each row.
 
     ids [rows, 1], positions [rows, 1], source_bias [rows, 1, 1, source],
     past [2 * layers, rows, heads, past, size], cross [2 * layers, rows, heads, source, size] ->
@@ -242,7 +243,7 @@ class T5Decoder(Module):  # type: ignore[misc]
         places = torch.arange(length, device=positions.device)
         distance = positions - places[None, :]
         looked_up = self.by_distance[distance.clamp(0, self.reach)]
-        # not `where`: it would copy its number to the GPU, which no capture of a graph allows
+        # not `where`: it would copy its number to the GPU, which a graph capture forbids
         masked = looked_up.masked_fill((distance <= 0).unsqueeze(-1), MASKED)
         own = self.by_distance[:1].unsqueeze(0).expand(positions.shape[0], 1, self.heads)
         return torch.cat([masked, own], 1).transpose(1, 2).unsqueeze(2)

@@ -1,3 +1,3 @@
-"""What the caller gave: its kind, whether it is whole and safe to open, its weights, its
+"""The source of a compile: its kind, whether it is whole and safe to open, its weights, its
 tokenizer.
 """

@@ -1,10 +1,9 @@
-"""What the caller gave: its kind, whether it is whole and safe to open, its digest.
+"""The source of a compile: its kind, whether it is whole and safe to open, its digest.
 
-Files are looked at, never executed or unpickled. This module knows layouts; it must not know torch.
+Files are read, never executed or unpickled. This module knows layouts, and must not import torch.
 
-Weights of a Hugging Face directory: are they there, whole, and of a kind that runs no code?
-
-A safetensors file says in its header how long it is, so a copy that was cut short is found before
+It also checks the weights of a Hugging Face directory: they exist, are whole, and run no code. A
+safetensors file states its length in its header, so a copy that was cut short is found before
 any library opens it. Nothing is loaded here.
 """
 
@@ -21,9 +20,9 @@ from penstock.artifacts.files.model_files import check_whole, find_model_file
 from penstock.artifacts.sources.fetch import directory_digest
 from penstock.errors import CallerError
 
-#: Names of weights, safe ones first.
+#: Patterns of weights' names, safe formats first.
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
-_HEADER_BYTES_MAX = 100_000_000  #: the format's own bound
+_HEADER_BYTES_MAX = 100_000_000  #: the safetensors format's own bound
 _INDEX = "model.safetensors.index.json"
 
 
@@ -122,18 +121,18 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One model as its owner keeps it."""
+    """One model in its owner's form."""
 
     kind: str  #: one of the constants above
-    path: Path  #: what was given
-    root: Path  #: folder that tokenizer and configuration are looked for in
+    path: Path  #: the path that the caller gave
+    root: Path  #: folder with the tokenizer and the configuration
     file: Path | None = None  #: the graph file; None for Hugging Face directories
-    digest: str = ""  #: SHA-256 over names and contents
+    digest: str = ""  #: SHA-256 over names and contents; "" = not computed
     size: int = 0  #: bytes of the weights
 
 
 def open_source(path: Path, *, trust: bool) -> Source:
-    """Looks at `path`.
+    """The source at `path`, after a look at its files.
 
     Raises CallerError: `source-not-found`, `source-unknown`, `source-untrusted`,
     `source-damaged`, `weights-missing`, `weights-damaged`, `model-file-invalid`.
@@ -150,7 +149,7 @@ def open_source(path: Path, *, trust: bool) -> Source:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises CallerError (`source-damaged`)."""
+    """Reads a JSON object. Raises CallerError (`source-damaged`)."""
     try:
         value = json.loads(path.read_bytes())
         if not isinstance(value, dict):
@@ -165,7 +164,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def digest_of(paths: list[Path], root: Path) -> str:
-    """Over names and contents. The names are relative, so that a copy has the same digest."""
+    """SHA-256 over names and contents. Names are relative, so a copy has the same digest."""
     return directory_digest(
         (path.relative_to(root).as_posix(), path.stat().st_size, False, _sha256(path))
         for path in paths
@@ -173,7 +172,7 @@ def digest_of(paths: list[Path], root: Path) -> str:
 
 
 def files_of(root: Path) -> list[Path]:
-    """Every file of a model's folder but hidden ones: a clone's .git says nothing of the model."""
+    """Every file of a model's folder except hidden ones: a clone's .git is no part of the model."""
     return sorted(
         path
         for path in root.rglob("*")
@@ -209,7 +208,7 @@ def _directory(root: Path, *, trust: bool) -> Source:
 
 
 def transformer_folder(root: Path) -> Path:
-    """Where config.json and weights are: sentence-transformers may keep them in a folder."""
+    """The folder of config.json and weights: sentence-transformers may use a subfolder."""
     if not (root / "modules.json").is_file():
         return root
     for path in _module_paths(root / "modules.json"):
@@ -249,7 +248,7 @@ def _file(path: Path, *, trust: bool) -> Source:
 
 def _onnx(file: Path, *, path: Path) -> Source:
     check_whole(file.parent, file.name)
-    # Weights of more than 2 GB lie in files beside it that begin with its name.
+    # Weights of more than 2 GB lie in files beside it whose names begin with its name.
     parts = [each for each in files_of(file.parent) if each.name.startswith(file.stem)]
     return Source(
         kind=ONNX,
@@ -262,7 +261,7 @@ def _onnx(file: Path, *, path: Path) -> Source:
 
 
 def _zip_kind(path: Path) -> str:
-    """All of PyTorch's files are zip archives; their members tell them apart."""
+    """The kind of a PyTorch file: all are zip archives, and their members differ."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.partition("/")[2] for name in archive.namelist()}

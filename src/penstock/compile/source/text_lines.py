@@ -1,4 +1,4 @@
-"""Texts of a caller's file, one per line: samples to compare answers on, and to calibrate with."""
+"""Texts from a caller's file, one per line: samples for the comparison or the calibration."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from penstock.errors import CallerError
 
-_ROWS_MAX: Final = 2000  #: what is behind them is not read: a comparison would take hours
+_ROWS_MAX: Final = 2000  #: later lines are not read: a comparison would take hours
 _LINE_CHARS_MAX: Final = 100_000
 
 
 def text_lines(path: Path) -> list[str]:
-    """Lines that are not empty, at least one. Raises CallerError (`samples-invalid`)."""
+    """The non-empty lines, at least one. Raises CallerError (`samples-invalid`)."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
 """The tokenizer of a source as the one file that an instance reads: `tokenizer.json`.
 
-A fast tokenizer is copied as it is; vocabularies of the slow kinds (WordPiece, BPE merges,
-SentencePiece) are converted by transformers, once, here.
+A fast tokenizer is copied unchanged. Vocabularies of the slow kinds (WordPiece, BPE merges,
+SentencePiece) are converted here once, by transformers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.compile.libraries import need
 from penstock.errors import CallerError
 
 FAST = "tokenizer.json"
-#: Vocabularies that transformers converts. Without one of them it would quietly make an empty
+#: Vocabularies that transformers can convert. Without one of them it would silently make an empty
 #: tokenizer, so their presence is checked first.
 SLOW = (
     "vocab.txt",
@@ -30,14 +30,14 @@ SLOW = (
 def write_tokenizer(
     source: Path, staging: Path, *, tokens_max: int, vocabulary: int, pad_id: int | None = None
 ) -> Tokenizer:
-    """Writes `staging`/tokenizer.json and describes it.
+    """Writes `staging`/tokenizer.json and returns its description.
 
     Args:
         source: the Hugging Face directory.
         staging: an existing folder.
         tokens_max: longer texts are cut there.
-        vocabulary: rows of the model's embedding table; 0 = not known.
-        pad_id: as config.json says; the tokenizer's own padding token comes first.
+        vocabulary: rows of the model's embedding table; 0 = unknown.
+        pad_id: from config.json; the tokenizer's own padding token takes precedence.
 
     Raises CallerError: `tokenizer-missing`, `tokenizer-damaged`, `tokenizer-mismatch`.
     """
@@ -88,7 +88,7 @@ def _convert(source: Path, path: Path) -> None:
         loaded.backend_tokenizer.save(str(path))
     except CallerError:
         raise
-    except Exception as error:  # whatever transformers meets in a vocabulary
+    except Exception as error:  # transformers raises many kinds for a bad vocabulary
         cause = str(error).strip().splitlines()
         raise CallerError(
             "tokenizer-damaged",

@@ -1,7 +1,7 @@
-"""A source's model in PyTorch, as transformers reads it: graphs are built from its weights.
+"""A source's model in PyTorch, loaded by transformers, for building graphs from its weights.
 
-Never runs code of the source. Weights that are lacking are an error: transformers would go on with
-random numbers in their place. What is built of them is the caller's.
+It never runs code of the source. Missing weights are an error, because transformers would replace
+them by random numbers. The caller builds the graphs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def load_model(root: Path, auto_class: str, what: str) -> Any:
     """The model in FP32 on the CPU, ready to answer.
 
     Args:
-        auto_class: of transformers, as `AutoModelForCausalLM`.
+        auto_class: class of transformers, such as `AutoModelForCausalLM`.
         what: the kind of model, for people: "a language model".
 
     Raises CallerError (those of `need`), ModelError (`weights-unreadable`, `weights-missing`).
