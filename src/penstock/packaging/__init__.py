@@ -1,7 +1,8 @@
-"""Packages and where they go: files that say what a model is made of, archives, manifests, stores.
+"""Packages and their stores: descriptions of packages, archives, manifests, places to put them.
 
-`build` makes packages from a package file, `wishes` turns an apply file and a manifest into what
-endpoints should be made of, and the stores put archives where servers fetch them. What has to be
-done is decided in `core/apply/plan.py`, and done by `cli/endpoints/apply.py`. Knows no server and
-no protocol but that of object stores; nothing here is imported while a request is served.
+`build` makes packages from a package file, `wishes` turns an apply file and a manifest into the
+desired endpoints, and the stores put archives where servers fetch them. `core/apply/plan.py`
+decides which steps are needed, and `cli/endpoints/apply.py` carries them out. This folder knows no
+server and no protocol except that of object stores, and is never imported while a request is
+served.
 """

@@ -1,4 +1,4 @@
-"""apply.yaml: which packages there are, and which endpoints serve them from where.
+"""apply.yaml: a list of packages, and the endpoints that serve them.
 
     schema: 1
     stack: support                        # whose endpoints these are: `--prune` knows them by it
@@ -47,7 +47,7 @@ _MODES = ("SingleModel", MULTI_MODEL)
 _CACHE = ("Enabled", "Disabled")
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/.*)?\Z", re.DOTALL)
 _ENVIRONMENT_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,1023}")
-#: SageMaker's bounds of tags and of instance counts are checked by the server.
+#: The server checks SageMaker's bounds of tags and of instance counts.
 _COUNT_MAX = 1_000
 _WEIGHT_MAX = 1e6
 _TAG_CHARS_MAX = 256
@@ -62,9 +62,9 @@ class Selection(Entry, kw_only=True):
     """Target models: packages by a pattern of names, or by kind."""
 
     package: str = ""  #: a name, or a pattern with * ? [ in it
-    kind: str = ""  #: in place of `package`: all of this kind
+    kind: str = ""  #: all packages of this kind, in place of `package`
     version: _PackageVersion = LATEST
-    target: str = field(name="as", default="")  #: of one package: the TargetModel; "" = NAME.tar.gz
+    target: str = field(name="as", default="")  #: TargetModel of a single package; "" = NAME.tar.gz
 
 
 class VariantEntry(Entry, kw_only=True):
@@ -74,27 +74,28 @@ class VariantEntry(Entry, kw_only=True):
     package: str
     version: _PackageVersion = LATEST
     weight: Annotated[float, Meta(ge=0.0, le=_WEIGHT_MAX)] = 1.0
-    instance_type: str = ""  #: left out: the endpoint's
-    count: _Count = 0  #: instances; left out: the endpoint's
+    instance_type: str = ""  #: left out = the endpoint's
+    count: _Count = 0  #: instances; left out = the endpoint's
 
 
 class EndpointEntry(Entry, kw_only=True):
     """One endpoint: of a package, of `variants` with a package each, or of many `models`.
 
-    Read, it has its location as a URI that ends in "/", its variants whole (one at least), and
-    `models` where there are many.
+    After reading, its location is a URI that ends in "/", it has at least one variant, all
+    complete, and `models` if it serves many.
     """
 
     name: Name
     mode: Annotated[str, one_of(_MODES)] = _MODES[0]
-    location: str = ""  #: as the file's; left out: a folder of its name below that
+    location: str = ""  #: as the file's `location`; left out = a folder of its name below that
     package: str = ""
-    version: _PackageVersion = ""  #: left out: the latest
+    version: _PackageVersion = ""  #: left out = the latest
     variants: tuple[VariantEntry, ...] | None = None  #: in place of `package`
-    models: tuple[Selection, ...] | None = None  #: MultiModel
-    cache: Annotated[str, one_of(_CACHE)] = ""  #: MultiModel: of loaded models; left out: Enabled
+    models: tuple[Selection, ...] | None = None  #: target models of a MultiModel endpoint
+    #: MultiModel: whether loaded models stay in memory; left out = Enabled
+    cache: Annotated[str, one_of(_CACHE)] = ""
     instance_type: str = "ml.local.small"
-    count: _Count = 1  #: instances
+    count: _Count = 1  #: number of instances
     image: str = ""
     environment: dict[_EnvironmentName, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
@@ -104,11 +105,12 @@ class ApplyKeys(Keys, kw_only=True):
     """An apply file: which packages there are, and which endpoints serve them from where."""
 
     schema: Version
-    #: whose endpoints these are: `--prune` knows them by it
+    #: name of the group of endpoints; `--prune` recognises the endpoints by it
     stack: Annotated[str, matching(ENDPOINT_NAME, "letters and digits, with hyphens between them")]
-    build: str = "build"  #: the folder that packages are made in
-    packages: tuple[str, ...] = ()  #: package files, made first
-    location: str = ""  #: s3://BUCKET/PREFIX/, or a folder; each endpoint has one of its name below
+    build: str = "build"  #: folder in which packages are made
+    packages: tuple[str, ...] = ()  #: package files; their packages are made first
+    #: s3://BUCKET/PREFIX/, or a folder; each endpoint has a folder of its name below it
+    location: str = ""
     endpoints: tuple[EndpointEntry, ...] = ()
 
 
@@ -122,7 +124,7 @@ class ApplySpec:
 
 
 def read_apply(path: Path) -> list[ApplySpec]:
-    """The file; of a folder every *.yaml in it that has `endpoints`, by name.
+    """The file; or, for a folder, every *.yaml in it that has `endpoints`, by name.
 
     Raises CallerError: `spec-not-found`, `spec-unreadable`, `spec-invalid`.
     """
@@ -166,7 +168,7 @@ def _apply(file: SpecFile) -> ApplySpec:
 
 
 def _complete(file: SpecFile, entry: EndpointEntry, base: str) -> None:
-    """Checks what goes together, and puts in what is left out."""
+    """Checks which keys fit together, and fills in defaults."""
     path = file.path_of(entry)
     own = _location(file, entry.location, f"{path}.location")
     entry.location = own or (base and f"{base}{entry.name}/")

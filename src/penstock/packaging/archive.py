@@ -1,15 +1,14 @@
-"""A package as a file: a .tar.gz whose bytes follow from its contents alone.
+"""A package as a file: a .tar.gz whose bytes depend on its contents alone.
 
-Members are sorted by name and bear no time, user or group; gzip's header has no time and no name,
-but a comment with the digest of the contents, so that the first bytes of a copy anywhere tell what
-it is. The digest is over the contents, not over the compressed bytes: those are the same wherever
-the same zlib compresses.
+Members are sorted by name and carry no time, user or group. gzip's header has no time and no name,
+but a comment with the digest of the contents, so that the first bytes of any copy identify it. The
+digest is over the contents, not over the compressed bytes, which depend on the version of zlib.
 
-What a package holds: each of its files by the path that it has in the archive.
-
-Files come from below the root folder of the package file and from nowhere else. A link is taken as
-the file that it leads to; one that leads out of the folder that is listed is refused. What desktop
-systems, Python and git leave in folders is left out, as it is when a server takes a folder.
+A package contains the files below the root folder of the package file, each with its path in the
+archive, and no others.
+A link is replaced by the file that it leads to; a link that leads out of the listed folder is
+refused. Clutter of desktop systems, Python and git is left out, as it is when a server reads a
+folder.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from penstock.errors import NotNowError
 from penstock.packaging.package_spec import LATEST, Code, PackageSpec, PackageTemplate, Placed
 from penstock.packaging.spec_file import filled_text, inside, relative_path
 
-#: gzip: deflate, a comment follows; no time; no hint; unknown system (RFC 1952).
+#: gzip's header: deflate, a comment follows; no time; no hint; unknown system (RFC 1952).
 _HEAD = b"\x1f\x8b\x08\x10\x00\x00\x00\x00\x00\xff"
 _COMMENT = re.compile(rb"penstock ([0-9a-f]{64})\0")
-#: Bytes from the beginning of an archive in which the digest stands.
+#: First bytes of an archive that contain the digest.
 HEAD_BYTES = 128
 #: zlib's own default: weights hardly shrink, and higher levels only cost time.
 _LEVEL = 6
@@ -57,7 +56,7 @@ class PackedFile:
 
 
 def packed_files(files: Sequence[SourceFile]) -> list[PackedFile]:
-    """Reads every file. Raises `PenstockError` where one can't be read or changes meanwhile."""
+    """Reads every file. Raises `PenstockError` if one can't be read or changes meanwhile."""
     found = []
     for file in files:
         digest, size = hashlib.sha256(), 0
@@ -73,12 +72,12 @@ def packed_files(files: Sequence[SourceFile]) -> list[PackedFile]:
 
 
 def digest_of(files: Sequence[PackedFile]) -> str:
-    """Of the contents: paths, bytes, and which may be executed."""
+    """The digest of the contents: paths, bytes, and execute bits."""
     return directory_digest((file.path, file.size, file.executable, file.sha256) for file in files)
 
 
 def digest_in(head: bytes) -> str:
-    """The digest that an archive's first `HEAD_BYTES` tell; empty if it is none of ours."""
+    """The digest in an archive's first `HEAD_BYTES`; empty if it is not one of ours."""
     match = _COMMENT.match(head, len(_HEAD)) if head.startswith(_HEAD) else None
     return match[1].decode() if match else ""
 
@@ -86,9 +85,9 @@ def digest_in(head: bytes) -> str:
 def write_archive(
     path: Path, files: Sequence[SourceFile], packed: Sequence[PackedFile], *, digest: str
 ) -> None:
-    """Writes the archive at `path`, onto the disk itself: a manifest will say that it is there.
+    """Writes the archive at `path` and syncs the disk, because a manifest will refer to it.
 
-    Raises OSError, or NotNowError `artifact-changed` where a file is no longer what `packed` says.
+    Raises OSError, or NotNowError `artifact-changed` where a file no longer matches `packed`.
     """
     with (
         path.open("wb") as raw,
@@ -108,7 +107,7 @@ def write_archive(
 
 
 class _Checked(io.RawIOBase):
-    """A source file that still is what it was when it was described, or an error at its end."""
+    """A source file that must stay as it was described; its end raises an error if it changed."""
 
     def __init__(self, file: SourceFile, known: PackedFile) -> None:
         super().__init__()
@@ -134,7 +133,7 @@ class _Checked(io.RawIOBase):
         return size
 
     def _next(self) -> bool:
-        """Whether there is more. At the end the source itself sees whether it changed."""
+        """Whether there is more. At its end the source checks whether it changed."""
         for chunk in self._chunks:
             self._digest.update(chunk)
             self._rest = memoryview(chunk)
@@ -151,7 +150,7 @@ class _Checked(io.RawIOBase):
 
 
 class _Compressed(io.RawIOBase):
-    """Takes the bytes of the archive and writes gzip."""
+    """Takes the archive's bytes and writes gzip."""
 
     def __init__(self, raw: io.BufferedWriter) -> None:
         super().__init__()
@@ -182,12 +181,12 @@ def _compressed(raw: io.BufferedWriter, digest: str) -> Iterator[_Compressed]:
 
 
 def file_sha256(path: Path) -> str:
-    """Of the archive's own bytes."""
+    """The SHA-256 of the archive's own bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-_FILES_MAX = 20_000  #: what a server unpacks of one archive
+_FILES_MAX = 20_000  #: most members that a server unpacks from one archive
 BYTES_MAX = 256 * 1024**3
 SECONDS_MAX = 24 * 3600.0
 _TEMPLATE_BYTES_MAX = 1024 * 1024
@@ -197,8 +196,8 @@ _NUMBERED = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,7}\Z")
 def contents(spec: PackageSpec) -> tuple[list[SourceFile], str]:
     """The files, sorted by path, and the version of the code among them ("" without code).
 
-    Raises CallerError `spec-invalid` for what is wrong with the file, and those of local artifacts
-    (`artifact-link-refused`, `artifact-access-denied` ...) for what is wrong with a source.
+    Raises CallerError `spec-invalid` for mistakes in the file, and those of local artifacts
+    (`artifact-link-refused`, `artifact-access-denied` ...) for faults of a source.
     """
     found: list[SourceFile] = []
     code_version = ""
@@ -261,7 +260,8 @@ def _template(spec: PackageSpec, placed: PackageTemplate, known: dict[str, str])
 
 
 def _code_version(spec: PackageSpec, code: Code) -> str:
-    """The version asked for; latest is the highest by its numbers, not by its letters."""
+    """The requested version; `latest` is the highest in numeric order, not in alphabetical
+    order."""
     folder = inside(spec.file.root, code.folder, spec.file.fail, "code.from")
     if code.version != LATEST:
         return code.version
@@ -280,7 +280,7 @@ def _folders(folder: Path) -> Iterable[Path]:
 
 
 def _check_paths(spec: PackageSpec, files: list[SourceFile]) -> None:
-    """Each path once, and none both a file and a folder."""
+    """Refuses a path that occurs twice, or that is both a file and a folder."""
     names = {file.name for file in files}
     for at, file in enumerate(files):
         parents = {str(parent) for parent in Path(file.name).parents}

@@ -1,4 +1,4 @@
-"""From package files to archives and their manifest. What is there already is not made again."""
+"""From package files to archives and their manifest. Existing archives are not made again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from penstock.packaging.archive import (
 from penstock.packaging.manifest import Manifest, Package
 from penstock.packaging.package_spec import PackageSpec
 
-#: Digests and zlib leave Python's lock; more threads than this only seek on a disk.
+#: Digests and zlib release Python's lock; more threads than this would only seek on the disk.
 _THREADS = min(4, os.cpu_count() or 1)
 _DRAFT = ".draft"
 _DIGEST_CHARS = 12
@@ -40,10 +40,10 @@ class Built:
 
 
 def build(specs: Sequence[PackageSpec], out: Path, *, replace_: bool = False) -> list[Built]:
-    """Makes the packages in the folder `out` and names them in its manifest, all at once.
+    """Makes the packages in the folder `out` and adds all of them to its manifest at once.
 
-    A version is made once: other contents under a version that is there are an error, unless
-    `replace_`. Killed anywhere it can be run again.
+    A version is made once: other contents under an existing version are an error, unless `replace_`
+    is given. After a kill at any point it can be run again.
 
     Raises CallerError `spec-invalid`, `package-version-taken`, `manifest-invalid` or those of local
     artifacts; NotNowError `package-not-written`, `artifact-changed`.
@@ -52,7 +52,7 @@ def build(specs: Sequence[PackageSpec], out: Path, *, replace_: bool = False) ->
         before = manifest.load(out)
         try:
             for draft in out.glob(f"*{_DRAFT}"):
-                draft.unlink()  # of a run that was killed: this one has the lock
+                draft.unlink()  # left by a killed run: this one has the lock
             with ThreadPoolExecutor(_THREADS) as pool:
                 built = list(pool.map(lambda spec: _one(spec, out, before, replace_), specs))
             after = before
@@ -100,7 +100,7 @@ def _one(spec: PackageSpec, out: Path, before: Manifest, replace_: bool) -> Buil
 
 
 def _is_whole(path: Path, package: Package) -> bool:
-    """By its size: after a power cut a file may be there without its bytes."""
+    """Checks the size: after a power cut a file may exist without its bytes."""
     try:
         return path.stat().st_size == package.size
     except FileNotFoundError:
@@ -108,7 +108,7 @@ def _is_whole(path: Path, package: Package) -> bool:
 
 
 def _difference(there: Package, packed: Sequence[PackedFile]) -> str:
-    """One file that tells them apart."""
+    """One file that differs between the two."""
     before = {file.path: file for file in there.files}
     after = {file.path: file for file in packed}
     for path in sorted(before.keys() | after.keys()):
@@ -118,9 +118,9 @@ def _difference(there: Package, packed: Sequence[PackedFile]) -> str:
 
 
 def check_served(package: Package, folder: Path) -> str:
-    """The runtime that a server would load this package with.
+    """The runtime with which a server would load this package.
 
-    Raises CallerError, as the server would, where it is no model (`artifact-layout-unknown` ...).
+    Raises CallerError like the server if it is no model (`artifact-layout-unknown` ...).
     """
     limits = UnpackLimits()
     with tempfile.TemporaryDirectory(prefix="penstock-package-") as top:

@@ -1,7 +1,7 @@
-"""manifest.json of a folder of packages: which there are, in which versions, and the latest.
+"""manifest.json of a folder of packages: their names, their versions, and the latest of each.
 
-It is replaced as a whole, and holds the only pointer to an archive: a package is there from the
-moment in which the manifest names it.
+It is replaced as a whole, and holds the only pointer to an archive: a package exists from the
+moment at which the manifest names it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Package:
     version: str
     kind: str
     file: str  #: name of the archive, beside the manifest
-    digest: str  #: of the contents
-    sha256: str  #: of the archive
+    digest: str  #: digest of the contents
+    sha256: str  #: SHA-256 of the archive's bytes
     size: int  #: bytes of the archive
     code_version: str = ""
     files: tuple[PackedFile, ...] = ()
@@ -44,10 +44,10 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """What there is of one package."""
+    """The versions of one package."""
 
     latest: str
-    of: Mapping[str, Package]  #: by version
+    of: Mapping[str, Package]  #: version -> package
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Manifest:
     packages: Mapping[str, Versions]
 
     def find(self, name: str, version: str) -> Package:
-        """Raises CallerError `package-not-found`."""
+        """One version of a package. Raises CallerError `package-not-found`."""
         versions = self.packages.get(name)
         if versions is None:
             raise CallerError(
@@ -77,7 +77,7 @@ class Manifest:
         return sorted(name for name in self.packages if fnmatch.fnmatchcase(name, pattern))
 
     def of_kind(self, kind: str, version: str) -> list[str]:
-        """Names of the packages whose version asked for is of this kind, sorted."""
+        """Names of the packages whose requested version is of this kind, sorted."""
         return sorted(
             name
             for name, versions in self.packages.items()
@@ -86,7 +86,7 @@ class Manifest:
         )
 
     def with_package(self, package: Package) -> Manifest:
-        """With this version, which is the latest if it is new."""
+        """A manifest that includes this version; a new version is also the latest."""
         before = self.packages.get(package.name)
         known = dict(before.of) if before else {}
         if before and known.get(package.version) == package:
@@ -100,8 +100,8 @@ class Manifest:
 def load(folder: Path) -> Manifest:
     """The manifest of `folder`; an empty one where there is none.
 
-    Raises CallerError `manifest-invalid`, and `manifest-unreadable`: the file may be whole, and is
-    not to be made again for it.
+    Raises CallerError `manifest-invalid`, and `manifest-unreadable` where the file may be whole, so
+    that it must not be replaced.
     """
     path = folder / FILE_NAME
     try:
@@ -124,14 +124,14 @@ def load(folder: Path) -> Manifest:
 
 
 def save(folder: Path, manifest: Manifest) -> None:
-    """Raises OSError; then the old one is as it was."""
+    """Replaces the file. Raises OSError; then the old one is unchanged."""
     text = json.dumps(_encoded(manifest), indent=1, sort_keys=True) + "\n"
     replace_file(folder / FILE_NAME, (text.encode(),), mode=None)
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """One process at a time may add packages to a folder, which is made; others wait."""
+    """Creates the folder and locks it: one process at a time may add packages, others wait."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

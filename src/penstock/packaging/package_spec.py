@@ -1,4 +1,4 @@
-"""package.yaml: what makes a package of a model, or of many that differ in names and weights.
+"""package.yaml: how a model, or many that differ in names and weights, becomes packages.
 
     schema: 1
     package: embed-${customer}            # with for_each: one package for each row
@@ -12,7 +12,8 @@
     for_each:
       - {customer: acme}
 
-Templates know `package`, `version`, `code_version`, `kind` and the row's values beside their own.
+Templates may use `package`, `version`, `code_version`, `kind` and the row's values, besides their
+own.
 """
 
 from __future__ import annotations
@@ -28,35 +29,35 @@ from penstock.core.apply.versioned_names import ENDPOINT_NAME
 from penstock.file_schema import Keys, Version, matching
 from penstock.packaging.spec_file import Entry, SpecFile
 
-#: Part of a file's name, before a hyphen and the digest.
+#: A version is part of a file's name, before a hyphen and the digest.
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.]{0,31}")
 LATEST = "latest"
 _Version = Annotated[str, matching(VERSION, "1 to 32 letters, digits and full stops, in quotes")]
-#: A name that an endpoint or a package may have.
+#: A valid name of an endpoint or a package.
 Name = Annotated[
     str, matching(ENDPOINT_NAME, "1 to 63 letters and digits, with hyphens between them")
 ]
 
 
 class Placed(Entry, kw_only=True):
-    """A file or folder, and where it goes."""
+    """A file or folder, and its place in the package."""
 
-    source: str = field(name="from")  #: below the file's folder
-    to: str  #: its path in the package; with / at its end a folder that it goes into
+    source: str = field(name="from")  #: path below the file's folder
+    to: str  #: path in the package; ending in /, the folder that it goes into
 
 
 class PackageTemplate(Placed, kw_only=True):
-    """A file of text whose `${...}` is given values."""
+    """A text file in which each `${...}` is replaced by a value."""
 
-    #: beside those of the row, and `package`, `version`, `code_version` and `kind`
+    #: values besides those of the row, and `package`, `version`, `code_version` and `kind`
     values: dict[str, str] = field(default_factory=dict)
 
 
 class Code(Keys, kw_only=True):
     """Inference code that has versions of its own."""
 
-    folder: str = field(name="from")  #: with one folder for each version
-    version: _Version = LATEST  #: `latest`: the highest by its numbers
+    folder: str = field(name="from")  #: folder that contains one folder for each version
+    version: _Version = LATEST  #: `latest` = the highest in numeric order
     to: str = "code"
 
 
@@ -64,9 +65,9 @@ class PackageKeys(Entry, kw_only=True):
     """A package.yaml: what makes a package of a model, or of many."""
 
     schema: Version
-    package: Name  #: the package's name; with `for_each` a value stands in it
-    version: _Version  #: in quotes
-    kind: str = ""  #: apply files may choose packages by it
+    package: Name  #: the package's name; with `for_each` it contains a row's value
+    version: _Version  #: in quotes, since it is text
+    kind: str = ""  #: a word by which apply files may choose packages
     files: tuple[Placed, ...] = ()  #: files, or folders with everything in them
     templates: tuple[PackageTemplate, ...] = ()
     code: Code | None = None

@@ -1,7 +1,7 @@
 """A bucket's prefix as a store, through obstore.
 
-An object is there whole or not at all: one PUT, or a multipart upload that ends with it. A
-multipart upload that was killed shows in no listing; buckets drop such by a lifecycle rule.
+An object appears as a whole: by one PUT, or by the end of a multipart upload. No listing shows a
+multipart upload that was killed; a lifecycle rule of the bucket removes it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from penstock.core.apply.plan import Content
 from penstock.errors import PenstockError
 from penstock.packaging.archive import HEAD_BYTES, digest_in
 
-#: Larger archives go in parts, side by side, and a part that fails is sent again.
+#: Larger archives are sent in parts, concurrently, and a part that fails is sent again.
 _ONE_PUT_BYTES_MAX = 64 * 1024 * 1024
 _PART_BYTES = 16 * 1024 * 1024
 _SECONDS_MAX = 3600.0
-#: Reads of first bytes side by side: each waits for the network, none for the processor.
+#: Concurrent reads of first bytes: each waits for the network, none for the processor.
 _THREADS = 16
 
 
@@ -49,7 +49,7 @@ class S3Store:
         }
 
     def left_over(self) -> list[str]:
-        """None that a listing shows."""
+        """Always empty: no listing shows unfinished uploads."""
         return []
 
     def put(self, name: str, source: Path) -> None:
@@ -103,13 +103,13 @@ class S3Store:
         except Exception as error:
             failure = _told(f"{self._what}{name}", error)
             if failure.code == "artifact-not-found":
-                return ""  # removed since it was listed: then it is put again
+                return ""  # removed since the listing, so it will be uploaded again
             raise failure from error
         return digest_in(bytes(head))
 
 
 def _told(what: str, error: Exception) -> PenstockError:
-    """As servers tell it, with the remedy for whoever runs the command."""
+    """The error as a server would report it, with a hint for whoever runs the command."""
     failure = remote_error(what, error)
     hint = (
         "Check bucket and prefix, and in this shell AWS_ENDPOINT_URL_S3, AWS_PROFILE or "

@@ -1,7 +1,7 @@
-"""A YAML file that a person writes: its tree, and errors that name file, line, key and remedy.
+"""A YAML file written by a person: its tree, and errors that name file, line, key and remedy.
 
-`${name}` in any text stands for a value: of a row of `for_each`, or of a template's `values`. Where
-`${` itself is meant, `$${` is written. Paths are below one root folder, whatever the file says.
+`${name}` in any text is replaced by a value: of a row of `for_each`, or of a template's `values`.
+`$${` is written for a literal `${`. Paths are always below one root folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.file_schema import (
     matching,
 )
 
-#: `$${` is taken first, so that it is never the beginning of a value.
+#: `$${` comes first, so that it never begins a value.
 _VALUE = re.compile(r"\$\$\{|\$\{([^{}\n]{0,64})\}")
 _VALUE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
 _STEP = re.compile(r"\[(\d{1,9})\]|([^.\[\]]+)")
@@ -43,13 +43,13 @@ _ListedRows = Annotated[tuple[str | _Row, ...], Meta(min_length=1, max_length=_R
 
 
 class RowsIn(Keys):
-    """Rows that another file has."""
+    """Rows from another file."""
 
-    file: str  #: below the root; its key `for_each` is the list
+    file: str  #: path below the root; its key `for_each` is the list
 
 
 class RowsFile(Keys):
-    """A file of rows for others."""
+    """A file of rows for other files."""
 
     for_each: _ListedRows
     schema: Version = 1
@@ -59,14 +59,15 @@ _Rows = Annotated[_ListedRows | RowsIn, in_words("a list of texts or of mappings
 
 
 class Entry(Keys):
-    """A mapping that stands for several where it has `for_each`: for one with each row's values."""
+    """A mapping that may have a `for_each`; it then stands for one mapping per row, with its
+    values."""
 
-    #: rows of values, or texts, each of which is called `each`; or the file that has them
+    #: rows of values, or texts, each named `each`; or the file that contains them
     for_each: _Rows | None = None
 
 
 class SpecFile(Reader):
-    """One file, read; `root` is the folder that its paths are relative to."""
+    """One file; its paths are relative to `root`."""
 
     def __init__(self, path: Path, *, root: Path | None = None) -> None:
         """Raises CallerError `spec-not-found`, `spec-unreadable` or `spec-invalid`."""
@@ -74,7 +75,7 @@ class SpecFile(Reader):
         self.path = path
         self.root = root or path.parent
         self._content = _read(path)
-        self._row: dict[str, str] | None = None  #: values of the mapping that is read
+        self._row: dict[str, str] | None = None  #: the row of the mapping that is being read
         self._entries: dict[int, tuple[object, str, dict[str, str]]] = {}
         try:
             self.tree: dict[str, Any] = read_tree(self._content, str(path))
@@ -86,11 +87,11 @@ class SpecFile(Reader):
         yield from self._each(information(kind), self.tree, "")
 
     def path_of(self, entry: Entry) -> str:
-        """Where in the file the entry stands, for errors."""
+        """The entry's place in the file, for errors."""
         return self._entries[id(entry)][1]
 
     def row_of(self, entry: Entry) -> dict[str, str]:
-        """The values that were put into its texts."""
+        """The values that replaced `${...}` in its texts."""
         return self._entries[id(entry)][2]
 
     def items(self, info: inspect.Type, values: list[Any], path: str) -> Iterator[Any]:
@@ -113,9 +114,10 @@ class SpecFile(Reader):
     def _expanded(
         self, tree: dict[str, Any], path: str
     ) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-        """A mapping once for each row of its `for_each`, or once: with the row's values put in.
+        """The mapping with the row's values, once for each row of its `for_each`, or once without
+        one.
 
-        The values of the mapping around it were put into its texts already.
+        The values of the surrounding mapping are in its texts already.
         """
         outer = self._row
         if _KEY not in tree:
@@ -127,7 +129,7 @@ class SpecFile(Reader):
             yield filled(rest, values, self.fail, path), values
 
     def _rows(self, value: object, path: str) -> list[dict[str, str]]:
-        """Those of a list, or of the list that another file has."""
+        """The rows of a list, or of the list in another file."""
         rows = self.value(information(_Rows), value, path)
         if isinstance(rows, RowsIn):
             place = inside(self.root, rows.file, self.fail, f"{path}.file")
@@ -136,12 +138,12 @@ class SpecFile(Reader):
         return [{"each": row} if isinstance(row, str) else row for row in rows]
 
     def _at_line(self, key: str, cause: str, hint: str) -> CallerError:
-        """The one error of a wrong key or value."""
+        """The error for a wrong key or value, with its line."""
         where = f"{self.path}:{self._line(key)}"
         return CallerError("spec-invalid", f"{where}: {cause}", hint=hint)
 
     def _line(self, key: str) -> int:
-        """Of the innermost part of the key's path that the file has."""
+        """The line of the innermost part of the key's path that the file has."""
         node = yaml.compose(self._content, Loader=yaml.SafeLoader)
         line = 1
         for index, name in _STEP.findall(key):
@@ -158,9 +160,9 @@ class SpecFile(Reader):
 
 
 def filled(tree: Any, values: Mapping[str, str], fail: Fail, path: str = "") -> Any:
-    """The tree with the values put into its texts; its keys stay as they are.
+    """The tree with the values put into its texts; its keys stay unchanged.
 
-    A mapping with a `for_each` waits for values of its own, and stays as it is.
+    A mapping with a `for_each` gets its values later, and stays unchanged.
     """
     if isinstance(tree, str):
         return filled_text(tree, values, fail, path)
@@ -173,7 +175,7 @@ def filled(tree: Any, values: Mapping[str, str], fail: Fail, path: str = "") -> 
 
 
 def filled_text(text: str, values: Mapping[str, str], fail: Fail, path: str) -> str:
-    """The text with its values. Raises by `fail` for a value that nothing gives."""
+    """The text with its values. Raises by `fail` for a name without a value."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1]
@@ -189,9 +191,9 @@ def filled_text(text: str, values: Mapping[str, str], fail: Fail, path: str) -> 
 
 
 def inside(root: Path, name: str, fail: Fail, path: str) -> Path:
-    """The file or folder `name` below `root`, its links followed; it exists.
+    """The existing file or folder `name` below `root`, with links followed.
 
-    Raises by `fail` for names that leave the root, also by a link, and for what is not there.
+    Raises by `fail` for names that leave the root, by links too, and for missing files.
     """
     relative = relative_path(name, fail, path)
     real_root = root.resolve()

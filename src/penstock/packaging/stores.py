@@ -1,15 +1,15 @@
 """Where packages go: a store holds the archives of one location.
 
-A store tells what it holds by name, size and the digest in an archive's first bytes, so that no
-ledger has to agree with it: whoever copied an archive there, it is known. Putting one is atomic:
-a reader sees the one before or the new one.
+A store lists its contents by name, size and the digest in an archive's first bytes, so it needs no
+index that could disagree: an archive is recognised whoever copied it there. Uploading is atomic: a
+reader sees the old archive or the new one.
 
-A folder as a store: written beside, synced, renamed.
+In a folder, an archive is written to a draft, synced, and renamed.
 
-What is being written has a name that servers leave out of every listing, and is locked by its
-writer: the operating system frees the lock when the writer dies, by whatever means, and that is how
-what it left is told from what another run is just writing. Nothing is ever written outside of the
-folder, also where a link in it leads there.
+A draft has a name that servers leave out of every listing, and its writer locks it. The operating
+system frees the lock when the writer dies, in whatever way; so a draft that is left over differs
+from one that another run is writing. Nothing is ever written outside of the folder, even if a link
+in it leads there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.core.apply.plan import Content
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.packaging.archive import HEAD_BYTES, digest_in
 
-#: Listings of artifacts leave out names that begin with "._", as macOS has them.
+#: Prefix of drafts: listings of artifacts leave out names that begin with "._", as on macOS.
 DRAFT_PREFIX = "._penstock-upload-"
 
 
@@ -84,7 +84,7 @@ class DirectoryStore:
         return self._folder / path
 
     def _names(self) -> Iterator[str]:
-        """Of all files below the folder. Links are not followed."""
+        """Names of all files below the folder. Links are not followed."""
         for top, folders, files in os.walk(self._folder):
             folders.sort()
             for file in sorted(files):
@@ -107,8 +107,8 @@ class DirectoryStore:
 
 
 def _content(path: Path) -> Content | None:
-    """Size and digest of a plain file; None where there is nothing. A link is no artifact: whoever
-    changes what it leads to would change it."""
+    """Size and digest of a plain file; None where there is none. A link does not count, since a
+    change of its target would change the archive."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -133,7 +133,7 @@ def _put(source: Path, draft: Path, target: Path) -> None:
             shutil.copyfileobj(original, file, 1024 * 1024)
             file.flush()
             os.fsync(descriptor)
-            draft.replace(target)  # still locked: nobody takes it for left over
+            draft.replace(target)  # still locked, so that it does not look left over
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
@@ -143,7 +143,7 @@ def _in_use(path: Path) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        return True  # finished meanwhile
+        return True  # the upload has finished since
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -154,19 +154,19 @@ def _in_use(path: Path) -> bool:
 
 
 class PackageStore(Protocol):
-    """One location. Methods may be called by several threads; each raises `PenstockError`."""
+    """One location. Several threads may call its methods; each raises `PenstockError`."""
 
     def contents(self, names: frozenset[str], *, all_of_ours: bool) -> Mapping[str, Content]:
-        """What lies there under `names`; with `all_of_ours`, every archive with a digest too."""
+        """The files under `names`; with `all_of_ours`, every archive with a digest too."""
 
     def left_over(self) -> list[str]:
-        """Names of uploads whose run ended before them."""
+        """Names of drafts whose run died before the upload ended."""
 
     def put(self, name: str, source: Path) -> None:
-        """Puts the archive there, instead of one that may be there."""
+        """Uploads the archive, replacing one that exists."""
 
     def remove(self, name: str) -> None:
-        """Removes an archive or what was left over; nothing if it is gone."""
+        """Removes an archive or a left-over draft; does nothing if it is gone."""
 
 
 def open_store(location: str) -> PackageStore:

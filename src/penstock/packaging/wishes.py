@@ -1,7 +1,7 @@
-"""From apply files and manifests to what should be: artifacts in places, and calls that make it so.
+"""From apply files and manifests to the desired state: artifacts in places, and API calls.
 
-Every name follows from what it names, so two runs wish for the same; which of it is there already
-is not asked here.
+Every name follows from what it names, so two runs give the same result. This module does not check
+what exists already.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from penstock.errors import CallerError
 from penstock.packaging.apply_spec import MULTI_MODEL, ApplySpec, EndpointEntry, Selection
 from penstock.packaging.manifest import Manifest, Package
 
-#: Tag of every endpoint that is made; `--prune` deletes no endpoint without it.
+#: Tag of every endpoint made by apply; `--prune` deletes no endpoint without it.
 STACK_TAG = "penstock:stack"
 ALL_TRAFFIC = "AllTraffic"
 
 
 @dataclass(slots=True)
 class Deployment:
-    """All that several apply files ask for."""
+    """The desired state of several apply files."""
 
     artifacts: dict[ArtifactPlace, Content] = field(default_factory=dict)
     sources: dict[ArtifactPlace, Path] = field(default_factory=dict)  #: archives to upload
     endpoints: list[AppliedEndpointSpec] = field(default_factory=list)
-    stacks: set[str] = field(default_factory=set)  #: whose endpoints these are
+    stacks: set[str] = field(default_factory=set)  #: stacks of the files, whose endpoints these are
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Members of CreateModel by ModelName, of CreateEndpointConfig by EndpointConfigName."""
 
@@ -47,7 +47,7 @@ def deployment(
     *,
     versions: Mapping[str, str] | None = None,
 ) -> Deployment:
-    """What the files ask for; `versions` of packages go before what the files say.
+    """The desired state of the files; `versions` of packages override those in the files.
 
     Raises CallerError `package-not-found`, `spec-invalid`.
     """
@@ -69,7 +69,7 @@ def deployment(
 
 
 class _Maker:
-    """One endpoint of one file."""
+    """Adds the endpoints of one file, one by one."""
 
     def __init__(
         self,
@@ -115,8 +115,8 @@ class _Maker:
         )
 
     def _many(self, entry: EndpointEntry) -> dict[str, Any]:
-        """Places all target models; the container knows the prefix alone, so that a model that
-        comes or is replaced changes no configuration."""
+        """Places all target models; the container has only the prefix, so that a new or replaced
+        model changes no configuration."""
         for selection in entry.models or ():
             for name in self._names(selection):
                 package = self._find(name, selection.version)
@@ -163,7 +163,7 @@ class _Maker:
         package: Package,
         selection: Selection | None = None,
     ) -> str:
-        """Asks for the package's archive at this place; its URI."""
+        """Records that the package's archive belongs at this place; returns its URI."""
         place = ArtifactPlace(entry.location, name)
         content = Content(digest=package.digest, size=package.size)
         if self._made.artifacts.setdefault(place, content) != content:

@@ -1,7 +1,7 @@
 """`python -m penstock.sim scenarios/`: run scenario files through the twin.
 
 `SEED` in the environment (or `--seed`) replaces the seed of every file. The last line is one JSON
-object. Wrong input reads `error[code]: message` and `hint: ...`, and the exit status is 2.
+object. Wrong input prints `error[code]: message` and `hint: ...`, and the exit status is 2.
 """
 
 from __future__ import annotations

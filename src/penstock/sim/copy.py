@@ -1,6 +1,6 @@
-"""A copy's part of a run: its `Batcher`, its timer, and lanes that take as long as drawn.
+"""A copy in a run: its `Batcher`, its timer, and lanes with random run times.
 
-It follows the live copy and batcher driver step by step.
+It follows the live copy and its batcher driver step by step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INF = float("inf")
 
 
 class Reports(Protocol):
-    """Whom a copy reports to: the gateway. Calls are the frames of the live instance."""
+    """The gateway, to which a copy reports. Its calls are the frames of the live instance."""
 
     def answered(self, numbers: tuple[int, ...], run_us: int, rows: int, now: float) -> None: ...
 
@@ -46,7 +46,7 @@ class Reports(Protocol):
 
 
 class SimulatedCopy(Protocol):
-    """What the gateway and the heap of events ask of a copy."""
+    """What the gateway and the heap of events call on a copy."""
 
     def accept(
         self, number: int, arrival: Arrival, deadline: float, now: float, *, alone: bool = False
@@ -90,7 +90,7 @@ class TwinCopy:
         outcome: RunOutcome,
         speed: float = 1.0,
     ) -> None:
-        """`speed`: 2 halves the times that `service` says."""
+        """`speed`: a factor; 2 halves the times of `service`."""
         self._speed = speed
         self._spec = scenario.batching
         self._hangs = False
@@ -101,20 +101,20 @@ class TwinCopy:
         self._events = events
         self._recorder = recorder
         self._outcome = outcome
-        #: what runs on each lane since when; stays after a death, until the lane has a new worker
+        #: each lane's batch and start time; after a death it stays until the lane has a new worker
         self._lanes: list[tuple[RunBatch, float] | None] = [None] * scenario.batching.lanes
-        #: what a busy lane holds ahead, and how long it will take
+        #: the next batch that a busy lane holds already, and its run time
         self._ahead: list[tuple[RunBatch, float] | None] = [None] * scenario.batching.lanes
-        self._alone: set[int] = set()  #: requests that were sent to be computed alone
-        self._epoch = 0  #: deaths so far: what an earlier worker ran is never done
+        self._alone: set[int] = set()  #: requests that run alone in their batch
+        self._epoch = 0  #: number of deaths; events of an earlier worker's batches are ignored
         self._timer_at = _INF
 
     def accept(
         self, number: int, arrival: Arrival, deadline: float, now: float, *, alone: bool = False
     ) -> None:
-        """An INVOKE frame."""
+        """Receives an INVOKE frame."""
         if self._hangs:
-            return  # nobody reads it
+            return  # its instance is stopped and reads nothing
         if alone:
             self._alone.add(number)
         actions = self.batcher.add(
@@ -131,12 +131,12 @@ class TwinCopy:
         self._arm(now)
 
     def cancel(self, number: int, now: float) -> None:
-        """A CANCEL frame. What runs already finishes unseen."""
+        """Receives a CANCEL frame. A running batch finishes unseen."""
         if not self._hangs:
             self.batcher.cancel(number, now=now)
 
     def give_back(self, count: int, now: float) -> list[int]:
-        """Of what waits at most `count`, spread over the queue. What is alone stays."""
+        """Gives back at most `count` waiting requests, spread over the queue. Lone ones stay."""
         if self._hangs:
             return []
         waiting = [number for number in self.batcher.waiting() if number not in self._alone]
@@ -167,7 +167,7 @@ class TwinCopy:
         heappush(self._events, (now + run_s, LANE_DONE, key, self._epoch))
 
     def _arm(self, now: float) -> None:
-        """A timer that is set too early stays: it fires for nothing and is set anew."""
+        """A timer that is set too early stays: it fires without effect and is set again."""
         due = self.batcher.next_deadline()
         if due is not None and due < self._timer_at:
             self._timer_at = due = due if due > now else now
@@ -184,7 +184,7 @@ class TwinCopy:
 
     def on_lane_done(self, lane: int, epoch: int, now: float) -> None:
         if epoch != self._epoch:
-            return  # its worker died
+            return  # the worker of this batch has died
         running = self._lanes[lane]
         assert running is not None, f"nothing runs on lane {lane} of copy {self._number}"
         batch, started = running
@@ -201,7 +201,7 @@ class TwinCopy:
         self._gateway.answered(batch.ids, run_us, batch.rows, now)
 
     def die(self, now: float) -> None:
-        """Its workers are found dead lane by lane; with the last of them the copy is lost."""
+        """Its workers are found dead lane by lane; after the last one the copy is lost."""
         self._epoch += 1
         queued = self.batcher.give_back(now=now)
         ran: list[tuple[int, ...]] = []
@@ -218,7 +218,7 @@ class TwinCopy:
         self._gateway.returned(ran[-1], reason_of_death(len(ran[-1]) - 1), now)
 
     def come_back(self, now: float) -> None:
-        """New workers are ready."""
+        """Its new workers are ready."""
         for lane, running in enumerate(self._lanes):
             if running is not None:
                 self._lanes[lane] = None
@@ -226,13 +226,13 @@ class TwinCopy:
         self._gateway.copy_ready(self._number, now)
 
     def hang(self, now: float) -> None:
-        """Its instance is stopped: nothing of it ends any more."""
+        """Its instance is stopped: none of its batches ends any more."""
         self._hangs = True
         self._epoch += 1
         self._outcome.busy_s += sum(now - lane[1] for lane in self._lanes if lane is not None)
 
     def go_on(self, now: float) -> None:
-        """The instance was ended, and another is ready; the gateway sees a new connection."""
+        """The instance was killed and another is ready; the gateway sees a new connection."""
         self._hangs = False
         self.batcher = Batcher(self._spec)
         self._lanes, self._ahead = [None] * len(self._lanes), [None] * len(self._lanes)

@@ -1,4 +1,4 @@
-"""What goes wrong, and when. (Clients that go away are part of the workload.)"""
+"""The faults of a run and their times. (Clients that disconnect are part of the workload.)"""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ KINDS: Final = (COPY_LOST, COPY_HUNG)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDeath:
-    """A copy's worker dies; what it had queued or running goes back to the gateway unanswered.
+    """A copy's worker dies; its queued and running requests go back to the gateway unanswered.
 
-    Or its instance is stopped (SIGSTOP): its connection stands and it answers nothing, until it is
-    ended and another is ready in its place at the same moment.
+    Or its instance is stopped (SIGSTOP): its connection stays open without answers until it is
+    killed, and another instance is ready at the same moment.
     """
 
     at_s: float
     copy: int
     kind: str = COPY_LOST  #: one of KINDS
-    back_after_s: float = 1.0  #: a new worker, or a new instance, is ready
+    back_after_s: float = 1.0  #: until a new worker, or a new instance, is ready

@@ -1,8 +1,8 @@
-"""The gateway's part of a run: admit, route, send; deadlines, clients that leave, retries.
+"""The gateway in a run: admit, route, send; deadlines, disconnecting clients, retries.
 
-It follows the live dispatcher step by step. What decides is `Admission` and `EndpointRouter`; the
-rules for requests that a copy gave back are `core.retry`, and for those that came when there was
-none `core.holding`.
+It follows the live dispatcher step by step. `Admission` and `EndpointRouter` decide; `core.retry`
+has the rules for requests that a copy gave back, and `core.holding` those for requests that arrive
+while there is no copy.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from penstock.sim.workload import Arrival, Workload
 
 _INF = float("inf")
 _SWEEP_MIN = 1024
-#: As a server that is told nothing else.
+#: The limits of a server with default settings.
 _LIMITS = LimitConfig()
 _HOLD = holding.HoldSpec(
     count_max=_LIMITS.held_requests_max,
     bytes_max=_LIMITS.held_bytes_max,
     zero_capacity=_LIMITS.zero_capacity,
 )
-# What came of a request's turn.
+# Results of a request's turn.
 _GONE, _STAYS, _BLOCKS = "gone", "stays", "blocks"
 
 
@@ -52,13 +52,13 @@ class SimulatedRequest:
         self.arrival = arrival
         self.at = at
         self.deadline = deadline
-        self.variant = variant  #: that took it, or that it asks for while it waits
-        self.copy: CopyState | None = None  #: whose slot it holds
+        self.variant = variant  #: the variant that took it, or that it waits for
+        self.copy: CopyState | None = None  #: the copy whose slot it holds; None = none
         self.past = FRESH
         self.failures: tuple[int, ...] = ()  #: copies that gave it back
-        self.met = False  #: a copy has had it
-        self.streams = False  #: a part of its answer has come
-        self.line: str | None = None  #: where it waits
+        self.met = False  #: whether a copy has received it
+        self.streams = False  #: whether a part of its answer has arrived
+        self.line: str | None = None  #: the queue that it waits in; None = none
 
 
 class TwinGateway:
@@ -77,7 +77,7 @@ class TwinGateway:
         self.admission = Admission(scenario.admission_spec())
         self.workload = Workload(scenario.workload, seed, scenario.length_s)
         self.copies: dict[int, SimulatedCopy] = {}
-        self.requests: dict[int, SimulatedRequest] = {}  #: in flight, by number
+        self.requests: dict[int, SimulatedRequest] = {}  #: requests in flight, by number
         self._closed_loop = scenario.workload.arrivals == "closed-loop"
         self._timeout_s = scenario.timeout_s
         copies = sum(len(variant.copies) for variant in routes.variants)
@@ -144,18 +144,19 @@ class TwinGateway:
         return self.admission.stands(refusal, may_begin=begins)
 
     def _must_wait(self, request: SimulatedRequest) -> bool:
-        """Whether others wait for the copies that it asks for, and one of these is there."""
+        """Whether other requests wait for the copies that it needs, and one of these copies
+        exists."""
         line = self._lines.get(self._line_of(request), {})
         return any(not one.met for one in line.values()) and self.router.is_open(
             request.variant, None
         )
 
     def _newcomers(self) -> int:
-        """Requests that wait and never met a copy."""
+        """The number of waiting requests that no copy has received yet."""
         return sum(not one.met for line in self._lines.values() for one in line.values())
 
     def _may_wait(self, request: SimulatedRequest, answer: NoRoute | None, now: float) -> bool:
-        """`answer`: the router's; None where others wait."""
+        """`answer`: the router's; None where other requests wait already."""
         if answer is not None and answer.reason not in holding.NO_CAPACITY:
             return False
         step = holding.decide(
@@ -163,7 +164,7 @@ class TwinGateway:
             zero_capacity="",
             others_wait=answer is None,
             held_count=self._newcomers(),
-            held_bytes=0,  # bodies of a scenario have no size
+            held_bytes=0,  # a scenario's bodies have no size
             body_bytes=0,
             ready_in_s=None,
             deadline=request.deadline,
@@ -177,7 +178,7 @@ class TwinGateway:
     def _send(self, request: SimulatedRequest, state: CopyState, now: float) -> None:
         request.copy = state
         request.met = True
-        # As in an INVOKE frame: whole milliseconds, rounded down, 0 would mean none.
+        # As in an INVOKE frame: whole milliseconds, rounded down, where 0 would mean none.
         left_ms = int((request.deadline - now) * 1000.0)
         deadline = now + (left_ms if left_ms > 0 else 1) / 1000
         self.copies[state.copy].accept(
@@ -196,7 +197,7 @@ class TwinGateway:
         self._end(request, now)
 
     def _end(self, request: SimulatedRequest, now: float) -> None:
-        """Its last byte is written."""
+        """Its last byte is written: it leaves the gateway."""
         del self.requests[request.number]
         if request.copy is not None:
             self.router.release(request.copy)
@@ -216,7 +217,7 @@ class TwinGateway:
             self._end(request, now)
 
     def _withdraw(self, request: SimulatedRequest, now: float) -> None:
-        """CANCEL to the copy, or out of those held."""
+        """Sends CANCEL to its copy, or removes it from the queue of held requests."""
         self._leave(request)
         if request.copy is not None:
             self.copies[request.copy.copy].cancel(request.number, now)
@@ -237,7 +238,7 @@ class TwinGateway:
 
     def on_deadlines(self, now: float, _key: int, _epoch: int) -> None:
         if now != self._deadlines_at:
-            return  # an earlier deadline came meanwhile and had an event of its own
+            return  # an earlier deadline was added since, with an event of its own
         heap, requests = self._deadlines, self.requests
         self._deadlines_at = _INF
         while heap and (heap[0][1] not in requests or now >= heap[0][0]):
@@ -259,7 +260,7 @@ class TwinGateway:
     # what copies report
 
     def answered(self, numbers: tuple[int, ...], run_us: int, rows: int, now: float) -> None:
-        """A batch is done; whose client went away or whose deadline passed is not told."""
+        """A batch has ended. Requests with a gone client or a passed deadline are skipped."""
         requests, outcome = self.requests, self._outcome
         latencies_s = outcome.latencies_s
         observe, level_max = self.admission.observe, len(latencies_s) - 1
@@ -275,7 +276,7 @@ class TwinGateway:
                 self._answered(request, now)
 
     def first_token(self, number: int, now: float) -> None:
-        """The first CHUNK frame of an answer."""
+        """Receives the first CHUNK frame of an answer."""
         request = self.requests.get(number)
         if request is not None:
             request.streams = True
@@ -283,7 +284,7 @@ class TwinGateway:
             self._outcome.first_token_s.append(now - request.at)
 
     def heard(self, copy: int) -> None:
-        """Tokens of answers that have begun."""
+        """Receives tokens of answers that have begun."""
         state = self.router.state_of(copy)
         if state is not None:
             state.heard()
@@ -295,7 +296,7 @@ class TwinGateway:
             self.outliers.heard[request.copy.instance_id] += 1
 
     def streamed(self, number: int, run_us: int, now: float) -> None:
-        """An END frame."""
+        """Receives an END frame."""
         request, outcome = self.requests.get(number), self._outcome
         if request is not None:
             self._heard(request)
@@ -308,7 +309,7 @@ class TwinGateway:
             self._answered(request, now)
 
     def broken(self, number: int, now: float) -> None:
-        """An ERROR frame after the first CHUNK: what was sent can't be taken back."""
+        """Receives an ERROR frame after the first CHUNK: the sent part can't be taken back."""
         request = self.requests.get(number)
         if request is not None:
             self._give_up(request, "copy: stream-broken", now)
@@ -323,7 +324,8 @@ class TwinGateway:
             self._give_up(request, f"batcher: {reason}", now)
 
     def returned(self, numbers: tuple[int, ...], reason: str, now: float) -> None:
-        """Not answered, nothing computed that anybody has seen: to another copy, or held."""
+        """Requests without an answer or any visible result: they go to another copy, or are
+        held."""
         for number in numbers:
             request = self.requests.get(number)
             if request is not None:
@@ -336,7 +338,7 @@ class TwinGateway:
         self.router.set_healthy(copy, False)
 
     def connection_lost(self, copy: int, now: float) -> None:
-        """Its instance has ended with all that it had."""
+        """Its instance has ended, with all its requests."""
         self.outliers.hung.discard(copy)
         self.router.set_healthy(copy, False)
         for request in self._on(copy):
@@ -347,7 +349,7 @@ class TwinGateway:
                 self._take_back(request, now)
 
     def _on(self, copy: int) -> list[SimulatedRequest]:
-        """The requests that a copy has, oldest first."""
+        """The requests of a copy, oldest first."""
         found = self.requests.values()
         return [one for one in found if one.copy is not None and one.copy.copy == copy]
 
@@ -390,7 +392,7 @@ class TwinGateway:
             self._hold(request, now)
 
     def _moves(self, number: int, copy: int, now: float) -> None:
-        """It left the queue of a copy, for another one if that has room."""
+        """A request left the queue of a copy; it goes to another one if that has room."""
         request = self.requests[number]
         assert request.copy is not None, f"request {number} left a queue that it was not in"
         self.router.release(request.copy)
@@ -409,9 +411,9 @@ class TwinGateway:
     def _route_again(
         self, request: SimulatedRequest, now: float, *, was_held: bool, leaves: tuple[int, ...] = ()
     ) -> str:
-        """Whether it is on its way, and else whether others of its line may be.
+        """Whether it is on its way, and if not, whether others in its queue may be.
 
-        (Variants do not leave here, and there are no sessions.)
+        (No variants are removed in a run, and there are no sessions.)
         """
         failures = request.failures
         answer = self._pick(request, failures + leaves, now)
@@ -424,13 +426,14 @@ class TwinGateway:
         if step.releases:
             self.router.release(answer.state)
             return _STAYS
-        self._outcome.retries += request.met and not leaves  # what only moved was no try
+        # a request that only moved was not tried
+        self._outcome.retries += request.met and not leaves
         self._leave(request)
         request.variant = answer.variant
         self._send(request, answer.state, now)
         return _GONE
 
-    # those that wait, as in gateway/dispatch/waiting.py
+    # waiting requests, as in gateway/dispatch/waiting.py
 
     def _line_of(self, request: SimulatedRequest) -> str:
         only = self._variants[0] if len(self._variants) == 1 else ""
@@ -448,7 +451,7 @@ class TwinGateway:
         self._set_held_timer(now)
 
     def _leave(self, request: SimulatedRequest) -> None:
-        """Harmless for one that does not wait."""
+        """Removes it from its queue. Without effect if it does not wait."""
         if request.line is not None:
             line = self._lines[request.line]
             del line[request.number]

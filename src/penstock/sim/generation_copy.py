@@ -1,8 +1,8 @@
-"""A generating copy's part of a run: an engine whose steps are events.
+"""A generating copy in a run: an engine whose steps are events.
 
-It reports as the live copy does: the first piece of an answer, its end, and at a death what is
-broken and what may be answered elsewhere. How long steps take is
-`core/batching/generation_steps.py`'s.
+It reports as the live copy does: the first piece of an answer and its end, and at a death which
+answers are broken and which can be computed elsewhere. `core/batching/generation_steps.py` says how
+long steps take.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.sim.workload import Arrival
 
 
 def engine_noise(seed: object, number: int) -> random.Random:
-    """Of copy `number`'s step times, in the run with this seed."""
+    """The noise on the step times of copy `number`, in the run with this seed."""
     return random.Random(f"{seed}/{number}/engine")
 
 
@@ -44,28 +44,28 @@ class TwinGenerationCopy:
         self._gateway = gateway
         self._events = events
         self._outcome = outcome
-        self._epoch = 0  #: deaths so far: a step of an earlier engine never ends
-        self._started: float | None = None  #: when the present step began
+        self._epoch = 0  #: number of deaths; a step of an earlier engine is ignored
+        self._started: float | None = None  #: start of the present step; None = idle
         self._hangs = False
-        self._streaming: set[int] = set()  #: of which a token has come
-        self._begun: dict[int, float] = {}  #: since when each sequence has its slot
+        self._streaming: set[int] = set()  #: requests with at least one token
+        self._begun: dict[int, float] = {}  #: request -> time at which it got its slot
 
     def accept(
         self, number: int, arrival: Arrival, deadline: float, now: float, *, alone: bool = False
     ) -> None:
-        """An INVOKE frame. The gateway's own timer sees to the deadline."""
+        """Receives an INVOKE frame. The gateway's own timer handles the deadline."""
         self._engine.add(number, arrival)
         if self._started is None and not self._hangs:
             self._begin(now)
 
     def cancel(self, number: int, now: float) -> None:
-        """A CANCEL frame: the sequence leaves with the present step."""
+        """Receives a CANCEL frame: the sequence leaves with the present step."""
         self._engine.cancel(number)
         self._streaming.discard(number)
         self._begun.pop(number, None)
 
     def give_back(self, count: int, now: float) -> list[int]:
-        """Of what waits for room in the engine."""
+        """Gives back at most `count` requests that wait for room in the engine."""
         return [] if self._hangs else self._engine.give_back(count)
 
     def _begin(self, now: float) -> None:
@@ -87,7 +87,7 @@ class TwinGenerationCopy:
             self._gateway.first_token(number, now)
         self._streaming.update(firsts)
         self._streaming.difference_update(done)
-        if self._streaming:  # each has another token with each step
+        if self._streaming:  # each gets another token with each step
             self._gateway.heard(self._number)
         for number in done:
             run_us = int((now - self._begun.pop(number)) * 1e6)  # as in an END frame
@@ -98,7 +98,7 @@ class TwinGenerationCopy:
         raise AssertionError("an engine has no timer: it steps while there is work")
 
     def die(self, now: float) -> None:
-        """Answers that had begun are broken; what had not goes back to the gateway."""
+        """Answers that had begun are broken; the other requests go back to the gateway."""
         self._epoch += 1
         if self._started is not None:
             self._outcome.busy_s += now - self._started
@@ -125,7 +125,7 @@ class TwinGenerationCopy:
             self._started = None
 
     def go_on(self, now: float) -> None:
-        """The instance was ended, and another is ready; the gateway sees a new connection."""
+        """The instance was killed and another is ready; the gateway sees a new connection."""
         self._hangs = False
         self._engine.die()
         self._begun.clear()

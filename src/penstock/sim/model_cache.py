@@ -1,9 +1,9 @@
-"""A host of target models under virtual time: traces of calls, and what residency makes of them.
+"""A host of target models under virtual time: traces of calls, and how residency handles them.
 
-The machine is the one that runs live; only what loads, unloads and answers is made up. `compared`
-holds its loads against those of a textbook LRU cache (`lru_loads`), for which loads take no time.
-Traces are those on which caches differ: a few models that most call (Zipf), favourites that change,
-rounds over all models, calls anyhow, a day with office hours, and sizes that differ.
+The machine is the live one; only loads, unloads and answers are simulated. `compared` compares its
+loads with those of a textbook LRU cache (`lru_loads`), in which loads take no time. The traces are
+those on which caches differ: a few popular models (Zipf), changing favourites, rounds over all
+models, random calls, a day with office hours, and different sizes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class SimulatedModelSpec:
-    """What one model is like in truth."""
+    """The true properties of one model."""
 
     size: Footprint
     load_s: float
-    need: Footprint | None = None  #: what is estimated before its first load; None = the truth
+    need: Footprint | None = None  #: the estimate before its first load; None = the true value
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,18 @@ class Trace:
 
 @dataclass(slots=True)
 class CacheOutcome:
-    """What became of a trace."""
+    """The result of a trace."""
 
     calls: int = 0
     hits: int = 0
     refused: int = 0
     loads: int = 0
-    reloads: int = 0  #: loads of models that had been loaded before
-    load_s: float = 0.0  #: all loads together
+    reloads: int = 0  #: loads of models that were loaded before
+    load_s: float = 0.0  #: sum over all loads
     unloads: int = 0
-    used_max: int = 0  #: host bytes
-    over_budget: int = 0  #: moments above the budget
-    wait_s: list[float] = field(default_factory=list)  #: of each call, until it was admitted
+    used_max: int = 0  #: highest use of host memory, bytes
+    over_budget: int = 0  #: number of moments above the budget
+    wait_s: list[float] = field(default_factory=list)  #: for each call, until it was admitted
     loaded_at: dict[str, list[float]] = field(default_factory=dict)
 
     def summary(self, length_s: float) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class CacheOutcome:
 
 
 class ModelCacheSim:
-    """Carries out what the machine says, in virtual time."""
+    """Carries out the machine's actions in virtual time."""
 
     def __init__(
         self,
@@ -104,8 +104,9 @@ class ModelCacheSim:
         self._events: list[tuple[float, int, str, str]] = []
         self._order = count()
         self._in_flight: dict[str, int] = {}
-        self._parked: dict[str, list[tuple[float, float | None]]] = {}  #: (arrival, deadline)
-        self._held: dict[str, Footprint] = {}  #: loaded or loading, in truth
+        #: model -> (arrival, deadline)
+        self._parked: dict[str, list[tuple[float, float | None]]] = {}
+        self._held: dict[str, Footprint] = {}  #: true memory of models that are loaded or loading
         self._used = Footprint()
 
     def run(self) -> CacheOutcome:
@@ -217,7 +218,7 @@ def alike(number: int, *, mib: int = 100, load_s: float = 0.5) -> dict[str, Simu
 
 
 def mixed(number: int, rng: random.Random) -> dict[str, SimulatedModelSpec]:
-    """Sizes over two orders of magnitude; loads that follow size only loosely."""
+    """Sizes over two orders of magnitude; load times depend on size only loosely."""
     targets = {}
     for at in range(number):
         mib = int(20 * 100 ** rng.random())
@@ -251,7 +252,7 @@ def zipf_calls(
     names: list[str], rng: random.Random, *, rate: float, length_s: float, skew: float = 1.0,
     shift_s: float = 0.0,
 ) -> tuple[tuple[float, str], ...]:  # fmt: skip
-    """The k-th model is called k ** -skew as often; every `shift_s` another one is the first."""
+    """The k-th model is called k ** -skew as often; every `shift_s` another model becomes first."""
     draw = _drawn(rng, [(k + 1.0) ** -skew for k in range(len(names))])
     calls = []
     for at in _poisson(rng, rate, length_s):
@@ -263,7 +264,7 @@ def zipf_calls(
 def cyclic_calls(
     names: list[str], rng: random.Random, *, gap_s: float, length_s: float, jitter: float = 0.0
 ) -> tuple[tuple[float, str], ...]:
-    """A round over all models, again and again; each call early or late by a share of a gap."""
+    """Rounds over all models, again and again; each call is early or late by a share of a gap."""
     number = int(length_s / gap_s)
     calls = [
         (max(0.0, (at + jitter * (rng.random() - 0.5)) * gap_s), names[at % len(names)])
@@ -275,7 +276,7 @@ def cyclic_calls(
 def scan_calls(
     names: list[str], rng: random.Random, *, rate: float, length_s: float
 ) -> tuple[tuple[float, str], ...]:
-    """Most calls are for a quarter of the models; among them come rounds over all others."""
+    """Most calls are for a quarter of the models; between them are rounds over all others."""
     often, others = names[: len(names) // 4], names[len(names) // 4 :]
     calls, turn = [], 0
     for at in _poisson(rng, rate, length_s):
@@ -290,7 +291,7 @@ def scan_calls(
 def day_calls(
     names: list[str], rng: random.Random, *, rate: float, length_s: float, skew: float = 0.8
 ) -> tuple[tuple[float, str], ...]:
-    """Customers on three continents: each third of the models has office hours of its own."""
+    """Customers on three continents: each third of the models has its own office hours."""
     draw = _drawn(rng, [(k + 1.0) ** -skew for k in range(len(names))])
     calls = []
     for at in _poisson(rng, rate, length_s):
@@ -302,7 +303,7 @@ def day_calls(
 
 
 def traces(*, seed: int = 0, number: int = 100, length_s: float = 3600.0) -> list[Trace]:
-    """The traces that policies are compared on."""
+    """The traces for comparing policies."""
     rng = random.Random(f"model-cache/{seed}")
     same, various = alike(number), mixed(number, rng)
     names = list(same)
@@ -330,8 +331,8 @@ def traces(*, seed: int = 0, number: int = 100, length_s: float = 3600.0) -> lis
 
 
 def lru_loads(trace: Trace) -> int:
-    """How many loads a cache makes that evicts by last use alone, each in no time at all."""
-    held: OrderedDict[str, int] = OrderedDict()  #: bytes, longest unused first
+    """The number of loads of a cache that evicts by last use alone, if loads take no time."""
+    held: OrderedDict[str, int] = OrderedDict()  #: model -> bytes, least recently used first
     free, loads = trace.budget.host_bytes, 0
     for _, model in trace.calls:
         if model in held:
@@ -347,7 +348,7 @@ def lru_loads(trace: Trace) -> int:
 
 
 def compared(trace: Trace, **spec: Any) -> dict[str, Any]:
-    """What the machine makes of a trace, and `lru_loads` of the same calls."""
+    """The machine's results on a trace, and the loads of `lru_loads` for the same calls."""
     outcome = ModelCacheSim(trace, ResidencySpec(budget=trace.budget, **spec)).run()
     summary = outcome.summary(max(trace.calls[-1][0], 1.0))
     return summary | {"lru_loads": lru_loads(trace)}

@@ -1,4 +1,4 @@
-"""What a run came to: counted while it goes on, told afterwards."""
+"""The result of a run: counted during the run, reported after it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
 
 
 def percentile(ascending: list[float], fraction: float) -> float:
-    """The smallest value that `fraction` of all do not exceed (nearest rank); 0 of none."""
+    """The smallest value that a share `fraction` of all do not exceed (nearest rank); 0 if
+    empty."""
     if not ascending:
         return 0.0
     return ascending[max(0, math.ceil(fraction * len(ascending)) - 1)]
 
 
 class RunOutcome:
-    """Counts of one run. Written by the twin on its hot path, so plain fields."""
+    """Counts of one run. The twin writes them on its hot path, so they are plain fields."""
 
     __slots__ = (
         "answered_at", "batches", "busy_s", "cancelled", "ends", "events", "first_token_s",
@@ -26,20 +27,21 @@ class RunOutcome:
 
     def __init__(self, priorities: int) -> None:
         self.requests = 0
-        self.events = 0  #: whatever was handled: arrivals, answers, ended batches, timers, faults
-        self.latencies_s: list[list[float]] = [[] for _ in range(priorities)]  #: answers only
-        self.first_token_s: list[float] = []  #: of generated answers, since the request came
-        self.tokens = 0  #: of generated answers that are complete
-        self.answered_at = 0.0  #: when the last answer came, s
+        self.events = 0  #: handled events: arrivals, answers, ended batches, timers, faults
+        #: of answers, by priority
+        self.latencies_s: list[list[float]] = [[] for _ in range(priorities)]
+        self.first_token_s: list[float] = []  #: of generated answers, from the request's arrival
+        self.tokens = 0  #: tokens of complete generated answers
+        self.answered_at = 0.0  #: time of the last answer, s
         self.cancelled = 0
-        self.retries = 0  #: sent again to another copy
-        self.ends: Counter[str] = Counter()  #: "who: reason" of requests that were not answered
-        self.batches: Counter[int] = Counter()  #: by rows; of an engine its steps, by sequences
-        self.reasons: Counter[str] = Counter()  #: of batches
+        self.retries = 0  #: requests sent again to another copy
+        self.ends: Counter[str] = Counter()  #: "who: reason" of unanswered requests
+        self.batches: Counter[int] = Counter()  #: batches by rows; an engine's steps by sequences
+        self.reasons: Counter[str] = Counter()  #: reasons of batches
         self.busy_s = 0.0  #: summed over lanes
 
     def report(self, *, lanes: int, length_s: float) -> dict[str, Any]:
-        """JSON-ready; keys carry their units."""
+        """JSON-ready; names of keys have their units."""
         everyone = sorted(latency for level in self.latencies_s for latency in level)
         span_s = max(length_s, self.answered_at)
         rows = sum(rows * count for rows, count in self.batches.items())

@@ -1,7 +1,7 @@
-"""The twin's part of leaving out copies that answer nothing: looks, and takes requests back.
+"""Outlier ejection in the twin: checks copies that do not answer, and takes their requests back.
 
-What decides is the router, by `core.routing.outliers`. An instance that is asked whether it lives
-says so within the moment, unless it hangs.
+The router decides, by `core.routing.outliers`. An instance answers a health check at once, unless
+it hangs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.sim.events import OUTLIER_LOOK, Event
 
 
 class TwinOutliers:
-    """Of one endpoint, whose copies have an instance each."""
+    """The ejection for one endpoint whose copies each have an instance."""
 
     def __init__(
         self,
@@ -31,12 +31,12 @@ class TwinOutliers:
     ) -> None:
         """
         Args:
-            take_back: what a copy has not begun to answer goes elsewhere.
-            give_back: the same of requests that left a copy's queue.
-            let_back: a copy may be picked again.
+            take_back: sends requests elsewhere that a copy has not begun to answer.
+            give_back: the same for requests that left a copy's queue.
+            let_back: the router may choose a copy again.
         """
         self.hung: set[int] = set()  #: copies whose instance is stopped
-        self.heard: Counter[str] = Counter()  #: by instance, how often it said something
+        self.heard: Counter[str] = Counter()  #: number of messages from each instance
         self._router = router
         self._copies = copies
         self._events = events
@@ -47,7 +47,7 @@ class TwinOutliers:
         self._instances: dict[str, InstanceLooks] = {}
 
     def begin(self, now: float) -> None:
-        """A request is sent."""
+        """Called when a request is sent."""
         if not self._looking and self._router.watched:
             self._looking = True
             heappush(self._events, (now + LOOK_EVERY_S, OUTLIER_LOOK, 0, 0))

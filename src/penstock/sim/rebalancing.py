@@ -1,7 +1,7 @@
-"""The twin's part of sharing queues: asks copies for what waits, as the live gateway does.
+"""Sharing of queues in the twin: takes waiting requests from copies, as the live gateway does.
 
-What decides is `core.routing.rebalance`. A copy answers within the moment, as one does whose link
-takes no time; so there is never a question under way when something changes.
+`core.routing.rebalance` decides. A copy answers at once, like a live one over a link without delay,
+so nothing changes while a request to it is open.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.sim.copy import SimulatedCopy
 
 
 class TwinRebalancing:
-    """Of one endpoint."""
+    """The sharing for one endpoint."""
 
     def __init__(
         self,
@@ -22,14 +22,15 @@ class TwinRebalancing:
         copies: Mapping[int, SimulatedCopy],
         move: Callable[[int, int, float], None],
     ) -> None:
-        """`move(request, copy, now)`: it left the queue of that copy, and is routed again."""
+        """`move(request, copy, now)`: called for a request that left that copy's queue, to route
+        it."""
         self._router = router
         self._copies = copies
         self._move = move
         self._machines = {group: Rebalancer() for group in router.groups()}
 
     def copy_well(self, copy: int, now: float) -> None:
-        """It came back: it may have less to do than others."""
+        """A copy came back, and may have less work than others."""
         group = self._router.group_of(copy)
         if group is None:
             return

@@ -1,4 +1,4 @@
-"""What was decided, in order: the common form in which twin and live drivers are compared.
+"""The decisions of a run, in order: the common form in which twin and live drivers are compared.
 
 One row per decision, JSON-ready, times in s:
 
@@ -8,8 +8,8 @@ One row per decision, JSON-ready, times in s:
     (at, "batcher", copy, "run", lane, requests, rows, bucket, waited_s, queue_rows, reason)
     (at, "batcher", copy, "refuse" | "expire", request, reason)
 
-Requests are numbered from 1 in the order of their arrival. The digest is SHA-256 over the rows as
-compact JSON, each followed by a comma; JSON writes the shortest text of a float, so equal digests
+Requests are numbered from 1 in order of arrival. The digest is SHA-256 over the rows as compact
+JSON, each followed by a comma. JSON writes the shortest text of a float, so equal digests
 mean equal floats on every machine.
 """
 
@@ -27,7 +27,8 @@ from penstock.core.routing import NoRoute, Routed
 
 Row = tuple[Any, ...]
 
-_CHUNK_ROWS = 2048  #: one call of the JSON writer and the hash per chunk; not visible in the digest
+#: rows for each call of the JSON writer and the hash; it does not affect the digest
+_CHUNK_ROWS = 2048
 
 
 def admission_row(at: float, request: int, refusal: Refusal) -> Row:
@@ -42,7 +43,7 @@ def router_row(at: float, request: int, answer: Routed | NoRoute) -> Row:
 
 
 def batcher_row(at: float, copy: int, action: Action) -> Row:
-    """The ids in `action` must be request numbers."""
+    """The row of a batcher's action. The ids in `action` must be request numbers."""
     if isinstance(action, RunBatch):
         return (
             at, "batcher", copy, "run", action.lane, action.ids, action.rows, action.bucket,
@@ -53,7 +54,7 @@ def batcher_row(at: float, copy: int, action: Action) -> Row:
 
 
 class DecisionRecorder:
-    """Digests rows as they come; keeps them only where asked to (tests compare whole lists)."""
+    """Hashes rows as they come; keeps them only on request (tests compare whole lists)."""
 
     __slots__ = ("_hash", "_kept", "_rows", "count")
 
@@ -70,7 +71,7 @@ class DecisionRecorder:
             self._flush()
 
     def digest(self) -> str:
-        """Hexadecimal, over all rows so far."""
+        """The hash of all rows so far, hexadecimal."""
         self._flush()
         return self._hash.hexdigest()
 

@@ -1,4 +1,4 @@
-"""Runs scenario files and tells what came of them: a block of text each, JSON for all of them."""
+"""Runs scenario files and reports the results: a block of text each, and JSON for all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.sim.scenario import Scenario, load_scenario
 from penstock.sim.twin import Twin
 
 _BAR_WIDTH = 40
-_BARS_MAX = 12  #: batch sizes shown one by one; more are put together
+_BARS_MAX = 12  #: batch sizes shown one by one; with more, neighbours are merged
 
 
 def scenario_files(paths: list[Path]) -> list[Path]:
@@ -50,7 +50,7 @@ def run_scenario(scenario: Scenario, seed: int | None) -> dict[str, Any]:
 
 
 def run_files(paths: list[Path], seed: int | None) -> dict[str, Any]:
-    """All scenarios one after the other, printed as they end; the whole as one JSON-ready value."""
+    """Runs all scenarios one by one, printing each; returns all as one JSON-ready value."""
     reports: dict[str, Any] = {}
     for path in scenario_files(paths):
         scenario = load_scenario(path)
@@ -67,7 +67,7 @@ def run_files(paths: list[Path], seed: int | None) -> dict[str, Any]:
 
 
 def block(scenario: Scenario, report: dict[str, Any]) -> str:
-    """What a person reads of one run."""
+    """The report of one run for people."""
     latency = report["latency_ms"]
     lines = [
         f"{scenario.name}  (seed {report['seed']}, {report['length_s']:g} s)",
@@ -116,7 +116,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def _histogram(counts: dict[int, int]) -> list[str]:
-    """Batches by rows, neighbours put together where there are many sizes."""
+    """Batches by rows, with neighbours merged if there are many sizes."""
     if not counts:
         return []
     width = -(-max(counts) // _BARS_MAX)

@@ -29,49 +29,50 @@ from penstock.sim.workload import ARRIVALS, WorkloadSpec
 
 _Table = TypeVar("_Table")
 
-_IN_FLIGHT_MAX = 100_000  #: as the gateway's own where the file sets none
+_IN_FLIGHT_MAX = 100_000  #: default of the endpoint's bound, as in the gateway
 _MIXES = ("rows", "length", "priority", "deadline_s", "variant", "answer_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantScenario:
-    """One production variant; its copies are numbered on from those of the variants before it."""
+    """One production variant; its copies are numbered after those of the variants before it."""
 
     name: str
     copies: int = 1
     weight: float = 1.0
     strategy: str = LEAST_OUTSTANDING_REQUESTS
-    prefix_length_max: int = 0  #: PREFIX_AWARE needs both
+    prefix_length_max: int = 0  #: for PREFIX_AWARE, which needs both this and a threshold
     concurrency_threshold: int = 0
-    outstanding_max: int = 0  #: of each copy; 0 = as many as its queue and lanes hold
-    #: kind of instance that each copy is on, as the gateway is told; none: all on one
+    outstanding_max: int = 0  #: per copy; 0 = as many as its queue and lanes hold
+    #: instance kind of each copy, as the gateway learns it; () = the same for all
     kinds: tuple[str, ...] = ()
-    speeds: tuple[float, ...] = ()  #: of each copy; 1 = as [service] says; none: all 1
+    speeds: tuple[float, ...] = ()  #: factor for each copy; 1 = the times of [service]; () = all 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """All that a run is made of, but for a seed given by hand."""
+    """All inputs of a run, except a seed given on the command line."""
 
     name: str
     about: str
     seed: int
-    length_s: float  #: arrivals stop then; what is in flight is still answered
+    length_s: float  #: end of the arrivals; requests in flight are still answered
     variants: tuple[VariantScenario, ...]
     batching: BatchSpec
     admission: AdmissionSpec
     workload: WorkloadSpec
     service: ServiceSpec
-    generation: GenerationSpec | None = None  #: copies generate; instead of batching and service
+    #: copies generate with these step times, instead of batching and service; None = they don't
+    generation: GenerationSpec | None = None
     faults: tuple[WorkerDeath, ...] = field(default_factory=tuple)
-    timeout_s: float = 60.0  #: the gateway's limit on every request
+    timeout_s: float = 60.0  #: the gateway's limit for every request
 
     def __post_init__(self) -> None:
         if not _apart(self.faults):
             raise _wrong("faults", "a copy that is lost must be back before it is lost again")
 
     def routes(self) -> EndpointRoutes:
-        """The endpoint: copies 1, 2, ... on one instance each."""
+        """The endpoint: copies 1, 2, ... on an instance each."""
         batching = self.batching
         room = batching.queue_rows_max + batching.lanes * batching.rows_max
         kept = self.generation.prefixes_cached_max if self.generation is not None else 0
@@ -104,17 +105,17 @@ class Scenario:
 
     @property
     def lanes(self) -> int:
-        """Of a copy."""
+        """Number of lanes of a copy."""
         generation = self.generation
         return self.batching.lanes if generation is None else generation.sequences_max
 
     def admission_spec(self) -> AdmissionSpec:
-        """As a gateway derives it from what the copies say of themselves."""
+        """The spec that a gateway derives from the copies' reports."""
         shares_runs = self.generation is None and self.batching.rows_max > 1
         return replace(self.admission, shares_runs=shares_runs)
 
     def speeds(self) -> dict[int, float]:
-        """Of the copies, by number."""
+        """Speed factor of each copy, by number."""
         speeds = [
             variant.speeds[at] if variant.speeds else 1.0
             for variant in self.variants
@@ -229,7 +230,7 @@ def _check(scenario: Scenario, where: str) -> None:
 
 
 def _apart(faults: tuple[WorkerDeath, ...]) -> bool:
-    """Whether each copy is back before it is lost again."""
+    """Whether each copy is back before its next fault."""
     back_at: dict[int, float] = {}
     for fault in sorted(faults, key=lambda fault: fault.at_s):
         if fault.at_s <= back_at.get(fault.copy, -1.0):
@@ -244,7 +245,7 @@ def _read(
     where: str,
     readers: dict[str, Any] | None = None,
 ) -> _Table:
-    """Builds a dataclass from a TOML table, strictly."""
+    """Builds a dataclass from a TOML table; unknown keys and wrong types are errors."""
     table = dict(_table(value, where))
     known = {entry.name: entry for entry in fields(kind)}  # type: ignore[arg-type]
     for key in table:
@@ -265,7 +266,7 @@ def _read(
 
 
 def _plain(value: object, wanted: str, where: str) -> object:
-    """A number, text, or list of numbers of the type that the field is declared with."""
+    """A number, text, or list of numbers, of the type in the field's declaration."""
     if wanted.startswith("tuple["):
         kind = wanted.removeprefix("tuple[").partition(",")[0]
         return tuple(_plain(entry, kind, where) for entry in _list(value, where))

@@ -1,11 +1,11 @@
-"""How long a batch runs: by a formula or by measurement, with noise of mean 1.
+"""How long a batch runs: by a formula or by measurements, with noise of mean 1.
 
     run = (base_s + rows * (row_s + bucket * token_s)) * noise
 
-`base_s` alone is a constant service time; with `sigma` the noise is lognormal. `measured` stands in
-for the formula where it is given: the next longer bucket's runs, between its sizes in proportion,
-beyond the last at the last one's time per row. `noise` stands in for `sigma`: ratios of single runs
-to their mean, drawn as they were measured.
+`base_s` alone gives a constant service time; with `sigma` the noise is lognormal. `measured`
+replaces the formula: it takes the runs of the next longer bucket, interpolates between its sizes,
+and beyond the largest one uses that one's time per row. `noise` replaces `sigma`: it holds ratios
+of single runs to their mean, from which it draws.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ServiceSpec:
     base_s: float = 0.0
     row_s: float = 0.0
     token_s: float = 0.0  #: per row and token of the bucket that the batch is padded to
-    sigma: float = 0.0  #: of the logarithm of the noise; 0 = none
+    sigma: float = 0.0  #: standard deviation of the logarithm of the noise; 0 = no noise
     measured: tuple[tuple[int, int, float], ...] = ()  #: (rows, bucket, mean run s)
     noise: tuple[float, ...] = ()  #: run time over mean, one per measured run
 

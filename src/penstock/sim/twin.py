@@ -1,7 +1,7 @@
-"""One endpoint under virtual time: an event heap around the classes that decide live.
+"""One endpoint under virtual time: an event heap around the live deciding classes.
 
-The twin does what the live drivers do, in the same order, without sockets or threads; frames take
-no time, a timer fires exactly at its moment. `tests/drivers/` holds it to that: the same scenario
+The twin does what the live drivers do, in the same order, without sockets or threads. Frames take
+no time, and a timer fires exactly at its moment. `tests/drivers/` checks that: the same scenario
 through the live drivers under a fake clock gives the identical list of actions.
 """
 
@@ -28,7 +28,7 @@ _Handler = Callable[[float, int, int], None]
 
 
 class Twin:
-    """One run of a scenario. The seed, unless given, is the scenario's own."""
+    """One run of a scenario. Without a `seed`, it uses the scenario's own."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Twin:
         )
 
     def run(self) -> RunOutcome:
-        """From the first arrival until nothing is in flight."""
+        """Runs from the first arrival until nothing is in flight."""
         gateway = self.gateway
         for number, fault in enumerate(self._scenario.faults):
             heappush(self._events, (fault.at_s, FAULT, 2 * number, 0))
@@ -85,7 +85,7 @@ class Twin:
             gateway.on_outlier_look,
         )
         collecting = gc.isenabled()
-        gc.disable()  # nothing here makes cycles; traversing what is kept costs a fifth of the run
+        gc.disable()  # nothing here makes cycles; traversing live objects costs a fifth of the run
         try:
             handled = self._handle_all(handlers)
         finally:
@@ -97,9 +97,9 @@ class Twin:
         return self.outcome
 
     def _handle_all(self, handlers: tuple[_Handler, ...]) -> int:
-        """Handles events in their order until there are none; returns how many."""
+        """Handles events in their order until there are none; returns their number."""
         events = self._events
-        arrivals = self.gateway.workload.open()  # ascending: they need no place in the heap
+        arrivals = self.gateway.workload.open()  # ascending, so they need no place in the heap
         arrive = handlers[ARRIVAL]
         next_at = next(arrivals, _INF)
         handled = 0

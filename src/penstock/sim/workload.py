@@ -1,8 +1,8 @@
-"""Requests out of a seed: when they come, and what they are like.
+"""Requests from a seed: their times and properties.
 
-Open loops (`poisson`, `on-off`, `trace`) do not care whether anything is answered. In a closed
-loop each of `clients` sends, waits for its answer, thinks and sends again. What a request is like
-is drawn from mixes: values with weights.
+In an open loop (`poisson`, `on-off`, `trace`) arrivals do not depend on answers. In a closed
+loop each of `clients` sends, waits for its answer, thinks and sends again. A request's properties
+are drawn from mixes: values with weights.
 """
 
 from __future__ import annotations
@@ -14,52 +14,52 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-#: ((value, weight), ...); a single value is never drawn, so it costs no random number.
+#: ((value, weight), ...); a single value needs no draw, so it takes no random number.
 Mix = tuple[tuple[Any, float], ...]
 
-_TOKEN_BYTES = 4  #: of English text, roughly, with the vocabularies of today
+_TOKEN_BYTES = 4  #: of English text per token, roughly, with today's vocabularies
 
 ARRIVALS = ("poisson", "on-off", "closed-loop", "trace")
 
 
 class Arrival(NamedTuple):
-    """What one request is like."""
+    """The properties of one request."""
 
     rows: int
-    length: int  #: tokens; of a prompt, those that it shares with nobody
+    length: int  #: tokens; of a prompt, those after its shared prefix
     priority: int
-    deadline_s: float | None  #: from its arrival
-    variant: str | None  #: TargetVariant
-    cancel_after_s: float | None  #: its client goes away then
-    answer_tokens: int = 1  #: of a generated answer
-    prefix: int = 0  #: which of the shared prefixes its prompt begins with
-    prefix_tokens: int = 0  #: of that prefix; 0 = it shares none
+    deadline_s: float | None  #: from its arrival; None = none
+    variant: str | None  #: TargetVariant; None = by weight
+    cancel_after_s: float | None  #: from its arrival until its client disconnects; None = never
+    answer_tokens: int = 1  #: length of a generated answer
+    prefix: int = 0  #: number of the shared prefix that its prompt begins with
+    prefix_tokens: int = 0  #: tokens of that prefix; 0 = it shares none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
-    """Who asks for what. Rates in requests per s."""
+    """The requests to make. Rates in requests per s."""
 
     arrivals: str  #: one of ARRIVALS
     rate_rps: float = 0.0  #: poisson: the rate; on-off: the rate while on
     rate_off_rps: float = 0.0  #: on-off: the rate while off
-    on_s_mean: float = 1.0  #: on-off: phases are exponential
+    on_s_mean: float = 1.0  #: on-off: mean length of a phase; lengths are exponential
     off_s_mean: float = 1.0
-    clients: int = 0  #: closed-loop
-    think_s_mean: float = 0.0  #: closed-loop: exponential
+    clients: int = 0  #: closed-loop: number of clients
+    think_s_mean: float = 0.0  #: closed-loop: mean pause after an answer; exponential
     trace_s: tuple[float, ...] = ()  #: trace: arrival times, ascending; equal times are one read
-    trace_repeat_s: float = 0.0  #: trace: starts again this often; 0 = once
+    trace_repeat_s: float = 0.0  #: trace: interval after which it starts again; 0 = once
     rows: Mix = ((1, 1.0),)
     length: Mix = ((0, 1.0),)
     priority: Mix = ((0, 1.0),)
     deadline_s: Mix = ((0.0, 1.0),)  #: 0 = none
     variant: Mix = (("", 1.0),)  #: "" = by weight
-    answer_tokens: Mix = ((1, 1.0),)  #: of generated answers
-    prefixes: int = 0  #: prompts begin with one of so many shared ones
-    prefix_tokens: int = 0  #: of each
-    prefix_skew: float = 0.0  #: the k-th most popular is asked k ** -skew as often as the first
-    cancel_fraction: float = 0.0  #: of clients that go away before their answer
-    cancel_after_s_mean: float = 0.0  #: exponential
+    answer_tokens: Mix = ((1, 1.0),)  #: lengths of generated answers
+    prefixes: int = 0  #: number of shared prefixes; 0 = prompts share none
+    prefix_tokens: int = 0  #: tokens of each shared prefix
+    prefix_skew: float = 0.0  #: the k-th prefix is used k ** -skew as often as the first
+    cancel_fraction: float = 0.0  #: share of clients that disconnect before their answer
+    cancel_after_s_mean: float = 0.0  #: mean time until such a client disconnects; exponential
 
 
 class Workload:
@@ -69,12 +69,12 @@ class Workload:
         self._spec = spec
         self._length_s = length_s
         self._prefixes: dict[int, bytes] = {}
-        # Two streams, so that the same arrivals can meet another mix.
+        # Two random streams, so that another mix can have the same arrivals.
         self._when = random.Random(f"{seed}/arrivals")
         self.sample = _sampler(spec, random.Random(f"{seed}/requests"))
 
     def prompt(self, number: int, arrival: Arrival) -> bytes:
-        """The text of a prompt: that of its shared prefix, then one that no other request has."""
+        """The text of a prompt: that of its shared prefix, then one of its own."""
         shared = self._prefixes.get(arrival.prefix)
         if shared is None:
             shared = _text(b"prefix %d " % arrival.prefix, arrival.prefix_tokens)
@@ -93,13 +93,13 @@ class Workload:
         return iter(())
 
     def first(self) -> list[float]:
-        """Closed loop: when each client sends first."""
+        """Closed loop: the time of each client's first request."""
         if self._spec.arrivals != "closed-loop":
             return []
         return sorted(self._think_s() for _ in range(self._spec.clients))
 
     def again(self, now: float) -> float | None:
-        """Closed loop: when the client that was answered now sends again; None: not any more."""
+        """Closed loop: the next request of a client answered now; None: the run accepts no more."""
         if self._spec.arrivals != "closed-loop":
             return None
         at = now + self._think_s()
@@ -139,13 +139,13 @@ class Workload:
 
 
 def _text(word: bytes, tokens: int) -> bytes:
-    """`word` again and again, four bytes for a token."""
+    """`word` repeated, with four bytes per token."""
     length = _TOKEN_BYTES * tokens
     return (word * (length // len(word) + 1))[:length]
 
 
 def _sampler(spec: WorkloadSpec, rng: random.Random) -> Callable[[], Arrival]:
-    """Draws requests; those of a workload in which all are alike are one object."""
+    """Draws requests; if all are equal, returns the same object each time."""
     popularity = [((k, (k + 1.0) ** -spec.prefix_skew)) for k in range(spec.prefixes)]
     prefix: Mix = tuple(popularity) or ((0, 1.0),)
     mixes = (

@@ -1,1 +1,1 @@
-"""The twin of several regions: their users, what is between them, and each policy of sending."""
+"""The twin of several regions: their users, the network between them, and policies of routing."""

@@ -1,19 +1,20 @@
-"""Several regions under virtual time: users, copies, and what is between them.
+"""Several regions under virtual time: users, copies, and the network between them.
 
-The classes that decide are those of the platform: a `TrafficRouter` for each region's users, an
-`EndpointRouter` in each region, an `EngineModel` as each copy. What is modelled is the way: a
-request, an answer and news of a region take `delay_s` from one region to another.
+The deciding classes are the live ones: a `TrafficRouter` for each region's users, an
+`EndpointRouter` in each region, an `EngineModel` as each copy. Only the network is modelled: a
+request, an answer or a report of a region takes `delay_s` from one region to another.
 
-1. A user asks. The sender of its region (`regions_senders.py`) chooses a region, or keeps it.
-2. After the delay it arrives. The region's own router chooses a copy, whatever its load: what came
-   on stale news waits in the engine's queue.
-3. The first token and the end come back after the delay; then the slot is free for the sender.
-4. Each region tells all senders of its room, each `news_s` if it has changed. The news arrives
-   after the delay; what was sent within a way there and back before that is not counted in it.
+1. A user sends a request. The sender of its region (`regions_senders.py`) chooses a region, or
+keeps the request.
+2. After the delay it arrives. The region's own router chooses a copy, whatever its load: a request
+   that was sent on an old report waits in the engine's queue.
+3. The first token and the end arrive back after the delay; then the sender's slot is free.
+4. Each region reports its room to all senders, every `news_s` if it has changed. The report arrives
+   after the delay; it does not count requests sent within one round trip before that.
 
-A region that is lost refuses connections; what had not begun comes back to its sender, which sends
-it elsewhere. What is cut off says nothing at all: probes find that out, and what has not begun is
-then sent elsewhere too.
+A lost region refuses connections. Requests that had not begun there come back to their sender,
+which sends them elsewhere. A region that is cut off sends nothing at all: probes detect that, and
+requests that have not begun are then sent elsewhere, too.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ from penstock.sim.regions.regions_senders import (
 
 _INF = float("inf")
 
-# Kinds of events, in their order at one moment; the comment says what the key is.
-_FAULT = 0  #: twice its number, plus 1 for the end
+# Kinds of events, in their order at the same moment; each comment names the key.
+_FAULT = 0  #: twice the fault's number, plus 1 for its end
 assert LANE_DONE == 1  # copy
-_ARRIVES = 2  #: attempt: at the region that it was sent to
-_ANSWERED = 3  #: attempt: its last byte is back with its sender
-_FAILED = 4  #: attempt: its sender learns that it was not answered
+_ARRIVES = 2  #: attempt; it reaches the region that it was sent to
+_ANSWERED = 3  #: attempt; its last byte is back with its sender
+_FAILED = 4  #: attempt; its sender learns that it was not answered
 _NEWS = 5  #: message
 _TELL = 6  #: region
 _PROBE = 7  #: region of users
-_PROBED = 8  #: (region of users * regions + region) * 2, plus 1 if it was answered
+_PROBED = 8  #: (region of users * regions + region) * 2, plus 1 if the probe was answered
 
-_LATE_SHARE_MAX = 0.01  #: of requests: more can't be late where a P99 is to be kept
-_SPEAKS_S = 1.0  #: at the latest, changed or not
+_LATE_SHARE_MAX = 0.01  #: share of requests that may be late if a P99 is to be kept
+_SPEAKS_S = 1.0  #: longest time between two reports of a region, changed or not
 
 
 class RegionsTwin:
@@ -73,11 +74,11 @@ class RegionsTwin:
         seed: int,
         promise_s: float | None = None,
     ) -> None:
-        """`promise_s`: the run ends as soon as more than 1 in 100 first tokens are later."""
+        """`promise_s`: the run ends once more than 1 in 100 first tokens come later than this."""
         self.scenario = scenario
         self.outcome = RegionsOutcome(len(scenario.regions))
-        self.requests: dict[int, RegionsRequest] = {}  #: in flight, by attempt
-        self.waiting = 0  #: kept by senders
+        self.requests: dict[int, RegionsRequest] = {}  #: requests in flight, by attempt
+        self.waiting = 0  #: number of requests that senders keep
         self.copies_of: list[tuple[int, ...]] = []
         self._promise_s = _INF if promise_s is None else promise_s
         self._demand = Demand(scenario, seed)
@@ -91,10 +92,12 @@ class RegionsTwin:
         self._region_of: dict[int, int] = {}  #: copy -> its region
         self._up = [True] * len(scenario.regions)
         self._cut = [False] * len(scenario.regions)
-        self._broke_at = 0.0  #: the last fault
-        self._messages: dict[int, tuple[int, RegionObserved]] = {}  #: number -> (to whom, what)
+        self._broke_at = 0.0  #: time of the last fault
+        #: number -> (receiving region, report)
+        self._messages: dict[int, tuple[int, RegionObserved]] = {}
         self._messages_sent = 0
-        self._told: list[tuple[float, tuple[int, int, int]]] = []  #: of each region, and when
+        #: time and content of each region's last report
+        self._told: list[tuple[float, tuple[int, int, int]]] = []
         for region, told in enumerate(scenario.regions):
             self._add_copies(region, told.copies, seed)
         self._told = [(-_INF, (0, 0, 0)) for _ in scenario.regions]
@@ -122,7 +125,7 @@ class RegionsTwin:
     # the run
 
     def run(self) -> RegionsOutcome:
-        """From the first arrival until nothing is in flight."""
+        """Runs from the first arrival until nothing is in flight."""
         for number, fault in enumerate(self.scenario.faults):
             heappush(self._events, (fault.at_s, _FAULT, 2 * number, 0))
         for region in range(len(self.scenario.regions)):
@@ -179,12 +182,12 @@ class RegionsTwin:
                 self.outcome.found += tokens <= request.arrival.length
         self._copies[number].on_lane_done(0, epoch, now)
 
-    # on the way
+    # the network
 
     def send(
         self, request: RegionsRequest, region: int, copy: CopyState | None, now: float
     ) -> None:
-        """Puts it on its way; `copy`: the sender has chosen it, else the region does."""
+        """Sends it; `copy`: the copy that the sender has chosen; None = the region chooses."""
         self._attempts = attempt = self._attempts + 1
         request.attempt, request.region, request.copy = attempt, region, copy
         self.requests[attempt] = request
@@ -192,13 +195,13 @@ class RegionsTwin:
         heappush(self._events, (now + delay_s, _ARRIVES, attempt, 0))
 
     def reaches(self, front: int, region: int) -> bool:
-        """Whether what is sent between them arrives."""
+        """Whether messages between them arrive."""
         return front == region or not (self._cut[front] or self._cut[region])
 
     def _on_arrives(self, now: float, attempt: int, _epoch: int) -> None:
         request = self.requests.get(attempt)
         if request is None or not self.reaches(request.front, request.region):
-            return  # nobody says anything: its sender finds out by its probes
+            return  # no error comes back: its sender detects this by its probes
         if self._up[request.region] and request.copy is None:
             request.copy = self._senders.place(request, now)
         if request.copy is None or not self._up[request.region]:
@@ -224,7 +227,8 @@ class RegionsTwin:
             self.give_up(request, now)
 
     def give_up(self, request: RegionsRequest, now: float) -> None:
-        """Its sender has no hope for this attempt: elsewhere, if nobody has seen a token of it."""
+        """Its sender gives this attempt up, and sends it elsewhere if its user has seen no
+        token."""
         del self.requests[request.attempt]
         self._senders.back(request, False, now)
         if request.begun:
@@ -268,7 +272,7 @@ class RegionsTwin:
                 self._tell(request.front, request.region, told, now)
 
     def heard(self, copy: int) -> None:
-        """Copies here are lost, and never hang: nobody looks for outliers."""
+        """Does nothing: copies here are lost but never hang, so there are no outliers."""
 
     def connection_lost(self, copy: int, now: float) -> None:
         raise AssertionError("copies here never hang")
@@ -285,7 +289,7 @@ class RegionsTwin:
     def not_run(self, attempt: int, reason: str, now: float) -> None:
         raise AssertionError("copies here generate")
 
-    # news and probes
+    # reports and probes
 
     def _on_tell(self, now: float, region: int, _epoch: int) -> None:
         heappush(self._events, (now + self.scenario.news_s, _TELL, region, 0))

@@ -1,4 +1,4 @@
-"""What a run of regions came to."""
+"""The result of a run of regions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.sim.outcome import percentile
 
 
 class RegionsOutcome:
-    """Counts of one run, by the region of the users."""
+    """Counts of one run, by the users' region where they are lists."""
 
     __slots__ = (
         "answered_at", "broken", "first_token_s", "found", "joined", "lost", "queued", "requests",
@@ -18,25 +18,26 @@ class RegionsOutcome:
 
     def __init__(self, regions: int) -> None:
         self.requests = 0
-        #: since the user asked until its first token is back with it, s
+        #: s from a user's request until its first token is back
         self.first_token_s: list[list[float]] = [[] for _ in range(regions)]
         self.sent: Counter[str] = Counter()  #: "from > to: reason"
-        self.told: Counter[str] = Counter()  #: held and refused, by reason
+        self.told: Counter[str] = Counter()  #: held and refused requests, by reason
         self.broken = 0  #: answers that had begun when their region was lost
-        self.lost = 0  #: requests that got no answer, not even a part
-        self.queued = 0  #: had to wait at the copy: sent on news that was too old
-        self.rerouted = 0  #: sent again elsewhere
-        self.rerouted_s_max = 0.0  #: between the loss of a region and the last of them
+        self.lost = 0  #: requests that got no part of an answer
+        #: requests that waited at the copy, because they were sent on an old report
+        self.queued = 0
+        self.rerouted = 0  #: requests sent again elsewhere
+        self.rerouted_s_max = 0.0  #: from the loss of a region to the last of them, s
         self.answered_at = 0.0
         self.tokens = 0
-        self.steps = 0  #: of engines
-        self.tokens_read = 0  #: of prompts, those that no cache had
+        self.steps = 0  #: steps of engines
+        self.tokens_read = 0  #: tokens of prompts that no cache had
         self.joined = 0  #: prompts that an engine has begun with
-        self.found = 0  #: of these, whose prefix was in its cache
-        self.stopped = False  #: the promise can't be kept any more, so the run was ended
+        self.found = 0  #: those of them whose prefix was in the engine's cache
+        self.stopped = False  #: the run was ended because it can't keep the promise any more
 
     def p99_s(self) -> float:
-        """Of all users; infinite where the run was stopped or requests were lost."""
+        """P99 of the first token of all users; infinite if the run was stopped or lost requests."""
         return self.percentile_s(0.99)
 
     def percentile_s(self, fraction: float) -> float:
@@ -50,11 +51,11 @@ class RegionsOutcome:
         )
 
     def found_share(self) -> float:
-        """Of prompts, those that found their prefix in the cache of the copy that they came to."""
+        """Share of prompts whose prefix was in the cache of the copy that they reached."""
         return self.found / self.joined if self.joined else 0.0
 
     def report(self) -> dict[str, Any]:
-        """JSON-ready; keys carry their units."""
+        """JSON-ready; names of keys have their units."""
         everyone = sorted(each for one in self.first_token_s for each in one)
         return {
             "requests": self.requests,

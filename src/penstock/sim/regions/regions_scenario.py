@@ -1,16 +1,16 @@
-"""Regions of a twin: who lives where, how far they are apart, what they ask for, what breaks.
+"""Regions of a twin: their users, distances, requests and faults, and the policies to compare.
 
 Demand in a region follows its day: rate * share * (1 + swing * cos), highest at its own `peak`.
-Prompts begin with one of the prefixes of their region, or, a part of them, with one that all
-regions share.
+A prompt begins with one of the prefixes of its region, or, for a share of the prompts, with one
+that all regions share.
 
-How the requests of a region's users are sent, in the twin of regions.
+A policy says how the requests of a region's users are sent.
 
 `Pushing` is the platform's own: a `TrafficRouter` for each region's users, an `EndpointRouter` in
-each region, and news of room between them. `Balanced` is what others do, at whatever settings: one
-balancer for each region's users over the copies of its own region or of all, by a strategy of
-`EndpointRouter`, which counts its own requests alone; with a bound it keeps in its queue what would
-exceed it. `InTurn` is a balancer that sees no copies: each region is one address to it.
+each region, and reports of room between them. `Balanced` is a common balancer, with any settings:
+one for each region's users over the copies of its own region or of all, by a strategy of
+`EndpointRouter`. It counts only its own requests; with a bound, requests beyond it wait in its
+queue. `InTurn` is a balancer that sees no copies: it knows each region as one address.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from penstock.core.deployment.deployment import (
 from penstock.core.traffic import AUTOMATIC, HealthSpec, RegionSpec, TrafficSpec
 from penstock.sim.workload import Arrival, Mix
 
-REGION_LOST = "region-lost"  #: everything there dies; connections are refused
-CUT = "cut"  #: nobody outside reaches it, nor it them; its own users do
+REGION_LOST = "region-lost"  #: everything in it dies, and connections are refused
+CUT = "cut"  #: no connection in or out, except between the region's own users and copies
 KINDS = (REGION_LOST, CUT)
 
 
@@ -42,8 +42,8 @@ KINDS = (REGION_LOST, CUT)
 class RegionScenario:
     name: str
     copies: int
-    share: float  #: of all users
-    peak: float = 0.0  #: when its demand is highest, as a part of the day
+    share: float  #: share of all users, 0 to 1
+    peak: float = 0.0  #: time of the highest demand, as a fraction of the day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,29 +56,29 @@ class RegionFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionsScenario:
-    """All that a run is made of, but for the policy and the seed."""
+    """All inputs of a run except the policy and the seed."""
 
     regions: tuple[RegionScenario, ...]
-    delay_s: tuple[tuple[float, ...], ...]  #: one way, from the users of one to the copies of one
+    delay_s: tuple[tuple[float, ...], ...]  #: one way, from a region's users to a region's copies
     generation: GenerationSpec
-    rate_rps: float  #: of all regions, the mean of the day
-    length_s: float  #: arrivals stop then; what is in flight is still answered
+    rate_rps: float  #: all regions together, mean over the day
+    length_s: float  #: end of the arrivals; requests in flight are still answered
     day_s: float
-    swing: float = 0.0  #: 0 = the same at any time; below 1
-    length: Mix = ((16, 0.5), (48, 0.3), (128, 0.2))  #: tokens of a prompt behind its prefix
+    swing: float = 0.0  #: of the demand over the day: 0 = constant; below 1
+    length: Mix = ((16, 0.5), (48, 0.3), (128, 0.2))  #: tokens of a prompt after its prefix
     answer_tokens: Mix = ((8, 0.35), (32, 0.3), (128, 0.25), (512, 0.1))
-    prefixes: int = 24  #: of each region
-    prefixes_shared: int = 8  #: of all regions
-    shared_fraction: float = 0.2  #: of requests that begin with one of these
+    prefixes: int = 24  #: number for each region
+    prefixes_shared: int = 8  #: number for all regions together
+    shared_fraction: float = 0.2  #: share of the requests that begin with a shared prefix
     prefix_tokens: int = 384
-    prefix_skew: float = 0.8  #: the k-th most popular is asked k ** -skew as often as the first
-    news_s: float = 0.1  #: a region tells of its room so often, if it has changed
-    probe_s: float = 0.25  #: and is asked whether it lives so often
+    prefix_skew: float = 0.8  #: the k-th prefix is used k ** -skew as often as the first
+    news_s: float = 0.1  #: interval of a region's reports of room, if it has changed
+    probe_s: float = 0.25  #: interval of the probes of each region
     faults: tuple[RegionFault, ...] = ()
 
     @property
     def cache_tokens(self) -> int:
-        """Of prompts that a copy keeps."""
+        """Tokens of prompts that a copy's cache holds."""
         return self.generation.prefixes_cached_max * self.prefix_tokens
 
     def rate_at(self, region: int, at: float) -> float:
@@ -89,7 +89,7 @@ class RegionsScenario:
 
 
 class Demand:
-    """The requests of one run: when, whose, and what they are like."""
+    """The requests of one run: times, users' regions, and properties."""
 
     def __init__(self, scenario: RegionsScenario, seed: object) -> None:
         self._scenario = scenario
@@ -107,7 +107,7 @@ class Demand:
         return merge(*(self._of_region(each) for each in range(len(self._scenario.regions))))
 
     def _of_region(self, region: int) -> Iterator[tuple[float, int]]:
-        """Poisson with a rate that changes, by thinning (Lewis and Shedler, 1979)."""
+        """Poisson arrivals with a changing rate, by thinning (Lewis and Shedler, 1979)."""
         scenario, rng = self._scenario, random.Random(f"{self._seed}/arrivals/{region}")
         highest = scenario.rate_rps * scenario.regions[region].share * (1.0 + scenario.swing)
         if not highest:
@@ -129,7 +129,7 @@ class Demand:
         return Arrival(1, length, 0, None, None, None, answer, prefix, scenario.prefix_tokens)
 
     def prompt(self, number: int, arrival: Arrival) -> bytes:
-        """Four bytes for a token; what follows the prefix is no other request's."""
+        """Four bytes per token; the part after the prefix is unique to the request."""
         shared = self._texts.get(arrival.prefix)
         if shared is None:
             word = b"prefix %d " % arrival.prefix
@@ -153,15 +153,16 @@ _UNBOUNDED = 1_000_000
 class Pushing:
     """Selective pushing between regions, and by prefix within them."""
 
-    strategy: str = PREFIX_AWARE  #: within a region
-    slots: int = 0  #: of a copy, that count as room; 0 = what `core/traffic/push_room.py` says
-    threshold: int = 0  #: of PREFIX_AWARE within a region; 0 = the sequences of an engine
-    local: bool = False  #: to the home region alone
-    room_on_answers: bool = True  #: each answer tells the room at its end
+    strategy: str = PREFIX_AWARE  #: strategy within a region
+    #: requests per copy that count as room; 0 = as `core/traffic/push_room.py` derives
+    slots: int = 0
+    threshold: int = 0  #: for PREFIX_AWARE in a region; 0 = the sequences of an engine
+    local: bool = False  #: whether requests stay in their home region
+    room_on_answers: bool = True  #: whether each answer reports the room at its end
     hold_max: int = 1_000_000
     hold_s_max: float = 600.0
     mode: str = AUTOMATIC
-    ratios: tuple[float, ...] = ()  #: with MANUAL; empty = by copies
+    ratios: tuple[float, ...] = ()  #: shares of regions with MANUAL; empty = by copies
     home_first: bool = True
     health: HealthSpec = field(default_factory=HealthSpec)
 
@@ -183,22 +184,22 @@ class Pushing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balanced:
-    """A balancer that knows neither rooms nor, but for what it sent itself, loads."""
+    """A balancer that knows no room, and no load but that of its own requests."""
 
     strategy: str
-    everywhere: bool  #: over the copies of all regions; else of its own
-    outstanding_max: int = 0  #: of a copy, as it counts them; 0 = no bound, engines queue
-    threshold: int = 0  #: of PREFIX_AWARE; 0 = the sequences of an engine
-    together: bool = False  #: one balancer for the users of all regions
+    everywhere: bool  #: over the copies of all regions; else of its own region
+    outstanding_max: int = 0  #: per copy, by its own count; 0 = no bound, so that engines queue
+    threshold: int = 0  #: for PREFIX_AWARE; 0 = the sequences of an engine
+    together: bool = False  #: whether the users of all regions share one balancer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InTurn:
-    """A balancer for each region's users, over the addresses of all regions in turn."""
+    """A balancer for each region's users that takes the addresses of all regions in turn."""
 
-    strategy: str  #: within a region, over its copies
-    in_region_max: int = 0  #: requests of one balancer in one region; more wait there; 0 = no bound
-    threshold: int = 0  #: of PREFIX_AWARE within a region; 0 = the sequences of an engine
+    strategy: str  #: strategy within a region, over its copies
+    in_region_max: int = 0  #: one balancer's requests in one region; others wait; 0 = no bound
+    threshold: int = 0  #: for PREFIX_AWARE in a region; 0 = the sequences of an engine
 
 
 Policy = Pushing | Balanced | InTurn
@@ -212,7 +213,7 @@ def routes_of(
     threshold: int,
     outstanding_max: int = 0,
 ) -> EndpointRoutes:
-    """One endpoint over these copies, which tell how much they keep of prompts."""
+    """One endpoint over these copies, which report the size of their prompt caches."""
     return EndpointRoutes(
         endpoint="twin",
         variants=(

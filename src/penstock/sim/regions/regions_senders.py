@@ -1,6 +1,7 @@
-"""The senders of all regions' users, by policy: who chooses where a request goes.
+"""The senders of all regions' users, by policy: they choose where a request goes.
 
-Thin around the classes that decide: they are told what happened, and what they return is done.
+They are thin layers around the deciding classes: they report events to them and carry out what
+these return.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _GROUP = ("all", "")
 
 
 class RegionsRequest:
-    """A request of a user of one region, wherever it is. Written by the run and the senders."""
+    """A request of one region's user, wherever it is. The run and the senders write its fields."""
 
     __slots__ = ("arrival", "at", "attempt", "begun", "copy", "failed", "front", "prompt", "region")
 
@@ -36,21 +37,21 @@ class RegionsRequest:
         self.at = at
         self.front = front  #: the region of its user
         self.prompt = prompt
-        self.attempt = 0  #: by which copies know it
-        self.region = -1  #: it was sent to
-        self.copy: CopyState | None = None  #: chosen for it
-        self.begun = False  #: its user has seen a token
+        self.attempt = 0  #: its number at copies; a new one for each try
+        self.region = -1  #: the region that it was sent to; -1 = none
+        self.copy: CopyState | None = None  #: the copy chosen for it; None = the region chooses
+        self.begun = False  #: whether its user has seen a token
         self.failed: tuple[int, ...] = ()  #: regions that did not answer it
 
 
 class RegionsRun(Protocol):
-    """What senders see of the run, and have it do."""
+    """The senders' view of the run."""
 
     scenario: RegionsScenario
     outcome: RegionsOutcome
-    requests: dict[int, RegionsRequest]  #: in flight, by attempt
-    waiting: int  #: kept by senders
-    copies_of: list[tuple[int, ...]]  #: of each region
+    requests: dict[int, RegionsRequest]  #: requests in flight, by attempt
+    waiting: int  #: number of requests that senders keep
+    copies_of: list[tuple[int, ...]]  #: copies of each region
 
     def send(
         self, request: RegionsRequest, region: int, copy: CopyState | None, now: float
@@ -82,7 +83,8 @@ class Senders(Protocol):
 
 
 class WithinRegions:
-    """An `EndpointRouter` in each region: it places what was sent there, to no certain copy."""
+    """An `EndpointRouter` in each region, which chooses the copy of a request that was sent
+    there."""
 
     def __init__(self, run: RegionsRun, policy: Pushing | InTurn, seed: int) -> None:
         self._run = run
@@ -213,11 +215,11 @@ class PushingSenders(WithinRegions):
 
 
 class InTurnSenders(WithinRegions):
-    """For each region's users a balancer that gives every region its turn, as a plain HTTP balancer
+    """For each region's users a balancer that takes the regions in turn, as a plain HTTP balancer
     does: it sees addresses of regions and nothing behind them.
 
-    To its `EndpointRouter` a region is a copy. What exceeds the bound waits at the balancer, in
-    order. A region that failed a request is not asked again while another one may be.
+    Its `EndpointRouter` treats a region as a copy. Requests beyond the bound wait at the balancer,
+    in order. A region that failed a request is not tried again while another one is left.
     """
 
     def __init__(self, run: RegionsRun, policy: InTurn, seed: int) -> None:
@@ -236,7 +238,7 @@ class InTurnSenders(WithinRegions):
             EndpointRouter(routes, random.Random(f"{seed}/in turn/{front}"))
             for front in range(len(scenario.regions))
         ]
-        self._slots: dict[int, CopyState] = {}  #: attempt -> what its balancer counts
+        self._slots: dict[int, CopyState] = {}  #: attempt -> its slot in the balancer's own count
         self._queues: list[deque[RegionsRequest]] = [deque() for _ in scenario.regions]
 
     def ask(self, request: RegionsRequest, now: float) -> None:
@@ -266,10 +268,10 @@ class InTurnSenders(WithinRegions):
         return 0, 0, 0
 
     def heard(self, front: int, seen: RegionObserved, now: float) -> None:
-        """Nobody listens."""
+        """Does nothing: this balancer takes no reports."""
 
     def probed(self, front: int, region: int, ok: bool, now: float) -> None:
-        """Nobody listens."""
+        """Does nothing: this balancer takes no probes."""
 
     def check_invariants(self) -> None:
         super().check_invariants()
@@ -281,7 +283,7 @@ class BalancedSenders:
     """One `EndpointRouter` for each region's users, or for all, over the copies that the policy
     gives it.
 
-    Whether a copy lives it learns at once, which is more than such balancers know.
+    It learns at once whether a copy lives, which is more than real balancers know.
     """
 
     def __init__(self, run: RegionsRun, policy: Balanced, seed: int) -> None:
@@ -334,16 +336,16 @@ class BalancedSenders:
         raise AssertionError("the sender has chosen the copy")
 
     def leaves(self, attempt: int) -> None:
-        """The sender's own count is all there is."""
+        """Does nothing: the sender has only its own count."""
 
     def room_of(self, region: int) -> tuple[int, int, int]:
         return 0, 0, 0
 
     def heard(self, front: int, seen: RegionObserved, now: float) -> None:
-        """Nobody listens."""
+        """Does nothing: this balancer takes no reports."""
 
     def probed(self, front: int, region: int, ok: bool, now: float) -> None:
-        """Nobody listens."""
+        """Does nothing: this balancer takes no probes."""
 
     def set_healthy(self, region: int, copy: int, healthy: bool) -> None:
         for router in self._routers:
