@@ -1,3 +1,1 @@
-"""Forms of bytes that several layers speak: frames between processes, AWS's protocols, JSON,
-HTTP.
-"""
+"""Wire formats that several layers use: frames between processes, AWS's protocols, JSON, HTTP."""

@@ -6,16 +6,16 @@ endian:
     payload_bytes u32 | kind u8 | flags u8 | meta_bytes u16 | id u64 | payload
 
 `id` names a request on its connection (data frames) or a call (control frames). This module turns
-bytes into values and back; it knows neither sockets nor policy. Both sides are our own processes,
-but a frame is still bounded and checked: a torn or absurd head raises `FrameError`, after which
-the connection is closed. A head that is torn and still looks like one can claim no more than its
-kind's bound, and `wire/stall.py` says when what it claims takes too long to come.
+bytes into values and back; it knows neither sockets nor policy. Both sides are Penstock's
+processes, but every frame is bounded and checked: a broken head raises `FrameError`, and then the
+connection is closed. A broken head that looks valid can claim no more than its kind's bound, and
+`wire/stall.py` detects a claimed payload that takes too long to arrive.
 
 To an instance
     INVOKE          payload = copy u32, deadline_ms u32 (0 = none, from receipt), priority u8,
                     meta (meta_bytes of `RequestMeta`), body; flags ALONE: workers have died under
-                    it, and it is to be computed with no other such beside it
-    CANCEL          no payload; the request is wanted by nobody any more, no answer follows
+                    it, and it must not run together with another such request
+    CANCEL          no payload; nobody wants the answer any more, and none follows
     CONTROL         payload = JSON {"op": ...}; answered by CONTROL_REPLY with the same id
 From an instance
     REPLY           payload = status u16, batch_rows u16, lane u8, reason u8, queue_us u32,
@@ -24,14 +24,14 @@ From an instance
                     carries `ReplyMeta` as meta)
     END             payload as REPLY with an empty body: the end of a streamed answer
     ERROR           payload as REPLY, body = JSON of `PenstockError.to_dict()`. Last of its id.
-    RETURNED        payload = reason (utf-8): not answered, nothing computed that the client could
+    RETURNED        payload = reason (utf-8): not answered, without any result that the client could
                     have seen; the gateway may send it to another copy.
                     `core.blame.poison_requests` names the reasons that count against the request.
                     Last of its id.
     CONTROL_REPLY   payload = JSON {"ok": true, ...} or {"error": {...}}
-    COUNTS          id 0, payload = pairs of copy u32 and count u32: what these copies have in
-                    flight for other connections than this one, where that has changed. Only to
-                    who asked for it, behind the replies of the same write.
+    COUNTS          id 0, payload = pairs of copy u32 and count u32: requests of other connections
+                    that these copies have in flight, where the number has changed. Sent only on
+                    request, after the replies of the same write.
     EVENT           id 0, payload = JSON {"event": ...}: something changed (a copy died, came back)
 """
 
@@ -65,13 +65,13 @@ COUNTS: Final = 39
 FIRST: Final = 1  #: flag of the first CHUNK
 ALONE: Final = 1  #: flag of INVOKE
 
-#: No body limit of any door is above this; a larger length is a torn stream, not a request.
+#: No door's body limit is larger; a larger length is a broken stream, not a request.
 PAYLOAD_BYTES_MAX: Final = 1 << 30
-#: Calls and news are JSON about copies: names, settings, an error's text.
+#: Control calls and events are JSON about copies: names, settings, an error's text.
 CONTROL_BYTES_MAX: Final = 64 << 20
-#: A reason code, and for a worker that died what it died of.
+#: Bound of a reason code, and of the cause of a worker's death.
 RETURNED_BYTES_MAX: Final = 1 << 20
-#: Many times as many copies as an instance has.
+#: Room for many times as many copies as an instance has.
 COUNTS_BYTES_MAX: Final = 1 << 20
 _FLAGS_MAX: Final = FIRST
 _COUNT: Final = struct.Struct("<II")
@@ -81,9 +81,9 @@ def _bounds(bytes_max_by_kind: dict[int, int]) -> tuple[int, ...]:
     return tuple(bytes_max_by_kind.get(kind, -1) for kind in range(256))
 
 
-#: Largest payload by kind, of what an instance may be sent; -1: no such kind.
+#: Largest payload by kind, of frames to an instance; -1 = no such kind.
 TO_INSTANCE: Final = _bounds({INVOKE: PAYLOAD_BYTES_MAX, CANCEL: 0, CONTROL: CONTROL_BYTES_MAX})
-#: The same of what an instance sends.
+#: The same for frames from an instance.
 FROM_INSTANCE: Final = _bounds(
     {
         REPLY: PAYLOAD_BYTES_MAX,
@@ -99,7 +99,7 @@ FROM_INSTANCE: Final = _bounds(
 EITHER_WAY: Final = tuple(map(max, TO_INSTANCE, FROM_INSTANCE))
 _IDENT_MAX: Final = (1 << 64) - 1
 
-#: Why a batch left when it did, as one byte. The names are the batcher's reason codes.
+#: Reasons for which a batch left, as one byte each. The names are the batcher's reason codes.
 BATCH_REASONS: Final = (
     "none",
     "batch-full",
@@ -122,7 +122,8 @@ class FrameError(InternalError):
 
 
 class RequestMeta(NamedTuple):
-    """What a model may know of a request besides its body. None where the caller said nothing."""
+    """What a model may know about a request besides its body. None where the caller gave no
+    value."""
 
     content_type: str | None = None
     accept: str | None = None
@@ -130,21 +131,21 @@ class RequestMeta(NamedTuple):
     inference_id: str | None = None
     target_model: str | None = None
     session_id: str | None = None
-    json_header_bytes: int | None = None  #: Open Inference Protocol binary extension
-    door: str = "runtime"  #: which front door asked: runtime | oip | oip-grpc | openai | admin
-    parameters: str | None = None  #: door-specific JSON, for example the model version asked for
-    traceparent: str | None = None  #: W3C Trace Context, of the span that the model's run is
+    json_header_bytes: int | None = None  #: length of the JSON in the protocol's binary extension
+    door: str = "runtime"  #: front door of the request: runtime | oip | oip-grpc | openai | admin
+    parameters: str | None = None  #: JSON of the door's own, for example the requested version
+    traceparent: str | None = None  #: W3C Trace Context of the span that contains the model's run
     tracestate: str | None = None
 
 
 class ReplyMeta(NamedTuple):
-    """What the caller is told besides the body."""
+    """What the caller gets besides the body."""
 
     content_type: str | None = None
     custom_attributes: str | None = None
     json_header_bytes: int | None = None
-    generation: str | None = None  #: JSON, what an engine says of a whole generated answer
-    spans: str | None = None  #: JSON, what happened inside the instance to a request that is traced
+    generation: str | None = None  #: JSON, an engine's report about a whole generated answer
+    spans: str | None = None  #: JSON, spans inside the instance, for a request that is traced
 
 
 def _layout() -> str:
@@ -154,7 +155,7 @@ def _layout() -> str:
     return hashlib.sha256("\n".join((*heads, *kinds, *names)).encode()).hexdigest()[:8]
 
 
-#: Another one after each change of what frames look like: both ends of a connection need the same.
+#: Changes with every change of the frames' layout: both ends of a connection need the same.
 LAYOUT: Final = _layout()
 
 _REQUEST_CACHE_MAX = 1024
@@ -168,12 +169,12 @@ def encode_request_meta(meta: RequestMeta) -> bytes:
 
 
 def decode_request_meta(data: bytes) -> RequestMeta:
-    """Inverse of `encode_request_meta`; repeated metas are parsed once. The cache is bounded."""
+    """Inverse of `encode_request_meta`. Repeated metas are parsed once; their cache is bounded."""
     meta = _request_meta_by_bytes.get(data)
     if meta is None:
         meta = RequestMeta(*orjson.loads(data)) if data else RequestMeta()
         if meta.traceparent is not None:
-            return meta  # its own for each request
+            return meta  # unique to its request, so not cached
         if len(_request_meta_by_bytes) >= _REQUEST_CACHE_MAX:
             _request_meta_by_bytes.clear()
         _request_meta_by_bytes[data] = meta
@@ -185,12 +186,12 @@ def encode_reply_meta(meta: ReplyMeta) -> bytes:
 
 
 def decode_reply_meta(data: bytes) -> ReplyMeta:
-    """As `decode_request_meta`, for replies. Raises FrameError for what is no meta."""
+    """As `decode_request_meta`, for replies. Raises FrameError for invalid bytes."""
     meta = _reply_meta_by_bytes.get(data)
     if meta is None:
         meta = _checked_reply_meta(data) if data else ReplyMeta()
         if meta.generation is not None or meta.spans is not None:
-            return meta  # its own for each request
+            return meta  # unique to its request, so not cached
         if len(_reply_meta_by_bytes) >= _REQUEST_CACHE_MAX:
             _reply_meta_by_bytes.clear()
         _reply_meta_by_bytes[data] = meta
@@ -239,7 +240,7 @@ def encode_invoke(
     *,
     flags: int = 0,
 ) -> bytes:
-    """An INVOKE frame. `deadline_ms` is what is left of the request's time, 0 for none."""
+    """An INVOKE frame. `deadline_ms` is the remaining time of the request, 0 for none."""
     return b"".join(
         (
             HEAD.pack(9 + len(meta) + len(body), INVOKE, flags, len(meta), ident),
@@ -281,7 +282,7 @@ def encode_counts(counts: Iterable[tuple[int, int]]) -> bytes:
 
 
 def decode_counts(payload: bytes) -> list[tuple[int, int]]:
-    """Raises FrameError for half a pair."""
+    """The (copy, count) pairs. Raises FrameError for an incomplete pair."""
     if len(payload) % _COUNT.size:
         raise FrameError("counts end in the middle of one")
     return list(_COUNT.iter_unpack(payload))
@@ -296,13 +297,13 @@ class Reply(NamedTuple):
     reason: int
     queue_us: int
     run_us: int
-    lane_us: int  #: of the lanes' time, the request's own: its rows' share of each run
+    lane_us: int  #: the request's own share of lane time: its rows' share of each run
     meta: bytes
     body: bytes
 
 
 def decode_reply(payload: bytes, meta_bytes: int) -> Reply:
-    """Raises FrameError where the payload has no room for its head and meta."""
+    """The reply. Raises FrameError where the payload has no room for its head and meta."""
     cut = REPLY_HEAD.size + meta_bytes
     if cut > len(payload):
         raise FrameError("a reply is shorter than its head")
@@ -338,18 +339,18 @@ class FrameDecoder:
     """Cuts a byte stream into frames; keeps at most one incomplete frame.
 
     Attributes:
-        ident_max: a frame with a larger id is torn: whoever gives out ids sets it.
-        begun: incomplete frames so far; the present one, if any, is the last of them.
+        ident_max: a frame with a larger id is invalid; set by the code that assigns ids.
+        begun: number of incomplete frames so far; the present one, if any, is the last of them.
     """
 
     __slots__ = ("_bounds", "_chunks", "_missing", "_rest", "begun", "ident_max")
 
     def __init__(self, bounds: tuple[int, ...] = EITHER_WAY) -> None:
-        """`bounds`: of the direction that is read."""
+        """`bounds`: largest payloads for the direction that is read."""
         self._bounds = bounds
         self._rest = b""
         self._chunks: list[bytes] = []  #: pieces of a large frame, joined once it is whole
-        self._missing = 0  #: bytes still to come before joining is worth while
+        self._missing = 0  #: bytes to wait for before joining is worth it
         self.ident_max = _IDENT_MAX
         self.begun = 0
 
@@ -360,7 +361,7 @@ class FrameDecoder:
 
     @property
     def awaited_bytes(self) -> int:
-        """What the incomplete frame still needs, as far as its head has come."""
+        """Bytes that the incomplete frame still needs, as far as its head shows."""
         return max(0, self._missing) if self._chunks else 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:

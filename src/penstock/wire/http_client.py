@@ -1,14 +1,14 @@
 """One HTTP/1.1 connection to a server: a request out, its answer in, piece by piece.
 
-One exchange at a time; the connection is kept for the next one (`http_pool` keeps many). The answer
-is given on as it comes, and reading stops while whoever reads it can't take more. Nothing here
-knows what is asked, or what to do when a server is gone.
+It has one exchange at a time, and keeps the connection for the next one (`http_pool` keeps many).
+It passes the answer on as it arrives, and stops reading while the reader can't take more. It knows
+nothing about the requests, or what to do when a server is gone.
 
-Parsing is httptools', as on the other side (`gateway/http/connection.py`): llhttp in its strict
-mode, which refuses what two readers could frame in two ways (Content-Length beside
-Transfer-Encoding or said twice, bare line feeds, folded lines, bad chunk sizes). Added here: a
-bound on heads, trailers and bodies; no transfer coding but `chunked`; and a connection on which
-anything comes that was not asked for is never used again (RFC 9112, 6 and 9.2).
+httptools parses, as on the server side (`gateway/http/connection.py`): llhttp in strict
+mode, which refuses anything that two readers could frame in two ways (Content-Length beside
+Transfer-Encoding or given twice, bare line feeds, folded lines, bad chunk sizes). This module adds
+bounds on heads, trailers and bodies, refuses transfer codings except `chunked`, and never uses a
+connection again on which unrequested bytes arrived (RFC 9112, 6 and 9.2).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import httptools
 
 log = logging.getLogger(__name__)
 
-#: What concerns one connection only, and goes no further (RFC 9110, 7.6.1).
+#: Headers for one connection only, which are not forwarded (RFC 9110, 7.6.1).
 HOP_BY_HOP: Final = frozenset(
     (
         b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization",
@@ -34,19 +34,19 @@ HOP_BY_HOP: Final = frozenset(
     )
 )  # fmt: skip
 
-#: Why an exchange ended before its answer did.
+#: Reasons for which an exchange ended before its answer did.
 UNREACHABLE: Final = "unreachable"
 UNTRUSTED: Final = "certificate-untrusted"
 LOST: Final = "connection-lost"
 MALFORMED: Final = "answer-malformed"
 TOO_LARGE: Final = "answer-too-large"
 
-#: What an answer that can't be read stands for, as a proxy would say it.
+#: Status for an answer that can't be read, as a proxy would send it.
 BAD_GATEWAY: Final = 502
 
 #: Statuses without a body, whatever the head says.
 BODYLESS: Final = (204, 304)
-#: Where in an answer the connection is; what comes after its end belongs to nobody.
+#: Position of the connection in an answer; bytes after its end belong to no answer.
 _HEAD: Final = 0
 _BODY: Final = 1
 _ENDED: Final = 2
@@ -56,26 +56,26 @@ Headers = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpClientSpec:
-    """Where a server listens, and what is taken of it."""
+    """Where a server listens, and bounds on its answers."""
 
     host: str = ""
     port: int = 0
     tls: ssl.SSLContext | None = None
-    path: str = ""  #: of a Unix socket, in place of host and port
-    connect_s_max: float | None = None  #: for the handshake of TLS, too; None: as the system does
-    head_bytes_max: int = 65_536  #: of a head, and of whatever is no body between two pieces of it
-    fields_max: int = 256  #: in a head
-    body_bytes_max: int = sys.maxsize  #: where whoever reads it does not see to that
-    idle_max: int = 0  #: connections that a pool keeps
+    path: str = ""  #: of a Unix socket, instead of host and port; "" = none
+    connect_s_max: float | None = None  #: with the TLS handshake; None = the system's own limit
+    head_bytes_max: int = 65_536  #: of a head, and of all framing between two pieces of a body
+    fields_max: int = 256  #: most fields of a head
+    body_bytes_max: int = sys.maxsize  #: set it where the reader has no bound of its own
+    idle_max: int = 0  #: most idle connections that a pool keeps
     idle_s_max: float = 0.0  #: how long it keeps one: less than the server does
     acknowledge_at_once: bool = False  #: see `HttpClientConnection.data_received`
 
 
 class AnswerReader(Protocol):
-    """Who asked. Called on the event loop in this order; must not raise."""
+    """The caller. Its methods are called on the event loop in this order and must not raise."""
 
     def on_head(self, status: int, headers: Headers, length: int | None) -> None:
-        """`headers`: names in lower case. `length`: of the body, where the server told it."""
+        """`headers`: names in lower case. `length`: of the body, if the server stated it."""
 
     def on_body(self, data: bytes) -> None:
         """The next piece."""
@@ -84,7 +84,7 @@ class AnswerReader(Protocol):
         """The answer is complete. Trailers are read and left out."""
 
     def on_lost(self, reason: str, detail: str) -> None:
-        """There will be no answer, or no more of it: one of the reasons above, and words."""
+        """The answer ends here, incomplete: one of the reasons above, and details in words."""
 
 
 class HttpClientConnection(asyncio.Protocol):
@@ -106,20 +106,20 @@ class HttpClientConnection(asyncio.Protocol):
         self._on_free = on_free
         self._transport: asyncio.Transport | None = None
         self._parser: Any = httptools.HttpResponseParser(self)
-        self._socket: socket.socket | None = None  #: where reads are acknowledged at once
+        self._socket: socket.socket | None = None  #: set where reads are acknowledged at once
         self._reader: AnswerReader | None = None
         self._head_only = False
         self._paused = False
         self.ended = False
-        self.answered_bytes = 0  #: of the present answer, head included
+        self.answered_bytes = 0  #: bytes of the present answer, head included
         self.used = 0  #: exchanges before the present one
-        self.idle_since = 0.0  #: monotonic s, the pool's
+        self.idle_since = 0.0  #: monotonic s; set by the pool
         self._begin_answer()
 
     def _begin_answer(self) -> None:
         self._phase = _HEAD
         self._headers: Headers = []
-        self._framing_bytes = 0  #: read since the last piece of a body, at most
+        self._framing_bytes = 0  #: upper bound of the bytes since the last piece of a body
         self._body_bytes = 0
         self._length: int | None = None
         self._coding = False  #: the body is chunked
@@ -127,10 +127,10 @@ class HttpClientConnection(asyncio.Protocol):
         self._keep = True
 
     def ask(self, reader: AnswerReader, request: bytes, *, head_only: bool = False) -> None:
-        """Sends a whole request. `head_only`: its answer has no body whatever its head says.
+        """Sends a whole request. `head_only`: its answer has no body, whatever its head says.
 
-        The one before must have been answered. On a connection that has ended, the reader hears so
-        from a later callback.
+        The previous one must have been answered. If the connection has ended, a later callback
+        tells the reader.
         """
         assert self._reader is None, "one request at a time"
         self._reader = reader
@@ -142,18 +142,18 @@ class HttpClientConnection(asyncio.Protocol):
         self._transport.write(request)
 
     def drop(self) -> None:
-        """Nobody wants the answer any more: what the server hears of it is the connection's end."""
+        """The answer is no longer wanted: closes the connection, which also tells the server."""
         self._reader = None
         self.abort()
 
     def abort(self) -> None:
-        """Ends the connection; who waits for an answer is told so."""
+        """Ends the connection; a waiting reader gets `on_lost`."""
         self.ended = True
         if self._transport is not None:
             self._transport.abort()
 
     def pause(self) -> None:
-        """Reads no more of the answer, so that the server is held back as well. Idempotent."""
+        """Stops reading the answer, so that the server has to wait as well. Idempotent."""
         if not self._paused and not self.ended and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -178,7 +178,7 @@ class HttpClientConnection(asyncio.Protocol):
             # the first is acknowledged: 40 ms later, unless the kernel is told not to wait.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         if self._reader is None:
-            self.abort()  # nothing was asked: whatever this is, it is no answer
+            self.abort()  # nothing was requested, so this is no answer
             return
         self.answered_bytes += len(data)
         self._framing_bytes += len(data)
@@ -198,27 +198,29 @@ class HttpClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         self.ended = True
-        if self._until_end:  # so HTTP/1.0 marks the end of a body
+        if self._until_end:  # HTTP/1.0 marks the end of a body like this
             self._keep = False
             self._complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
         self._transport = None
-        self._parser = None  # it holds this object's methods: together they would wait for the GC
+        # it refers to this object's methods, a cycle that would wait for the GC
+        self._parser = None
         self._lose(LOST, "the connection broke before the answer ended")
         if self._on_free is not None:
             self._on_free(self)
 
-    # The parser's callbacks. One that ends the exchange leaves the rest of a read to the others.
+    # The parser's callbacks. After one that ends the exchange, the others ignore the rest of a
+    # read.
 
     def on_message_begin(self) -> None:
         if self._phase == _ENDED:
-            self._keep = False  # a second answer, which nobody asked for
+            self._keep = False  # a second answer, which nobody requested
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase != _HEAD:
-            return  # a trailer: nothing of it is used
+            return  # a trailer, which is not used
         lower = name.lower()
         self._headers.append((lower, value))
         if lower == b"content-length":
@@ -235,9 +237,10 @@ class HttpClientConnection(asyncio.Protocol):
         if status < 200:
             if status < 100:
                 self._lose(MALFORMED, f"not HTTP: status {status}")
-            return  # the answer is still to come
+            return  # an interim answer: the final one is still to come
         if len(self._headers) > self.spec.fields_max or (
-            self._framing_bytes > self.spec.head_bytes_max  # of the read: body may be among it
+            # counts whole reads, which may include a body
+            self._framing_bytes > self.spec.head_bytes_max
             and sum(len(n) + len(v) for n, v in self._headers) > self.spec.head_bytes_max
         ):
             self._lose(MALFORMED, "its head is too large")
@@ -252,7 +255,7 @@ class HttpClientConnection(asyncio.Protocol):
         self._framing_bytes = 0
         self._reader.on_head(status, self._headers, length)
         if self._head_only:
-            self._keep = False  # the parser would wait for the body that is told of
+            self._keep = False  # the parser would wait for the body that the head announces
             self._phase = _ENDED
 
     def on_body(self, data: bytes) -> None:
@@ -269,7 +272,7 @@ class HttpClientConnection(asyncio.Protocol):
         if self._phase == _HEAD:
             read = self._framing_bytes
             self._begin_answer()
-            self._framing_bytes = read  # so that these, too, have an end
+            self._framing_bytes = read  # bounds trailers and chunk heads too
         elif self._phase == _BODY:
             self._phase = _ENDED
             self._keep = self._parser.should_keep_alive()
@@ -303,7 +306,7 @@ class HttpClientConnection(asyncio.Protocol):
 async def connect(
     spec: HttpClientSpec, on_free: Callable[[HttpClientConnection], None] | None = None
 ) -> HttpClientConnection:
-    """Raises OSError: nobody listens, not in time (TimeoutError), not trusted (ssl.SSLError)."""
+    """Raises OSError: no server listens, not in time (TimeoutError), not trusted (ssl.SSLError)."""
     loop = asyncio.get_running_loop()
     connection = HttpClientConnection(spec, on_free)
     async with asyncio.timeout(spec.connect_s_max):
@@ -316,21 +319,21 @@ async def connect(
 
 class HttpAnswer(NamedTuple):
     status: int
-    headers: Mapping[bytes, bytes]  #: names in lower case; of one that is repeated, the last
+    headers: Mapping[bytes, bytes]  #: names in lower case; of a repeated one, the last value
     body: bytes
 
 
 class WholeAnswer:
-    """Gathers one answer; an `AnswerReader`.
+    """Collects one answer; an `AnswerReader`.
 
-    What can't be read, or is too large, is given as a proxy would answer it, with why as its body:
-    the server has had the request.
+    An answer that can't be read, or is too large, becomes the one that a proxy would send, with the
+    cause as its body: the server has had the request.
     """
 
     __slots__ = ("_answered", "_headers", "_pieces", "_status")
 
     def __init__(self, answered: Callable[[HttpAnswer | None], None]) -> None:
-        """`answered`: is given None where the connection broke before the answer was whole."""
+        """`answered`: gets the answer; None where the connection broke before it was whole."""
         self._answered = answered
         self._pieces: list[bytes] = []
 
@@ -349,9 +352,9 @@ class WholeAnswer:
 
 
 async def fetch(spec: HttpClientSpec, request: bytes, *, timeout_s: float) -> HttpAnswer | None:
-    """One request over a connection of its own, and its answer as `WholeAnswer` gives it.
+    """Sends one request over a new connection; returns its answer as `WholeAnswer` does.
 
-    Raises OSError: nobody listens, or there is no answer in time (TimeoutError).
+    Raises OSError: no server listens, or there is no answer in time (TimeoutError).
     """
     answered: asyncio.Future[HttpAnswer | None] = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(timeout_s):
@@ -364,7 +367,7 @@ async def fetch(spec: HttpClientSpec, request: bytes, *, timeout_s: float) -> Ht
 
 
 def request_of(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-    """A whole request, its length told. What ends a line inside a value becomes a space."""
+    """A whole request with its length. Line ends in a value become spaces."""
     lines = [f"{method} {target} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     lines.append(f"content-length: {len(body)}\r\n\r\n")

@@ -1,8 +1,8 @@
-"""Connections to one server: kept for the next request, opened when none is free.
+"""Connections to one server: kept for the next request, opened if none is free.
 
-A kept connection may have been closed by the server just when it was used again. Then nothing of an
-answer has come, and a request that may be sent twice is sent once more, over a new connection,
-before anybody hears of it (RFC 9112, 9.3.1). Nothing else is ever sent again here.
+The server may close a kept connection just as it is used again. Then no part of an answer has
+arrived, and a request that may be sent twice is sent once more over a new connection, before the
+caller learns of it (RFC 9112, 9.3.1). Nothing else is ever sent again here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.wire.http_client import (
 
 
 class HttpExchange:
-    """One request and its answer, over one or, where the first was stale, two connections."""
+    """One request and its answer, over one connection, or over two if the first was stale."""
 
     __slots__ = (
         "_head_only", "_paused", "_pool", "_reader", "_repeatable", "_request", "connection",
@@ -48,7 +48,8 @@ class HttpExchange:
         self._repeatable = repeatable
         self._paused = False
         self.connection: HttpClientConnection | None = None
-        self.opening: asyncio.Task[None] | None = None  #: where no other could use its connection
+        #: opens a connection that only this exchange can use
+        self.opening: asyncio.Task[None] | None = None
 
     @property
     def cancelled(self) -> bool:
@@ -61,7 +62,7 @@ class HttpExchange:
             connection.pause()
 
     def cancel(self) -> None:
-        """Whoever asked hears nothing more, and the server stops. Idempotent."""
+        """The caller gets no more of it, and the server stops. Idempotent."""
         self._reader = None
         if self.opening is not None:
             self.opening.cancel()
@@ -70,7 +71,7 @@ class HttpExchange:
             connection.drop()
 
     def pause(self) -> None:
-        """Reads no more of the answer for now; also before it is connected."""
+        """Stops reading the answer for now; also works before it is connected."""
         self._paused = True
         if self.connection is not None:
             self.connection.pause()
@@ -80,7 +81,7 @@ class HttpExchange:
         if self.connection is not None:
             self.connection.resume()
 
-    # AnswerReader, of the connection
+    # AnswerReader, for the connection
 
     def on_head(self, status: int, headers: Headers, length: int | None) -> None:
         if self._reader is not None:
@@ -117,7 +118,7 @@ class HttpPool:
     def __init__(self, spec: HttpClientSpec, clock: Clock) -> None:
         self._spec = spec
         self._monotonic = clock.monotonic
-        self._idle: deque[HttpClientConnection] = deque()  #: the last used is last
+        self._idle: deque[HttpClientConnection] = deque()  #: the most recently used is last
         self._open: set[HttpClientConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
 
@@ -129,10 +130,10 @@ class HttpPool:
         head_only: bool = False,
         repeatable: bool = True,
     ) -> HttpExchange:
-        """Sends a request; `reader` hears of it from later callbacks only.
+        """Sends a request; `reader` is called from later callbacks only.
 
         Args:
-            repeatable: it may be computed twice. One that may not is sent over a new connection.
+            repeatable: whether it may be computed twice. If not, it is sent over a new connection.
         """
         exchange = HttpExchange(self, reader, request, head_only=head_only, repeatable=repeatable)
         if repeatable:
@@ -145,7 +146,7 @@ class HttpPool:
         return exchange
 
     def open_for(self, exchange: HttpExchange) -> None:
-        """Opens a connection for an exchange, which is told if that fails."""
+        """Opens a connection for an exchange, and reports a failure to it."""
         task = asyncio.get_running_loop().create_task(self._connect(exchange))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
@@ -182,13 +183,13 @@ class HttpPool:
             self._idle.popleft().abort()
 
     def tidy(self) -> None:
-        """Closes what nobody has used for long. Call it each few seconds."""
+        """Closes connections that were idle for long. Call it every few seconds."""
         before = self._monotonic() - self._spec.idle_s_max
         while self._idle and self._idle[0].idle_since < before:
             self._idle.popleft().abort()
 
     async def close(self) -> None:
-        """Ends all connections; what was asked over them is told so."""
+        """Ends all connections; requests in progress get `on_lost`."""
         for task in list(self._opening):
             task.cancel()
         for connection in list(self._open):

@@ -1,10 +1,10 @@
-"""Protobuf messages of the Open Inference Protocol (package `inference`) in a pool of their own.
+"""Protobuf messages of the Open Inference Protocol (package `inference`) in their own pool.
 
 The field numbers are the protocol's (KServe v2 with Triton's repository, configuration and
 statistics extensions, the parts that clients use). The classes live in a private descriptor pool,
 so that a program may import both this module and a client library that registers the same names
-globally. This module knows messages and method names; who serves them is `api/oip`'s concern, and
-what the tensors mean is the codecs'.
+globally. This module knows messages and method names; `api/oip` serves them, and the codecs know
+what the tensors mean.
 
 The schema is written as `field:type=number`, with `*` before a repeated type, `{T}` for a map from
 string to T, and `|name` for the oneof that the field belongs to.

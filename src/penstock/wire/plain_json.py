@@ -1,7 +1,7 @@
-"""JSON into plain values, as fast for a hostile text as for a plain one.
+"""JSON into plain values, equally fast for hostile and ordinary texts.
 
-A text of six million brackets becomes two million lists, and every few thousand of them the garbage
-collector walks all that are there already: seconds, for a tree that can hold no cycle.
+A text of six million brackets becomes two million lists. Every few thousand of them, the garbage
+collector traverses all existing ones: seconds, for a tree that can't contain a cycle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def loads(data: bytes | memoryview) -> Any:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """While values are made that can hold no cycle. For a thread that waits for nothing in it."""
+    """Pauses the collector while values without cycles are made. The thread must not wait in it."""
     if not gc.isenabled():
         yield
         return

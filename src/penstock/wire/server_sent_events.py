@@ -1,7 +1,7 @@
-"""Takes a stream of server-sent events apart, cut anywhere: each event with its bytes as they were.
+"""Splits a stream of server-sent events, received in any pieces: each event keeps its bytes.
 
-An event ends with an empty line; a line ends with LF, CR or CRLF (WHATWG HTML, 9.2.6). What the
-fields of an event say is the reader's affair.
+An event ends with an empty line; a line ends with LF, CR or CRLF (WHATWG HTML, 9.2.6). The fields
+of an event are left to the reader.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: Of an event that does not end. What is larger passes on in pieces: nobody waits for its end.
+#: Bound of an event; a longer one is passed on in pieces, without waiting for its end.
 EVENT_BYTES_MAX: Final = 1 << 20
 
-#: Two ends of line in a row, spelt out so that a CRLF is never read as two.
+#: Two line ends in a row, spelt out so that a CRLF is never read as two.
 _BLANK_LINE: Final = re.compile(rb"\n\n|\n\r\n?|\r\n\n|\r\n\r\n?|\r\r\n?")
 _BLANK_LINE_BYTES_MAX: Final = 4
 #: A line that is neither empty nor a comment.
@@ -20,20 +20,20 @@ _FIELD: Final = re.compile(rb"(?:\A|[\r\n])[^:\r\n]")
 
 
 class EventSplitter:
-    """One stream. `feed` gives the events that are whole by now, `rest` what had no end."""
+    """One stream. `feed` returns the events that are complete, `rest` the incomplete end."""
 
     __slots__ = ("_event_bytes_max", "_rest", "_searched")
 
     def __init__(self, event_bytes_max: int = EVENT_BYTES_MAX) -> None:
         self._event_bytes_max = event_bytes_max
         self._rest = bytearray()
-        self._searched = 0  #: bytes of `_rest` in which no event ends
+        self._searched = 0  #: bytes of `_rest` without an event's end
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that `data` completes, each with the empty line that ends it.
 
-        Left out is what is no event: empty lines that end nothing, and comments on their own (how
-        servers keep connections alive), which clients that parse each piece would choke on.
+        Other text is left out: empty lines that end nothing, and lone comments (which servers send
+        to keep connections alive), since clients that parse each piece would fail on them.
         """
         if not self._rest and _is_one(data):
             return [data]
@@ -51,7 +51,7 @@ class EventSplitter:
         return events
 
     def rest(self) -> bytes:
-        """What is left at the end of the stream; b"" where that is no event either."""
+        """The rest at the end of the stream; b"" where it is no event."""
         rest = self._take()
         return rest if _FIELD.search(rest) else b""
 
@@ -63,5 +63,5 @@ class EventSplitter:
 
 
 def _is_one(data: bytes) -> bool:
-    """Whether it is surely one whole event: how models here mostly write."""
+    """Whether it is surely one whole event, the form that most models here write."""
     return data[:5] == b"data:" and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data

@@ -1,8 +1,8 @@
-"""What happens inside an instance to a traced request: spans, noted and told with its answer.
+"""Spans inside an instance for a traced request: noted there, and sent with its answer.
 
-An instance exports nothing itself. It notes when the calls of a request began and ended, since the
-request came, and the gateway, which knows when that was, makes spans of them. So no two machines'
-clocks are compared, and only requests that are recorded cost anything.
+An instance exports nothing itself. It notes when the calls of a request began and ended, relative
+to the request's arrival. The gateway knows that time and makes spans of the notes. So no two
+machines' clocks are compared, and only requests that are recorded cost anything.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from penstock.core.request import trace_context
 from penstock.core.request.trace_context import TraceContext
 from penstock.wire.frames import FrameError, RequestMeta
 
-#: Of one request; a model that calls others in a loop is cut here.
+#: Most spans of one request; a model that calls others in a loop may have more, which are dropped.
 SPANS_MAX: Final = 128
 NAME_CHARS_MAX: Final = 128
 _rng = random.Random()
 
 
 class SpanTold(NamedTuple):
-    """One span, in us since the request came to the instance."""
+    """One span, in us since the request reached the instance."""
 
     name: str
     span_id: int
     parent_id: int
     start_us: int
     duration_us: int
-    error: str  #: a code; "" = none
+    error: str  #: error code; "" = none
 
 
 class SpanScope:
-    """A span that is open, or the request itself: others begin inside it."""
+    """An open span, or the request itself; other spans begin inside it."""
 
     __slots__ = ("_context", "_name", "_parent_id", "_received", "_rows", "_started")
 
     def __init__(self, context: TraceContext, *, received: float) -> None:
-        """`context`: as the request brought it; `received`: when, in monotonic s."""
+        """`context`: from the request; `received`: its arrival, in monotonic s."""
         self._context = context
         self._received = received
         self._rows: list[SpanTold] = []
@@ -49,12 +49,12 @@ class SpanScope:
 
     @property
     def is_request(self) -> bool:
-        """Rather than a span inside it."""
+        """Whether this is the request, not a span inside it."""
         return not self._parent_id
 
     @property
     def traceparent(self) -> str:
-        """For whoever is called meanwhile."""
+        """The header for calls made inside this span."""
         return self._context.traceparent
 
     @property
@@ -62,7 +62,7 @@ class SpanScope:
         return self._context.state
 
     def begin(self, name: str, *, now: float) -> SpanScope:
-        """A span inside this one; `end` notes it."""
+        """Begins a span inside this one; `end` notes it."""
         mine = self._context
         inner = SpanScope(
             TraceContext(mine.trace_id, trace_context.span_id(_rng), mine.sampled, mine.state),
@@ -75,7 +75,7 @@ class SpanScope:
         return inner
 
     def end(self, *, now: float, error: str = "") -> None:
-        """It is over; later calls of `end` say nothing."""
+        """Ends it; later calls of `end` have no effect."""
         if self._name and len(self._rows) < SPANS_MAX:
             self._rows.append(
                 SpanTold(
@@ -90,7 +90,7 @@ class SpanScope:
         self._name = ""
 
     def told(self) -> str | None:
-        """Of all that ended so far, for `ReplyMeta.spans`; None: nothing did."""
+        """All spans that have ended, for `ReplyMeta.spans`; None if there are none."""
         if not self._rows:
             return None
         rows = [
@@ -101,7 +101,7 @@ class SpanScope:
 
 
 def scope_of(meta: RequestMeta, *, received: float) -> SpanScope | None:
-    """Of a request; None unless it is recorded."""
+    """The scope of a request; None unless it is recorded."""
     context = trace_context.read(meta.traceparent, meta.tracestate)
     if context is None or not context.sampled:
         return None
@@ -109,7 +109,7 @@ def scope_of(meta: RequestMeta, *, received: float) -> SpanScope | None:
 
 
 def read_told(text: str) -> list[SpanTold]:
-    """Inverse of `SpanScope.told`. Raises FrameError for what an instance of ours does not say."""
+    """Inverse of `SpanScope.told`. Raises FrameError for text that no instance sends."""
     try:
         rows = orjson.loads(text)
         found = [

@@ -1,12 +1,12 @@
-"""When a frame that has begun takes too long to come: its head was torn, or its sender has stopped.
+"""Detects a frame that takes too long to arrive: its head was broken, or its sender has stopped.
 
-A torn head that looks like a whole one makes its reader take all that follows for its payload: the
-connection would be deaf for as long as that takes. Bytes that still come prove nothing, they may be
-the frames that are swallowed; so a frame has a time in which all of it must be there.
+A broken head that looks valid makes its reader take all that follows for its payload, so the
+connection would be deaf for that long. Arriving bytes prove nothing, since they may be the frames
+that are swallowed. So each frame has a time limit.
 
-Time is counted in looks, about one a second, and not in seconds: a process that was stopped itself
-(its machine slept, a debugger held it) takes one look when it goes on, reads what has come
-meanwhile, and blames nobody.
+Time is counted in looks, about one per second, and not in seconds. After a stop of this process
+itself (its machine slept, a debugger held it) there is one look; the process then reads what has
+arrived, and drops no connection for it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 
 from penstock.wire.frames import FrameDecoder
 
-#: Between two looks.
+#: s between two looks.
 LOOK_S: Final = 1.0
-#: A frame is written in one go: where nothing of its rest comes for this long, nothing will.
+#: A frame is written at once: if nothing of its rest arrives for this long, nothing will.
 LOOKS_MAX: Final = 10
-#: Far below what a socket between two processes carries; the largest frame gets 64 s more, and
-#: that is later than any answer may be.
+#: Far below the speed of a socket between two processes; the largest frame gets 64 s more, which
+#: is longer than any answer may take.
 BYTES_PER_LOOK: Final = 16 << 20
 
 
@@ -36,7 +36,7 @@ class StallWatch:
         self._looks_max = 0
 
     def look(self) -> bool:
-        """True: the connection is to be dropped. Call it every `LOOK_S` while a frame is cut."""
+        """True: drop the connection. Call it every `LOOK_S` while a frame is incomplete."""
         decoder = self._decoder
         if decoder.between_frames:
             return False

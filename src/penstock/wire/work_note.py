@@ -1,8 +1,8 @@
-"""What a host of target models leaves written of what its models do, for whoever finds it dead.
+"""A file in which a host of target models notes its models' work, to be read after a crash.
 
-A file of slots of one size, mapped into the host's memory: a crash of the process loses nothing of
-it. A slot has one byte that changes (free, idle, at work), the length of what follows as two bytes,
-big-endian, and the model as JSON. Whoever died in the middle of writing a slot left a free one.
+It has slots of one size, mapped into the host's memory: a crash of the process loses nothing of
+it. A slot has one byte of state (free, idle, at work), the length of the rest as two bytes,
+big-endian, and the model as JSON. A process that dies while it writes a slot leaves it free.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _HEAD_BYTES: Final = 3
 @dataclass(frozen=True, slots=True)
 class NotedModel:
     name: str
-    digest: str  #: of its artifact; "" = not known
+    digest: str  #: of its artifact; "" = unknown
 
 
 def slot(model: NotedModel) -> bytes | None:
-    """All but the first byte of a slot; None for a model whose name is too long for it."""
+    """The slot without its first byte; None for a model whose name is too long."""
     text = orjson.dumps([model.name, model.digest])
     if len(text) > SLOT_BYTES - _HEAD_BYTES:
         return None
@@ -34,8 +34,8 @@ def slot(model: NotedModel) -> bytes | None:
 
 
 def at_work(note: bytes) -> list[NotedModel]:
-    """Of a note, in the order of its slots. What is damaged is left out: nobody else wrote it, but
-    a process that crashes may have written anywhere."""
+    """The models at work, in the order of the slots. Damaged slots are left out: nobody else writes
+    the file, but a process that crashes may have written anywhere."""
     found = []
     for at in range(0, len(note) - SLOT_BYTES + 1, SLOT_BYTES):
         if note[at] != AT_WORK:

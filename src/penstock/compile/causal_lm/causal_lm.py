@@ -182,7 +182,8 @@ def compile_causal_lm(
     source: Source, staging: Path, options: Options, target: CompileTarget, say: Say
 ) -> Compiled:
     """Writes the artifact. Raises CallerError (`target-unsupported`, `task-unsupported`,
-    `samples-invalid`, those of the tokenizer) and ModelError (`unsupported-architecture`, those of `load_model`)."""
+    `samples-invalid`, those of the tokenizer) and ModelError (`unsupported-architecture`,
+    those of `load_model`)."""
     kind = _FORMATS.get(target.name)
     if kind is None:
         raise CallerError(

@@ -1,7 +1,7 @@
 """The server side of AWS's wire protocols, over the service models that botocore ships.
 
-Bytes become values and values become bytes; nothing here opens a socket, reads a clock or knows
-what an operation does. One request passes through these modules in this order:
+It turns bytes into values and values into bytes; nothing here opens a socket, reads a clock or
+knows what an operation does. A request passes through these modules in this order:
 
     http       the request and the answer as plain values, gzip bodies inflated within a bound
     sigv4      who signed it (`bearer` for tokens that wrap a signed URL)
@@ -11,5 +11,5 @@ what an operation does. One request passes through these modules in this order:
     validate   AWS's constraint texts
     eventstream    frames of a streamed answer
 
-`errors.AwsError` is the one way to say no.
+Every refusal is an `errors.AwsError`.
 """

@@ -23,21 +23,21 @@ _HOST: Final = "sagemaker.amazonaws.com"
 _SERVICE: Final = "sagemaker"
 _ACTION: Final = "CallWithBearerToken"
 _SIGNATURE: Final = "X-Amz-Signature"
-#: A real one has about 600 characters, 2,000 with a session token.
+#: A real token has about 600 characters, or 2,000 with a session token.
 _TOKEN_CHARS_MAX: Final = 16_384
 
 
 class BearerToken(NamedTuple):
-    """What a token claims; nothing of it is proven yet."""
+    """The content of a token, unverified."""
 
     signed: SignedWith
-    query: str  #: of the signed URL, without the signature
+    query: str  #: query of the signed URL, without the signature
     stamp: str
     expires_s: int
 
 
 def parse_bearer(token: str) -> BearerToken:
-    """Reads a token as it stands behind `Bearer `.
+    """Parses the token after `Bearer `.
 
     Raises:
         AwsError: IncompleteSignatureException.

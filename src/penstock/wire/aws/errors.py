@@ -1,6 +1,6 @@
 """An error in AWS's own words, on its way to the client.
 
-`penstock.errors` says what went wrong inside; a front door maps that tree to one of these, and a
+`penstock.errors` says what went wrong inside. A front door maps that tree to one of these, and a
 protocol module turns it into bytes. Codes are AWS's (`ValidationException`), not ours, because
 clients match on them.
 """
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:  # signatures and frames must not wait for botocore to be imported
     from botocore.model import ServiceModel
 
-#: A key that is known, and not for this.
+#: Code for a valid key without the right to do this.
 ACCESS_DENIED: Final = "AccessDeniedException"
-#: Every test suite and every service is a model of its own; four are served.
+#: Most cached models: each test suite makes models of its own; a server uses four.
 _MODELS_MAX = 64
 
 
 class AwsError(Exception):
-    """What the client is told.
+    """An error for the client.
 
     Attributes:
         code: the error shape's name, or its `error.code` (CloudWatch has both).
-        message: for people; clients search some of them, see the table of error texts.
+        message: for people; clients search for some of them, see the table of error texts.
         status: HTTP status; None takes the model's, else 400, or 500 if the sender isn't at fault.
-        sender: whose fault; None takes the model's, else what the status says.
+        sender: whether the client is at fault; None takes the model's, else what the status says.
         members: further members of the error shape; those the model lacks are sent as they are.
     """
 
@@ -51,28 +51,28 @@ class AwsError(Exception):
 
 
 def unreadable(message: str) -> AwsError:
-    """The bytes don't say what their protocol and shape promise."""
+    """The error for bytes that do not fit their protocol and shape."""
     return AwsError("SerializationException", message, status=400)
 
 
 def unknown_operation(message: str, *, status: int = 400) -> AwsError:
-    """The request names no operation that is served."""
+    """The error for a request whose operation is not served."""
     return AwsError("UnknownOperationException", message, status=status)
 
 
 class AwsFault(NamedTuple):
-    """An `AwsError` with everything its model adds."""
+    """An `AwsError` with everything that its model adds."""
 
-    shape: Any  #: the error's StructureShape, None when the model doesn't know the code
-    name: str  #: what JSON protocols call it
-    code: str  #: what Query calls it, and query-compatible services beside the name
+    shape: Any  #: the error's StructureShape; None where the model doesn't know the code
+    name: str  #: its name in JSON protocols
+    code: str  #: its code in Query, and in query-compatible services beside the name
     status: int
     sender: bool
     message_key: str  #: "message" or "Message", as the shape spells it
 
 
 def fault_of(model: ServiceModel, error: AwsError) -> AwsFault:
-    """Fills in what the error left to the model."""
+    """Adds what the error left to the model."""
     shape = _error_shapes(model).get(error.code)
     modelled: dict[str, Any] = shape.metadata.get("error", {}) if shape is not None else {}
     status = (
@@ -94,7 +94,7 @@ def fault_of(model: ServiceModel, error: AwsError) -> AwsFault:
 
 @functools.lru_cache(maxsize=_MODELS_MAX)
 def _error_shapes(model: ServiceModel) -> dict[str, Any]:
-    """Error shapes by name and, where no name is in the way, by `error.code`."""
+    """Error shapes by name and also by `error.code`, unless a name is the same."""
     described: dict[str, Any] = model._service_description.get("shapes", {})
     named = {
         name: model.shape_for(name) for name, shape in described.items() if shape.get("exception")

@@ -2,9 +2,9 @@
 
     total_bytes u32 | headers_bytes u32 | crc32 of those 8 | headers | payload | crc32 of all before
 
-Big endian, zlib's CRC-32. A header is name_bytes u8, name, kind u8, value. What we send has string
-headers only; reading knows all ten kinds. A failure before the first frame is an ordinary HTTP
-error, one after it is an exception frame, and the end of the body is the end.
+It is big endian, with zlib's CRC-32. A header is name_bytes u8, name, kind u8, value. We write only
+string headers; reading knows all ten kinds. A failure before the first frame is an ordinary HTTP
+error, a later one is an exception frame, and the stream ends with the body.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import orjson
 
 from penstock.errors import CallerError, InternalError
 
-#: What botocore's reader takes; a larger frame would be refused by the client.
+#: The bound of botocore's reader: a client would refuse a larger frame.
 HEADERS_BYTES_MAX: Final = 128 << 10
 PAYLOAD_BYTES_MAX: Final = 24 << 20
 
@@ -84,12 +84,12 @@ def model_stream_error(message: str, *, error_code: str = "StreamBroken") -> byt
 
 
 def internal_stream_failure(message: str) -> bytes:
-    """The last frame of an answer that we broke off."""
+    """The last frame of an answer that the server broke off."""
     return exception("InternalStreamFailure", {"Message": message})
 
 
 def exception(exception_type: str, members: dict[str, Any]) -> bytes:
-    """The frame of a modelled error; the body ends behind it."""
+    """The frame of a modelled error; the body ends after it."""
     headers = {
         ":exception-type": exception_type,
         ":content-type": "application/json",
@@ -99,7 +99,7 @@ def exception(exception_type: str, members: dict[str, Any]) -> bytes:
 
 
 class EventStreamDecoder:
-    """Turns the bytes of a stream, cut anywhere, into messages."""
+    """Turns the bytes of a stream, split anywhere, into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -108,7 +108,7 @@ class EventStreamDecoder:
         """The messages that `data` completes.
 
         Raises:
-            EventStreamError: a checksum, a length or a header is wrong; the stream can't go on.
+            EventStreamError: a checksum, a length or a header is wrong; the stream can't continue.
         """
         self._buffer += data
         messages = []
@@ -117,7 +117,7 @@ class EventStreamDecoder:
         return messages
 
     def at_boundary(self) -> bool:
-        """Whether no message is half read: what the end of a sound stream looks like."""
+        """Whether no message is half read, as at the end of a valid stream."""
         return not self._buffer
 
     def _take(self) -> Message | None:
@@ -148,7 +148,7 @@ def _framed(headers: bytes, payload: bytes) -> bytes:
     head = _PRELUDE.pack(_OVERHEAD + len(headers) + len(payload), len(headers))
     crc = zlib.crc32(head)
     start = head + _CRC.pack(crc) + headers
-    # The checksum goes on from the head's, so a large payload is read once and copied once.
+    # The checksum continues from the head's, so a large payload is read once and copied once.
     crc = zlib.crc32(payload, zlib.crc32(start))
     return b"".join((start, payload, _CRC.pack(crc)))
 

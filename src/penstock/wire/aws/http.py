@@ -1,4 +1,4 @@
-"""One HTTP exchange as plain values: what the protocol modules read and write.
+"""One HTTP exchange as plain values, which the protocol modules read and write.
 
 Text that came off the wire holds one character per byte (latin-1), so that a signature can be
 checked over exactly the bytes that were signed; `percent_decoded` makes it readable.
@@ -14,10 +14,10 @@ from urllib.parse import unquote_to_bytes
 from penstock.errors import InternalError
 from penstock.wire.aws.errors import AwsError, unreadable
 
-#: CloudWatch takes 1 MB compressed or not; nothing of the control plane comes near this. What is
-#: larger would also take longer to read than others should have to wait.
+#: CloudWatch accepts 1 MB, compressed or not; nothing of the control plane comes near this. Reading
+#: a larger body would also keep other requests waiting too long.
 BODY_BYTES_MAX = 1 << 20
-_GZIP_WBITS = 31  # zlib's way of saying: a gzip header and trailer, nothing else
+_GZIP_WBITS = 31  # zlib's code for a gzip header and trailer, and nothing else
 
 
 class HttpRequest:
@@ -45,7 +45,7 @@ class HttpRequest:
         self.query = query
         self.body = body
         self.headers: dict[str, str] = {}
-        repeated: dict[str, list[str]] = {}  # a field may come thousands of times
+        repeated: dict[str, list[str]] = {}  # a header may occur thousands of times
         for name, value in headers.items() if isinstance(headers, Mapping) else headers:
             key, text = name.lower(), value.strip(" \t")
             if key not in self.headers:
@@ -64,7 +64,7 @@ class HttpRequest:
         headers: Iterable[tuple[bytes, bytes]],
         body: bytes = b"",
     ) -> HttpRequest:
-        """What came off the wire, one character per byte."""
+        """A request in the bytes that were received, one character per byte."""
         return cls(
             method,
             path.decode("latin-1"),
@@ -75,7 +75,7 @@ class HttpRequest:
 
 
 class HttpResponse(NamedTuple):
-    """A whole answer; framing headers (Content-Length, Date) are the server's to add."""
+    """A whole answer; the server adds framing headers (Content-Length, Date)."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -83,7 +83,7 @@ class HttpResponse(NamedTuple):
 
     @property
     def raw_headers(self) -> list[tuple[bytes, bytes]]:
-        """As they go to the wire, names in lower case."""
+        """The headers as they are sent, names in lower case."""
         return [
             (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
             for name, value in self.headers
@@ -91,17 +91,17 @@ class HttpResponse(NamedTuple):
 
 
 class ParsedRequest(NamedTuple):
-    """What a request asks for. Timestamps are seconds since the epoch, blobs are bytes."""
+    """A parsed request. Timestamps are seconds since the epoch, blobs are bytes."""
 
     operation: Any  #: botocore.model.OperationModel
     params: dict[str, Any]
 
 
 def readable_body(http: HttpRequest, *, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """The body as the client meant it: inflated if it came as gzip.
+    """The decoded body: inflated if it came as gzip.
 
     Raises:
-        AwsError: the body isn't gzip though it says so, or is larger than `bytes_max`, inflated.
+        AwsError: the body claims to be gzip and is not, or is larger than `bytes_max`, inflated.
     """
     encodings = http.headers.get("content-encoding", "")
     if encodings.rpartition(",")[2].strip().lower() != "gzip":
@@ -125,10 +125,10 @@ def _too_large(message: str) -> AwsError:
 
 
 def percent_decoded(text: str, *, plus_is_space: bool) -> str:
-    """A part of a path, a query string or a form as the UTF-8 text that was meant.
+    """A part of a path, a query string or a form, decoded to UTF-8 text.
 
     Raises:
-        AwsError: SerializationException, for what isn't UTF-8.
+        AwsError: SerializationException, for bytes that are not UTF-8.
     """
     if plus_is_space:
         text = text.replace("+", " ")
@@ -141,7 +141,7 @@ def percent_decoded(text: str, *, plus_is_space: bool) -> str:
 
 
 def header_text(name: str, value: str) -> str:
-    """A header value that is safe to write: no line can be smuggled in, non-ASCII goes as UTF-8."""
+    """A header value that is safe to write: it can't add a line, and non-ASCII goes as UTF-8."""
     if "\r" in value or "\n" in value or "\0" in value:
         raise InternalError("header-unsafe", f"The value of header {name} spans lines.")
     return value if value.isascii() else value.encode("utf-8", "replace").decode("latin-1")

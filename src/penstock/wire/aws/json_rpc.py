@@ -1,7 +1,7 @@
 """The protocols JSON 1.0 and JSON 1.1: one path, the operation in a header, JSON both ways.
 
-The two differ in their content type only, which the model names. Services that used to speak Query
-(CloudWatch) keep that protocol's error codes in a header of their own.
+The two differ only in their content type, which the model names. Services that used to have Query
+(CloudWatch) send that protocol's error codes in an extra header.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.wire.aws.errors import AwsError, fault_of, unknown_operation
 from penstock.wire.aws.http import HttpRequest, HttpResponse, ParsedRequest, readable_body
 from penstock.wire.aws.models import operation_named
 
-#: What members begin with that are ours beside AWS's: plain JSON, which SDKs pass over.
+#: Prefix of our own members beside AWS's: plain JSON, which SDKs ignore.
 _OURS: Final = "Penstock"
 
 
@@ -42,7 +42,7 @@ def parse_request(
 def serialize_response(
     operation: OperationModel, result: dict[str, Any], *, request_id: str
 ) -> HttpResponse:
-    """The answer of an operation that succeeded."""
+    """The answer of a successful operation."""
     shape = operation.output_shape
     ours = {name: value for name, value in result.items() if name.startswith(_OURS)}
     known = {name: value for name, value in result.items() if name not in ours}
@@ -53,7 +53,7 @@ def serialize_response(
 
 
 def serialize_error(model: ServiceModel, error: AwsError, *, request_id: str) -> HttpResponse:
-    """The answer of a request that was refused or failed."""
+    """The answer to a request that was refused or failed."""
     fault = fault_of(model, error)
     body: dict[str, Any] = {"__type": fault.name}
     if error.message:

@@ -1,8 +1,7 @@
-"""JSON bodies under a service model's shapes: the part that the JSON protocols share.
+"""JSON bodies by a service model's shapes: the part that the JSON protocols share.
 
-Reading is strict about kinds (a string is no number) and lenient about what it doesn't know:
-unknown members and nulls are left out. Lists and maps keep their nulls, so that `validate` can
-name them.
+Reading is strict about kinds (a string is no number) and lenient about unknown members: these, and
+nulls, are left out. Lists and maps keep their nulls, so that `validate` can name them.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from penstock.wire.aws import values
 from penstock.wire.aws.errors import unreadable
 from penstock.wire.aws.values import wrong
 
-#: Recursive shapes exist; no client nests them this deep, and Python's own stack ends at 1,000.
+#: Some shapes are recursive. No client nests them this deep, and Python's stack ends at 1,000.
 NESTING_MAX: Final = 100
-#: Of a list or map whose shape has no bound of its own; CloudWatch takes 1,000 metrics in a call.
+#: Items of a list or map whose shape has no bound; CloudWatch takes 1,000 metrics in a call.
 ITEMS_MAX: Final = 10_000
 _TIMESTAMP_STYLE: Final = "unixtimestamp"
 _FLOAT_NAMES: Final = ("NaN", "Infinity", "-Infinity")
@@ -48,7 +47,7 @@ def dump(value: Any) -> bytes:
 
 
 def parse(shape: Any, value: Any, at: str = "", *, depth: int = 0) -> Any:
-    """`value`, as JSON gives it, in the Python values of `shape`; `at` is where it stands.
+    """`value`, as JSON has it, in the Python values of `shape`; `at` is its path.
 
     Raises:
         AwsError: SerializationException.
@@ -63,7 +62,7 @@ def parse(shape: Any, value: Any, at: str = "", *, depth: int = 0) -> Any:
 def parse_members(
     shape: Any, value: Any, at: str = "", *, depth: int = 0, in_body_only: bool = False
 ) -> dict[str, Any]:
-    """The members of a structure; `in_body_only` leaves out those that travel elsewhere."""
+    """The members of a structure; `in_body_only` leaves out members in headers, path or query."""
     if not isinstance(value, dict):
         raise wrong(at, "an object", _kind(value))
     parsed: dict[str, Any] = {}
@@ -81,10 +80,10 @@ def parse_members(
 
 
 def serialize(shape: Any, value: Any) -> Any:
-    """`value` as JSON shows it under `shape`. The inverse of `parse`.
+    """`value` in the JSON form of `shape`. The inverse of `parse`.
 
     Raises:
-        InternalError: a member that the shape doesn't have: the operation is at fault.
+        InternalError: a member that the shape doesn't have: a bug in the operation.
     """
     if value is None:
         return None
@@ -106,7 +105,7 @@ def serialize_members(
 
 
 def known_member(shape: Any, name: str) -> Any:
-    """The member of a structure, or the error that tells the author of an operation."""
+    """The member of a structure, or an error for the author of an operation."""
     member = shape.members.get(name)
     if member is None:
         raise InternalError("unknown-result-member", f"{shape.name} has no member {name!r}.")
@@ -114,7 +113,7 @@ def known_member(shape: Any, name: str) -> Any:
 
 
 def clean_text(value: Any) -> str:
-    """Text that UTF-8 can hold: file names may carry halves of surrogate pairs."""
+    """Text that UTF-8 can hold: file names may have lone surrogates."""
     text = str(value)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -157,7 +156,7 @@ def _parse_map(shape: Any, value: Any, at: str, depth: int) -> dict[str, Any]:
 
 
 def _read_at_most(shape: Any, count: int, at: str) -> int:
-    """How many items to read: one too many is enough for `validate` to say that there are."""
+    """The number of items to read: one too many is enough for `validate` to report."""
     items_max: int | None = shape.metadata.get("max")
     if items_max is None and count > ITEMS_MAX:
         raise wrong(at, f"at most {ITEMS_MAX} items", f"{count}")

@@ -1,8 +1,8 @@
-"""The service models that are spoken here, read from the installed botocore when first asked for.
+"""The service models in use, read from the installed botocore on first use.
 
-Nothing of botocore's data is kept in this repository: a newer botocore brings its newer members.
-Importing botocore and reading SageMaker's model (3,200 shapes) takes about a quarter of a second:
-import this package, and ask for a model, only when a request needs it.
+This repository contains none of botocore's data: a newer botocore brings its newer members.
+Importing botocore and reading SageMaker's model (3,200 shapes) takes about a quarter of a second,
+so import this package, and request a model, only when a request needs it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLOUDWATCH = "cloudwatch"
 @functools.cache
 def service_model(service: str) -> ServiceModel:
     """The model of one of the services above, by botocore's name for it; loaded once."""
-    # Only the installed package: a file under ~/.aws/models must not change what a server speaks.
+    # Only the installed package: files under ~/.aws/models must not change what a server accepts.
     loader = Loader(
         include_default_search_paths=False, extra_search_paths=[Loader.BUILTIN_DATA_PATH]
     )
@@ -34,7 +34,7 @@ def service_model(service: str) -> ServiceModel:
 def operation_named(
     model: ServiceModel, name: str, *, served: Container[str] | None = None
 ) -> OperationModel:
-    """The operation of that name, if the model has it and it is `served` (None: all are).
+    """The operation of that name, if the model has it and it is in `served` (None: all are).
 
     Raises:
         AwsError: UnknownOperationException.

@@ -1,7 +1,7 @@
-"""The regular expressions of service models, which are Java's, in Python's dialect.
+"""The regular expressions of service models, in Java's dialect, translated to Python's.
 
-AWS checks that the whole value matches. Where Python can't say the same (Unicode categories) there
-is no check: the service behind decides what it can live with.
+AWS checks that the whole value matches. Where Python can't express a pattern (Unicode categories),
+it is not checked here: the code behind decides.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _IN_CLASS: Final = {
     r"\p{ASCII}": r"\x00-\x7f",
     r"\p{Print}": r"\x20-\x7e",
     r"\p{Alnum}": "a-zA-Z0-9",
-    # Java writes what lies beyond the first 65,536 characters as pairs of halves.
+    # Java writes characters beyond the first 65,536 as surrogate pairs.
     r"\uD800\uDC00-\uDBFF\uDFFF": r"\U00010000-\U0010ffff",
 }
 _END: Final = r"\z"
-#: The same texts match in linear time, where the model's own form tries many ways to fail.
+#: Equivalent patterns that match in linear time, where the model's own form backtracks.
 _LINEAR_FORMS: Final = {
     r"(https|s3)://([^/]+)/?(.*)": r"(https|s3)://[^/]+(/.*)?",
     r"[a-zA-Z0-9]([\-a-zA-Z0-9]*[a-zA-Z0-9])?": r"[a-zA-Z0-9](-*[a-zA-Z0-9])*",
@@ -33,7 +33,7 @@ def compiled(pattern: str) -> re.Pattern[str] | None:
     pattern = _LINEAR_FORMS.get(pattern, pattern)
     try:
         with warnings.catch_warnings():
-            # Python warns where it reads a class in another way than Java does.
+            # Python warns where it reads a class differently from Java.
             warnings.simplefilter("error")
             return re.compile(_translated(pattern))
     except (re.error, FutureWarning, DeprecationWarning):

@@ -1,4 +1,4 @@
-"""The protocols by botocore's name for them."""
+"""The protocols, by botocore's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.wire.aws.http import HttpRequest, HttpResponse, ParsedRequest
 
 
 class WireProtocol(Protocol):
-    """What each of the protocol modules offers."""
+    """The functions of each protocol module."""
 
     def parse_request(
         self, model: ServiceModel, http: HttpRequest, *, served: Container[str] | None = None

@@ -1,4 +1,4 @@
-"""The protocol Query: a form of dotted names in, XML out. Older CloudWatch clients speak it.
+"""The protocol Query: a form of dotted names in, XML out. Older CloudWatch clients use it.
 
 Action=PutMetricData&Version=2010-08-01&MetricData.member.1.MetricName=Invocations
 """
@@ -24,16 +24,16 @@ from penstock.wire.aws.models import operation_named
 
 _Empty = TypeVar("_Empty", list[Any], dict[str, Any])
 
-#: A form of the largest size has no room for more fields of CloudWatch's, whose names are long.
+#: A form of the largest size has no room for more of CloudWatch's fields, whose names are long.
 FIELDS_MAX: Final = 40_000
-#: Parts of all names, those that they share counted once.
+#: Parts of all names together; a shared part counts once.
 PARTS_MAX: Final = 80_000
 #: Bounds the depth of recursive shapes: a name can't nest deeper than it has dots.
 DOTS_MAX: Final = 40
 
 
 class Field:
-    """A node of the tree that dotted names make."""
+    """A node of the tree that dotted names form."""
 
     __slots__ = ("inner", "text")
 
@@ -45,7 +45,7 @@ class Field:
 def parse_request(
     model: ServiceModel, http: HttpRequest, *, served: Container[str] | None = None
 ) -> ParsedRequest:
-    """The operation and its parameters, from the body, or the query string where that is empty.
+    """The operation and its parameters, from the body, or from the query string if that is empty.
 
     Raises:
         AwsError: UnknownOperationException, SerializationException.
@@ -63,7 +63,7 @@ def parse_request(
 def serialize_response(
     operation: OperationModel, result: dict[str, Any], *, request_id: str
 ) -> HttpResponse:
-    """The answer of an operation that succeeded."""
+    """The answer of a successful operation."""
     shape = operation.output_shape
     name = operation.name
     out = [f"<{name}Response{_namespace(operation.service_model)}>"]
@@ -78,7 +78,7 @@ def serialize_response(
 
 
 def serialize_error(model: ServiceModel, error: AwsError, *, request_id: str) -> HttpResponse:
-    """The answer of a request that was refused or failed."""
+    """The answer to a request that was refused or failed."""
     fault = fault_of(model, error)
     origin = "Sender" if fault.sender else "Receiver"
     out = [f"<ErrorResponse{_namespace(model)}><Error><Type>{origin}</Type>"]
@@ -95,7 +95,7 @@ def serialize_error(model: ServiceModel, error: AwsError, *, request_id: str) ->
 
 
 def parse_form(text: str) -> Field:
-    """The tree of a form's dotted names; where a name comes twice, the last one counts.
+    """The tree of a form's dotted names; if a name occurs twice, the last one counts.
 
     Raises:
         AwsError: SerializationException: not UTF-8, too many fields, names too deep.

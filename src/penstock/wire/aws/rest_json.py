@@ -1,12 +1,11 @@
 """The protocol rest-json: members sit in path, query, headers and body, the body is JSON or raw.
 
-A payload member that is a blob is handed over as the bytes that came; nothing here looks inside.
-An event stream in an answer is the caller's to write (`eventstream`): its body is left empty.
+A payload member that is a blob is passed on as raw bytes, unread. The caller writes an event stream
+in an answer (`eventstream`): here its body stays empty.
 
-Which operation a method and path name, in the protocols whose operations have URIs of their own.
-
-A template such as `/endpoints/{EndpointName}/invocations` is matched segment by segment on the path
-as it came, so that an encoded slash stays inside its label; `{name+}` takes any number of segments.
+Operations are found by method and path, since each has a URI of its own. A template such as
+`/endpoints/{EndpointName}/invocations` is matched segment by segment on the undecoded path, so that
+an encoded slash stays in its label; `{name+}` takes any number of segments.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ class Route(NamedTuple):
     operation: str
     method: str
     segments: tuple[str, ...]  #: literal text, `{label}` or `{label+}`
-    constants: tuple[tuple[str, str], ...]  #: what the query must hold
+    constants: tuple[tuple[str, str], ...]  #: (name, value) pairs that the query must contain
 
     def labels(
         self, method: str, segments: list[str], query: dict[str, list[str]]
     ) -> dict[str, str] | None:
-        """The encoded label values if the request is this route's, else None."""
+        """The encoded label values if the request matches this route, else None."""
         if method != self.method or any(
             value not in query.get(name, ()) for name, value in self.constants
         ):
@@ -81,7 +80,7 @@ def match(
     """The operation's name and its decoded labels, or None.
 
     Raises:
-        AwsError: SerializationException, for a label that isn't UTF-8.
+        AwsError: SerializationException, for a label that is not UTF-8.
     """
     segments = path.split("/")
     for route in _routes(model):
@@ -94,10 +93,10 @@ def match(
 
 
 def parse_query(query: str) -> dict[str, list[str]]:
-    """The parameters of a query string in their order; a plus is a space.
+    """The parameters of a query string in order; a plus is a space.
 
     Raises:
-        AwsError: SerializationException, for what isn't UTF-8.
+        AwsError: SerializationException, for bytes that are not UTF-8.
     """
     parsed: dict[str, list[str]] = {}
     for pair in query.split("&") if query else ():
@@ -109,7 +108,7 @@ def parse_query(query: str) -> dict[str, list[str]]:
 
 @functools.lru_cache(maxsize=_MODELS_MAX)
 def _routes(model: ServiceModel) -> list[Route]:
-    """All routes, those that say most first."""
+    """All routes, the most specific first."""
     routes = []
     for name, described in model._service_description["operations"].items():
         path, _, query = described["http"]["requestUri"].partition("?")
@@ -133,7 +132,7 @@ _RAW_TYPES: Final = {"blob": "application/octet-stream", "string": "text/plain"}
 _JSON_TYPE: Final = "application/json"
 _EVENTS_TYPE: Final = "application/vnd.amazon.eventstream"
 
-#: What stands between the quotes of an item, a backslash before what means itself.
+#: The text between the quotes of an item; a backslash precedes a literal character.
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
@@ -166,7 +165,7 @@ def parse_request(
 def serialize_response(
     operation: OperationModel, result: dict[str, Any], *, request_id: str
 ) -> HttpResponse:
-    """The answer of an operation that succeeded."""
+    """The answer of a successful operation."""
     status = operation.http.get("responseCode", 200)
     shape = operation.output_shape
     headers = [("x-amzn-RequestId", request_id)]
@@ -185,7 +184,7 @@ def serialize_response(
 
 
 def serialize_error(model: ServiceModel, error: AwsError, *, request_id: str) -> HttpResponse:
-    """The answer of a request that was refused or failed; the code stands in a header."""
+    """The answer to a request that was refused or failed; the code is in a header."""
     fault = fault_of(model, error)
     modelled: dict[str, Any] = {}
     body: dict[str, Any] = {}
@@ -214,7 +213,7 @@ def _parse_body(shape: Any, http: HttpRequest) -> dict[str, Any]:
         return json_values.parse_members(shape, value, in_body_only=True)
     member = shape.members[payload]
     if member.type_name == "blob":
-        # No bytes are the empty value where there must be one, and no value where there need not.
+        # An empty body is an empty value for a required payload, and no value for an optional one.
         given = http.body or payload in shape.required_members
         return {payload: http.body} if given else {}
     body = readable_body(http)
@@ -233,7 +232,7 @@ def _parse_located(
     query: dict[str, list[str]],
     headers: dict[str, str],
 ) -> Any:
-    """The value of a member that sits in path, query or headers; None if it isn't there."""
+    """The value of a member in path, query or headers; None if it is missing."""
     place = member.serialization.get("location")
     key = member.serialization.get("name", name)
     if place == "uri":
@@ -255,7 +254,7 @@ def _parse_located(
 def _parse_query_member(
     name: str, member: Any, query: dict[str, list[str]], found: list[str] | None
 ) -> Any:
-    if member.type_name == "map":  # takes the whole query string, what other members took included
+    if member.type_name == "map":  # takes the whole query string, other members' parts too
         many = member.value.type_name == "list"
         return {key: texts if many else texts[0] for key, texts in query.items()} or None
     if found is None:
@@ -278,7 +277,7 @@ def _parse_header(name: str, member: Any, text: str) -> Any:
         return _split_strings(text)
     items = [item.strip() for item in text.split(",")]
     style = member.member.serialization.get("timestampFormat", _HEADER_STYLE)
-    if kind == "timestamp" and style.lower() == "rfc822":  # its dates hold a comma each
+    if kind == "timestamp" and style.lower() == "rfc822":  # each date contains a comma
         items = [", ".join(items[at : at + 2]) for at in range(0, len(items), 2)]
     return [values.parse_text(member.member, item, name) for item in items]
 
@@ -286,7 +285,7 @@ def _parse_header(name: str, member: Any, text: str) -> Any:
 def _split_strings(text: str) -> list[str]:
     """Items of a list of strings: quoted with backslashes, or bare up to the comma.
 
-    Linear: what a quote is searched for up to holds no second beginning of an item in quotes.
+    It is linear: the text between two quotes has no other start of a quoted item.
     """
     items: list[str] = []
     at = 0
@@ -308,13 +307,13 @@ def _split_strings(text: str) -> list[str]:
 
 
 def _comma_from(text: str, at: int) -> int:
-    """Where the next comma stands, or the text ends."""
+    """The index of the next comma, or of the end of the text."""
     found = text.find(",", at)
     return len(text) if found < 0 else found
 
 
 def _serialize_body(shape: Any, result: dict[str, Any]) -> tuple[bytes, str | None]:
-    """The body and its content type; None when there is no body to describe."""
+    """The body and its content type; None without a body."""
     payload = shape.serialization.get("payload")
     if payload is None:
         in_body = any("location" not in member.serialization for member in shape.members.values())

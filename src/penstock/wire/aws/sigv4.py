@@ -1,9 +1,9 @@
-"""Signature Version 4: is this request signed with that secret, now, for this service?
+"""Signature Version 4: whether a request is signed with a secret, at this time, for this service.
 
 The algorithm is AWS's, published in the IAM user guide ("Create a signed AWS API request"): a
 canonical form of the request is hashed, and the hash is signed with a key derived from the secret,
-the day, the region and the service. Whose secret it is, the caller looks up between
-`parse_authorization` and `verify`; the time is passed in. Requests reach this on the hot path.
+the day, the region and the service. The caller looks the secret up between
+`parse_authorization` and `verify`; the time is passed in. This is on the hot path.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CLOCK_WINDOW_S: Final = 300.0
 UNSIGNED_PAYLOAD: Final = "UNSIGNED-PAYLOAD"
 EMPTY_SHA256: Final = hashlib.sha256(b"").hexdigest()
 
-#: A key per access key, day, region and service in use; a stranger can only make us derive again.
+#: One key per access key, day, region and service in use; others are derived again when needed.
 _KEYS_MAX: Final = 4096
-#: What needs no encoding in a path and a query string; quote() adds letters and digits.
+#: Characters that need no encoding in a path; quote() adds letters and digits.
 _PATH_SAFE: Final = "/-_.~"
 _QUERY_SAFE: Final = "-_.~"
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_.~/-]*", re.ASCII)
@@ -35,22 +35,22 @@ _PLAIN_QUERY = re.compile(r"[A-Za-z0-9_.~=&-]*", re.ASCII)
 _STAMP = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _SCOPE_PARTS: Final = 5
-#: A real header has some 300 characters, and up to 50 signed headers in it; AWS takes 16 KB in all.
+#: A real header has some 300 characters, with at most 50 signed headers; AWS takes 16 KB in all.
 _AUTHORIZATION_CHARS_MAX: Final = 8_192
-#: Of a signed request; each is decoded and encoded again to check it.
+#: Most parameters of a signed request: each is decoded and encoded again for the check.
 _QUERY_PARAMETERS_MAX: Final = 1_000
 
 
 class SignedWith(NamedTuple):
-    """What a signature claims about itself; nothing of it is proven yet."""
+    """The content of a signature, unverified."""
 
     access_key: str
     date: str  #: YYYYMMDD
     region: str
-    service: str  #: the credential scope's name, e.g. `sagemaker`, `monitoring`
+    service: str  #: name in the credential scope, e.g. `sagemaker`, `monitoring`
     signed_headers: tuple[str, ...]
     signature: str
-    session_token: str | None  #: of temporary credentials; whether it is needed, the caller knows
+    session_token: str | None  #: of temporary credentials; the caller decides whether it is needed
 
 
 def parse_authorization(headers: dict[str, str]) -> SignedWith:
@@ -88,12 +88,12 @@ def parse_authorization(headers: dict[str, str]) -> SignedWith:
 def signed_with(
     credential: str, signed_headers: str, signature: str, session_token: str | None
 ) -> SignedWith:
-    """The parts of a signature, checked for form.
+    """The parts of a signature, after a check of their form.
 
     Raises:
         AwsError: IncompleteSignatureException.
     """
-    # An access key may hold slashes, the other four parts of the scope may not.
+    # An access key may contain slashes; the other four parts of the scope may not.
     scope = credential.rsplit("/", _SCOPE_PARTS - 1)
     if len(scope) != _SCOPE_PARTS or scope[4] != "aws4_request" or not all(scope):
         raise incomplete("Credential must have the form KEY/DATE/REGION/SERVICE/aws4_request.")
@@ -118,8 +118,8 @@ def verify(
 
     Args:
         now_wall_s: seconds since the epoch.
-        service_expected: the scope's service that the request was dispatched to.
-        hash_body: False trusts x-amz-content-sha256, if it is there, without reading the body: for
+        service_expected: service that the request was dispatched to.
+        hash_body: False trusts x-amz-content-sha256, if present, without hashing the body: for
             servers behind a load balancer that has checked it. Only then may a body be unsigned.
 
     Raises:
@@ -138,9 +138,9 @@ def verify(
 def check_claims(
     http: HttpRequest, signed: SignedWith, *, now_wall_s: float, service_expected: str
 ) -> str:
-    """Returns when it was signed, if a signature of this head can be right at all.
+    """Returns the time of signing, if a signature with this head can be valid.
 
-    The body is not looked at: what fails here need not be sent one.
+    It does not need the body: if this fails, no body has to be received.
 
     Raises:
         AwsError: InvalidSignatureException, IncompleteSignatureException (403).
@@ -151,7 +151,7 @@ def check_claims(
     missing = [name for name in signed.signed_headers if name not in http.headers]
     if "host" not in signed.signed_headers:
         raise incomplete("'host' must be a signed header.")
-    # It decides what the body means, so a signature that leaves it out could be used for another
+    # It decides what the body means, so a signature without it could be replayed for another
     # operation with the same body.
     if "x-amz-target" in http.headers and "x-amz-target" not in signed.signed_headers:
         raise incomplete("'x-amz-target' must be a signed header.")
@@ -161,7 +161,7 @@ def check_claims(
 
 
 def canonical_request(http: HttpRequest, signed_headers: tuple[str, ...], body_hash: str) -> str:
-    """The one form in which both sides write down a request."""
+    """The canonical form, which both sides compute."""
     headers = http.headers
     lines = [http.method, canonical_path(http.path), canonical_query(http.query)]
     lines += [f"{name}:{_folded(headers[name])}" for name in signed_headers]
@@ -170,7 +170,7 @@ def canonical_request(http: HttpRequest, signed_headers: tuple[str, ...], body_h
 
 
 def canonical_path(path: str) -> str:
-    """The path as sent, its dots and double slashes resolved, and encoded once more."""
+    """The path as sent, with dots and double slashes resolved, and encoded once more."""
     plain = path[:1] == "/" and "//" not in path and "/." not in path
     if plain and _PLAIN_PATH.fullmatch(path):
         return path
@@ -185,10 +185,10 @@ def canonical_path(path: str) -> str:
 
 
 def canonical_query(query: str) -> str:
-    """The query's parameters, each encoded in one way, sorted by name and then by value.
+    """The query's parameters, each in one encoding, sorted by name and then by value.
 
     Raises:
-        AwsError: IncompleteSignatureException: more than anybody needs.
+        AwsError: IncompleteSignatureException: too many parameters.
     """
     if not query:
         return ""
@@ -203,14 +203,14 @@ def canonical_query(query: str) -> str:
 
 
 def string_to_sign(canonical: str, stamp: str, signed: SignedWith) -> str:
-    """What the derived key signs; `stamp` is the time of signing as YYYYMMDDTHHMMSSZ."""
+    """The text that the derived key signs; `stamp` is the time of signing as YYYYMMDDTHHMMSSZ."""
     digest = hashlib.sha256(canonical.encode("latin-1")).hexdigest()
     scope = f"{signed.date}/{signed.region}/{signed.service}/aws4_request"
     return f"{ALGORITHM}\n{stamp}\n{scope}\n{digest}"
 
 
 def signature_of(canonical: str, stamp: str, signed: SignedWith, secret_key: str) -> str:
-    """The signature that the holder of the secret would have made."""
+    """The signature that a holder of the secret makes."""
     key = _signing_key(secret_key, signed.date, signed.region, signed.service)
     text = string_to_sign(canonical, stamp, signed)
     return hmac.digest(key, text.encode(), "sha256").hex()
@@ -256,17 +256,17 @@ def seconds_of(stamp: str) -> float:
 
 
 def incomplete(message: str) -> AwsError:
-    """The signature lacks something, or has it in the wrong form."""
+    """The error for a signature that lacks a part, or has one in a wrong form."""
     return AwsError("IncompleteSignatureException", message, status=403)
 
 
 def invalid(message: str) -> AwsError:
-    """The signature is none for this request at this time."""
+    """The error for a signature that is not valid for this request at this time."""
     return AwsError("InvalidSignatureException", message, status=403)
 
 
 def mismatch() -> AwsError:
-    """Another secret, or a request that was changed on its way; which one can't be told."""
+    """The error for a wrong secret or a changed request; the two can't be told apart."""
     return invalid(
         "The request signature we calculated does not match the signature you provided. Check your"
         " AWS Secret Access Key and signing method. Consult the service documentation for details."
@@ -278,7 +278,7 @@ def _stamp(wall_s: float) -> str:
 
 
 def _stamp_of(http: HttpRequest, signed: SignedWith) -> str:
-    """When it was signed: x-amz-date, else Date; whichever counts must be signed too."""
+    """The time of signing: x-amz-date, else Date; the header in use must be signed too."""
     name = "x-amz-date" if "x-amz-date" in http.headers else "date"
     if name not in signed.signed_headers or name not in http.headers:
         raise incomplete("'x-amz-date' or 'date' must be present and a signed header.")
@@ -286,7 +286,7 @@ def _stamp_of(http: HttpRequest, signed: SignedWith) -> str:
     if name == "date" and not _STAMP.fullmatch(text):
         try:
             moment = parsedate_to_datetime(text)
-            if moment.tzinfo is None:  # "-0000" means UTC, from a place that is not told
+            if moment.tzinfo is None:  # "-0000" means UTC, from an unknown place
                 moment = moment.replace(tzinfo=UTC)
             return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
         except (ValueError, TypeError, IndexError, OverflowError) as cause:
@@ -309,10 +309,10 @@ def _body_hash(http: HttpRequest, *, hash_body: bool) -> str:
 
 
 def _folded(value: str) -> str:
-    """A header's value without spaces around it and with single ones inside."""
+    """A header's value, trimmed, with each run of spaces as one."""
     if value.isascii():
         return " ".join(value.split())
-    # str.split() takes some bytes beyond ASCII for spaces, bytes.split() does not.
+    # str.split() also splits at some bytes beyond ASCII, bytes.split() does not.
     return b" ".join(value.encode("latin-1", "replace").split()).decode("latin-1")
 
 

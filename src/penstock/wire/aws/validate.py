@@ -1,10 +1,10 @@
-"""Checks parameters against their shape and says what is wrong in AWS's words.
+"""Checks parameters against their shape and reports faults in AWS's words.
 
     1 validation error detected: Value 'Foo' at 'policyType' failed to satisfy constraint: Member
     must satisfy enum value set: [PredictiveScaling, StepScaling, TargetTrackingScaling]
 
-Required members, lengths, ranges, patterns and enums are the model's. Unknown members never get
-here: the protocol modules leave them out. A shape is compiled into closures once, when first
+The model has required members, lengths, ranges, patterns and enums. Unknown members don't get
+here: the protocol modules leave them out. A shape is compiled into closures once, when it is first
 checked.
 """
 
@@ -18,24 +18,24 @@ from typing import Any, Final
 from penstock.wire.aws import patterns
 from penstock.wire.aws.errors import AwsError
 
-#: Errors shown; a list of a thousand wrong items needs no thousand sentences.
+#: Number of errors shown; a list of a thousand wrong items needs no thousand sentences.
 ERRORS_MAX: Final = 20
-#: Nobody counts further, and looking for more would cost more than they are worth.
+#: Counting stops here, since finding more errors would cost time without use.
 _ERRORS_COUNTED_MAX: Final = 1_000
-#: Longer values are not matched against patterns, nor those that are longer than their shape
-#: allows, which are refused for it: that bounds what a pattern may cost.
+#: Longer values are not matched against patterns, and neither are values beyond their shape's
+#: length, which are refused for it: both bound the cost of a pattern.
 PATTERN_CHARS_MAX: Final = 2_048
 _SHOWN_CHARS_MAX: Final = 1_024
 _SHAPES_MAX: Final = 1_024
 
-#: Instances here have types of their own beside AWS's, which also grow faster than botocore.
+#: Penstock has instance types of its own beside AWS's, which also grow faster than botocore.
 _INSTANCE_TYPE = re.compile(r"ml\.[A-Za-z0-9][A-Za-z0-9.-]{0,62}")
 
-#: Artifacts also lie on this machine: where AWS asks for https or s3, a file is as good.
+#: Artifacts may also be local files, so `file` is accepted where AWS's pattern has https or s3.
 _WEB_URI = "(https|s3)://"
 _FILE_URI = re.compile(r"file:///.*", re.DOTALL)
 
-#: Counts of instances and copies that AWS bounds by quotas. More than any server here has.
+#: Bound of counts that AWS bounds by quotas: more instances and copies than any server has.
 _COUNT_MAX: Final = 10_000
 _COUNTS: Final = frozenset(
     {
@@ -45,9 +45,9 @@ _COUNTS: Final = frozenset(
     }
 )  # fmt: skip
 
-#: Appends what is wrong with the value at the path.
+#: Appends the faults of the value at the path.
 Check = Callable[[Any, str, list[str]], None]
-#: Gives the constraints that a scalar breaks.
+#: Returns the constraint that a scalar breaks, or None.
 Rule = Callable[[Any], str | None]
 
 
@@ -55,7 +55,7 @@ def validate(shape: Any, params: dict[str, Any], *, code: str = "ValidationExcep
     """Returns if `params` satisfy every constraint of `shape`, an operation's input shape or None.
 
     Raises:
-        AwsError: `code`, with all that is wrong.
+        AwsError: `code`, with all faults.
     """
     if shape is None:
         return
@@ -74,7 +74,7 @@ def _compiled(shape: Any) -> Check:
 
 
 def _check_of(shape: Any, known: dict[str, Check]) -> Check:
-    """The check of a shape; `known` holds those of its tree, which may contain itself."""
+    """The check of a shape; `known` has those of its tree, which may contain the shape itself."""
     if shape.type_name not in ("structure", "list", "map"):
         return _scalar_check(shape)
     if shape.name in known:
@@ -182,7 +182,7 @@ def _apply(rules: list[Rule], value: Any, at: str, errors: list[str], shape: Any
 def _apply_inside(
     who: str, rules: list[Rule], items: Any, whole: Any, at: str, errors: list[str], shape: Any
 ) -> None:
-    """One error for all scalars of a list or map, as AWS words it: the whole value is shown."""
+    """One error for all scalars of a list or map, as AWS does: it shows the whole value."""
     broken: dict[str, None] = {}  # a set that keeps its order
     for item in items:
         broken |= {text: None for rule in rules if item is not None and (text := rule(item))}
@@ -227,15 +227,15 @@ def _range_rules(shape: Any) -> list[Rule]:
     rules: list[Rule] = []
     if low is not None:
         text_low = f"Member must have value greater than or equal to {low}"
-        rules.append(lambda value: None if value >= low else text_low)  # NaN is no such value
+        rules.append(lambda value: None if value >= low else text_low)  # false for NaN
     if high is not None:
         text_high = f"Member must have value less than or equal to {high}"
         rules.append(lambda value: None if value <= high else text_high)
     return rules
 
 
-#: Enums in the order in which their services name them, which is not their models'. Only what has
-#: been seen in answers of the services is here; all others are named in the model's order.
+#: Enums in the order in which their services print them, which is not their models' order. These
+#: were seen in answers of the services; all others are printed in the model's order.
 _NAMED: Final = (
     ("INSUFFICIENT_DATA", "ALARM", "OK"),
     ("PredictiveScaling", "StepScaling", "TargetTrackingScaling"),
@@ -245,7 +245,7 @@ _NAMED: Final = (
 
 
 def _as_named(enum: list[str]) -> list[str]:
-    """What a service has added to an enum since it was seen comes last."""
+    """Values that a service has added to an enum since then come last."""
     for seen in _NAMED:
         if set(seen) <= set(enum):
             return [*seen, *(name for name in enum if name not in seen)]
@@ -290,7 +290,7 @@ def _failed(shape: Any, value: Any, at: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as Java prints it."""
+    """A value in Java's notation."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,8 +1,8 @@
 """Scalars of service models as text and back: numbers, booleans, blobs, timestamps.
 
-Used wherever a value stands in text: paths, query strings, headers, forms, XML. Timestamps are
-seconds since the epoch inside; every format is accepted in any place, as AWS's own servers do, and
-written with milliseconds at most.
+These are the values in paths, query strings, headers, forms and XML. Timestamps are seconds since
+the epoch inside. Reading accepts every format in any place, as AWS's own servers do; writing has
+milliseconds at most.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INTEGER_BITS: Final = {"integer": 31, "long": 63}
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
-#: More than any number or date needs; what is longer is neither.
+#: Longer than any number or date; a longer text is neither.
 _SCALAR_CHARS_MAX: Final = 1_024
 _FLOAT_NAMES: Final = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 
@@ -36,7 +36,7 @@ def wrong(at: str, expected: str, found: str) -> AwsError:
 
 
 def parse_text(shape: Any, text: str, at: str) -> Any:
-    """The scalar that `text` stands for under `shape`.
+    """The scalar that `text` means under `shape`.
 
     Raises:
         AwsError: SerializationException.
@@ -71,7 +71,7 @@ def bounded_integer(shape: Any, number: int, at: str) -> int:
 
 
 def parse_float(text: str, at: str) -> float:
-    """A decimal number or one of the three names that stand for no number."""
+    """A decimal number, or one of the three special names such as NaN."""
     named = _FLOAT_NAMES.get(text)
     if named is not None:
         return named
@@ -105,7 +105,7 @@ def format_blob(value: bytes | str) -> str:
 
 
 def parse_timestamp(text: str, at: str) -> float:
-    """Seconds since the epoch from a number, ISO 8601 (naive means UTC) or an HTTP date."""
+    """Seconds since the epoch from a number, ISO 8601 (UTC if without a zone) or an HTTP date."""
     if len(text) > _SCALAR_CHARS_MAX:
         raise wrong(at, "a timestamp", repr(text[:65]))
     if _NUMBER.fullmatch(text):
@@ -121,7 +121,7 @@ def parse_timestamp(text: str, at: str) -> float:
 
 
 def bounded_timestamp(seconds: float, at: str) -> float:
-    """`seconds`, if they lie in the years that a calendar can show."""
+    """`seconds`, if they lie in years 1 to 9999."""
     if not TIMESTAMP_S_MIN <= seconds <= TIMESTAMP_S_MAX:  # false for NaN too
         raise wrong(at, "a timestamp between the years 1 and 9999", repr(seconds))
     return seconds
@@ -142,7 +142,7 @@ def format_timestamp(value: float | datetime, style: str) -> str | float | int:
 
 
 def format_text(shape: Any, value: Any, *, timestamp_style: str) -> str:
-    """The inverse of `parse_text`; `timestamp_style` is the default of the place it stands in."""
+    """The inverse of `parse_text`; `timestamp_style` is the default for the place of the value."""
     match shape.type_name:
         case "boolean":
             return "true" if value else "false"

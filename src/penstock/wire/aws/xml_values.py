@@ -1,4 +1,4 @@
-"""XML under a service model's shapes, writing only: the answers of the protocol Query."""
+"""Writes XML by a service model's shapes: the answers of the protocol Query."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from penstock.wire.aws import values
 from penstock.wire.aws.json_values import clean_text, known_member
 
 _TIMESTAMP_STYLE: Final = "iso8601"
-#: What XML 1.0 can't hold, not even escaped: most control characters and two non-characters.
+#: Characters that XML 1.0 can't hold even escaped: most control characters, two non-characters.
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def escaped(text: str) -> str:
-    """Text between tags. A carriage return is written as a reference, else readers drop it."""
+    """Text between tags. A carriage return is written as a reference, since readers drop others."""
     return escape(_UNFIT.sub("\ufffd", clean_text(text)), {"\r": "&#13;"})
 
 
 def element_name(name: str, member: Any) -> str:
-    """What a structure's member is called in XML and in a form.
+    """The name of a structure's member in XML and in a form.
 
-    Items of a flattened list go by it too (Smithy's rule; botocore's readers look for the name of
-    the items first, which no model served here has).
+    Items of a flattened list use it too (Smithy's rule; botocore's readers prefer the items' own
+    name, which no model served here has).
     """
     return str(member.serialization.get("name", name))
 
@@ -89,7 +89,7 @@ def _namespace(shape: Any) -> str:
 
 
 def _attributes(shape: Any, value: Any) -> str:
-    """The members of a structure that are attributes of its own element."""
+    """The members of a structure that are attributes of its element."""
     if shape.type_name != "structure":
         return ""
     attributes = []
