@@ -1,12 +1,12 @@
 """Clean-up that a cancel can't skip.
 
-A task that is cancelled cleans up and then ends. It may be cancelled once more while it does: a
-time limit beside another, a server that stops, a caller that leaves. An `await` in a `finally` or
-an `except` is where that second cancel arrives, and what came after it is not done: a child that is
-never waited for, memory that stays reserved, a `stop()` that waits for ever.
+A cancelled task cleans up and then ends. It may be cancelled once more while it does so: by a
+second time limit, a server that stops, a caller that leaves. An `await` in a `finally` or
+an `except` is where that second cancel arrives, and the code after it does not run: nobody waits
+for a child process, memory stays reserved, a `stop()` waits for ever.
 
-So the clean-up is one coroutine and runs in a task of its own, and whoever waits for it waits until
-it is over. `tests/architecture/test_cleanup.py` holds every such `await` of the source to it.
+So the clean-up is one coroutine that runs in a task of its own, and its caller waits until it is
+over. `tests/architecture/test_cleanup.py` checks every such `await` in the source.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _T = TypeVar("_T")
 async def shielded(work: Awaitable[_T]) -> _T:
     """Waits for `work` until it is over, however often the caller is cancelled meanwhile.
 
-    What `work` can take is therefore to be bounded by itself: a process that is killed, a reply
-    with a time limit.
+    `work` must therefore bound its own time: a process that is killed, a reply with a time
+    limit.
 
     Raises:
         asyncio.CancelledError: the caller was cancelled meanwhile. `work` is over.
@@ -45,7 +45,7 @@ async def shielded(work: Awaitable[_T]) -> _T:
 
 
 class ShieldedExitStack(contextlib.AsyncExitStack):
-    """Its callbacks are clean-up, too: all of them are over once it is left or closed."""
+    """A stack whose callbacks are clean-up, too: all of them have run once it is left or closed."""
 
     async def __aexit__(
         self,

@@ -1,4 +1,4 @@
-"""Time for everything outside `core/`, which is told the time and never asks for it."""
+"""Time for everything outside `core/`, whose functions take the time as an argument."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from penstock.core.timetable.cron import CronError
 from penstock.core.timetable.timetable import Zone
 
-_EPOCH: Final = datetime(1970, 1, 1)  # of a zone's own clock
+_EPOCH: Final = datetime(1970, 1, 1)  # in a zone's own time
 _SECOND: Final = timedelta(seconds=1)
 
 
 class Clock(Protocol):
-    """What drivers read time from; tests and the twin put their own in its place."""
+    """Where drivers read the time; tests and the twin pass their own."""
 
     def monotonic(self) -> float:
         """Seconds that never go back: deadlines, waits, durations."""
 
     def wall(self) -> float:
-        """Seconds since the epoch: what people and certificates mean by time."""
+        """Seconds since the epoch: the time of calendars and certificates."""
 
 
 class SystemClock:
@@ -32,7 +32,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to; starts at the given seconds."""
+    """A clock that moves only by `advance`; starts at the given seconds."""
 
     def __init__(self, monotonic_s: float = 0.0, wall_s: float = 1_700_000_000.0) -> None:
         self._monotonic_s = monotonic_s
@@ -66,7 +66,7 @@ class NamedZone:
 
 
 def zone_of(name: str) -> Zone:
-    """The time zone of that name in the system's database. UTC is known without one, too.
+    """The time zone of that name in the system's database. UTC also works without a database.
 
     Raises `CronError`.
     """

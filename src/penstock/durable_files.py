@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, also behind a full disk or a power cut."""
+"""Files that exist as a whole or not at all, even after a full disk or a power cut."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 
 from penstock.errors import CallerError
 
-#: What a server keeps of itself (keys, metrics) says who calls it and how much: nobody else's.
+#: For a server's own files (keys, metrics), which show who calls it and how much.
 PRIVATE = 0o600
 
 
 def replace_file(
     path: Path, parts: Iterable[bytes], *, mode: int | None = PRIVATE, draft: str = ""
 ) -> None:
-    """Makes or replaces the file at `path`; after this it survives a power cut.
+    """Creates or replaces the file at `path`; after this it survives a power cut.
 
-    One process at a time may do so under one name of a draft. Raises OSError (disk full, no such
-    folder): the old file is untouched, and nothing lies beside it.
+    Only one process at a time may use the same draft name. Raises OSError (disk full, no such
+    folder): then the old file is unchanged, and no draft is left.
 
     Args:
-        mode: who may read it, as far as the user's umask lets them; None = as that has it.
-        draft: what it is called while it is written.
+        mode: permissions, reduced by the user's umask; None = the umask decides alone.
+        draft: name of the file while it is written.
     """
     beside = path.with_name(draft or f".{path.name}.new")
-    # A draft that is there may be anybody's link to another file: it is not written to.
+    # An existing draft may be a link to another file, so it is never written to.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         beside.unlink(missing_ok=True)
@@ -38,15 +38,15 @@ def replace_file(
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-    except BaseException:  # also what making the parts raises
-        with contextlib.suppress(OSError):  # what went wrong with the writing is what is told
+    except BaseException:  # an error while the parts are made, too
+        with contextlib.suppress(OSError):  # the error of the writing is the one to report
             beside.unlink(missing_ok=True)
         raise
     sync(path.parent)  # else a power cut could take the new name back
 
 
 def check_output(path: Path) -> None:
-    """For a file that a person names for what a command makes: before the work, not behind it.
+    """Checks a file that a command will write, before its work begins.
 
     Raises CallerError `output-impossible`.
     """
@@ -61,7 +61,7 @@ def check_output(path: Path) -> None:
 
 @contextmanager
 def output(path: Path) -> Iterator[None]:
-    """Writing such a file. Raises CallerError `output-impossible` for what the disk says."""
+    """Writes such a file. Raises CallerError `output-impossible` for an error of the disk."""
     check_output(path)
     try:
         yield
@@ -78,7 +78,7 @@ def _impossible(path: Path, why: str) -> CallerError:
 
 
 def sync(path: Path) -> None:
-    """Brings a file's bytes, or a folder's names, onto the disk. Raises OSError."""
+    """Writes a file's bytes, or a folder's names, to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

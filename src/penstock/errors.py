@@ -6,11 +6,11 @@
     ├── ModelError       user code or weights failed             (424)
     └── InternalError    a bug of ours: the client sees the code (500)
 
-Each front door maps this tree to its own protocol in one table. Nothing here knows a protocol, and
-this module imports nothing of ours.
+Each front door maps this tree to its own protocol in one table. This module knows no protocol, and
+imports nothing of ours.
 
-The words of an error may be a stranger's: a model's exception, a header, a file. Every text of
-every error is `plain`, so that whoever writes it down (JSON, a header, a log) never fails on it.
+The text of an error may come from outside: a model's exception, a header, a file. So every text of
+every error is `plain`, and whoever writes it (as JSON, in a header, in a log) never fails on it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-#: Of a message; a longer one is nobody's reading, and its log has the whole.
+#: Longest message; nobody reads a longer one, and the log has all of it.
 MESSAGE_CHARS_MAX: Final = 8192
 _HINT_CHARS_MAX: Final = 2048
 _CODE_CHARS_MAX: Final = 128
-_RETRY_S_MAX: Final = 365 * 86_400.0  #: a longer wait is nonsense
-#: Of an error's line in a log: a model's own words may be a whole page.
+_RETRY_S_MAX: Final = 365 * 86_400.0  #: a longer wait makes no sense
+#: Longest line of an error in a log: a model's own message may be a whole page.
 LOG_LINE_CHARS_MAX: Final = 2000
 
 
 def plain(text: object, chars_max: int = MESSAGE_CHARS_MAX) -> str:
-    """`text` as at most `chars_max` characters that UTF-8 can hold. Total: never raises.
+    """`text` as at most `chars_max` characters that UTF-8 can hold. Never raises.
 
-    What is no text is turned into one, by its own code if need be, which may raise or never end up
-    with a text. Lone surrogates become their escapes.
+    A value that is no text is converted, if need be by its own code, which may raise or return no
+    text. Lone surrogates become their escapes.
     """
     known = text if type(text) is str else _text_of(text)
     if len(known) > chars_max:
@@ -44,23 +44,23 @@ def plain(text: object, chars_max: int = MESSAGE_CHARS_MAX) -> str:
 def _text_of(value: object) -> str:
     try:
         return str.__str__(str(value))
-    except BaseException:  # code of strangers: even SystemExit is only another way to say nothing
+    except BaseException:  # untrusted code: even SystemExit only means that there is no text
         return f"<{kind_of(value)} without a readable text>"
 
 
 def kind_of(value: object) -> str:
-    """The name of its class, whatever the class says of itself."""
+    """The name of the value's class, whatever the class claims about itself."""
     name: str = type.__dict__["__name__"].__get__(type(value))
     return plain(name, _CODE_CHARS_MAX)
 
 
 def _within(value: object, least: float, most: float) -> Any:
-    """`value` where it is a number from `least` to `most`, else None."""
+    """`value` if it is a number from `least` to `most`, else None."""
     return value if isinstance(value, int | float) and least <= value <= most else None
 
 
 def _status(value: object, *, least: int = 400) -> int | None:
-    """`value` where it is an HTTP status from `least` on, as a plain number."""
+    """`value` if it is an HTTP status of at least `least`, as a plain number; else None."""
     known = _within(value, least, 599)
     return None if known is None else int(known)
 
@@ -74,7 +74,7 @@ class PenstockError(Exception):
         hint: what to do now; may be empty.
         status: the HTTP status that plain HTTP doors answer, 400 to 599.
         retry_after_s: seconds after which the same request may pass; None if unknown or never.
-        logged: its line stands in the endpoint's log, so a text may point there (see `logged`).
+        logged: its line is in the endpoint's log, so a text may refer to it (see `logged`).
     """
 
     status_default = 500
@@ -101,7 +101,7 @@ class PenstockError(Exception):
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form, also the body of an error frame between gateway and instance.
 
-        Plain whatever was written into the fields meanwhile.
+        The result is plain, whatever was assigned to the fields since.
         """
         return {
             "family": self.family,
@@ -121,7 +121,7 @@ class CallerError(PenstockError):
     """The request is wrong; sending it again unchanged cannot help.
 
     Attributes:
-        param: what of the request is wrong, as the caller's protocol names it; may be empty.
+        param: the wrong part of the request, by its name in the protocol; may be empty.
     """
 
     status_default = 400
@@ -145,7 +145,7 @@ class CallerError(PenstockError):
 
 
 class NotNowError(PenstockError):
-    """Refused or given up for want of capacity or time; the same request may pass later."""
+    """Refused or given up for lack of capacity or time; the same request may pass later."""
 
     status_default = 503
     family = "not-now"
@@ -155,8 +155,8 @@ class ModelError(PenstockError):
     """The model's own code or weights failed on this request.
 
     Attributes:
-        original_status: the status that the model answered, or stands for (415, 422, 500 ...).
-        original_message: the model's own words, shown to the caller.
+        original_status: the status that the model returned or meant (415, 422, 500 ...).
+        original_message: the model's own message, shown to the caller.
     """
 
     status_default = 424
@@ -185,7 +185,7 @@ class ModelError(PenstockError):
 
 
 class InternalError(PenstockError):
-    """A bug of ours. The log keeps the story; the client sees the code only."""
+    """A bug of ours. The log has the details; the client sees only the code."""
 
 
 _FAMILIES: dict[str, type[PenstockError]] = {
@@ -194,10 +194,10 @@ _FAMILIES: dict[str, type[PenstockError]] = {
 
 
 def from_dict(fields: dict[str, Any]) -> PenstockError:
-    """The inverse of `to_dict`, total for any dict; unknown families become `InternalError`.
+    """The inverse of `to_dict`, for any dict; unknown families become `InternalError`.
 
-    What another process says is not believed beyond its kind: a field that `to_dict` would not have
-    written so counts as missing, because whoever renders the error relies on it.
+    Another process's data is not trusted beyond its kind: a field that `to_dict` could not have
+    written counts as missing, because the code that renders errors relies on valid fields.
     """
     kind = _FAMILIES.get(str(fields.get("family")), InternalError)
     common: dict[str, Any] = {
@@ -221,7 +221,7 @@ def _text(value: object, missing: str | None) -> Any:
 
 
 def with_hint(message: str, hint: str) -> str:
-    """What happened and what to do, where a protocol has one text for both: two sentences."""
+    """What happened and what to do as one text of two sentences, for protocols with one field."""
     if not hint:
         return message
     return f"{message} {hint}" if message.endswith((".", "!", "?")) else f"{message}. {hint}"
@@ -231,9 +231,9 @@ Error = TypeVar("Error", bound=PenstockError)
 
 
 def logged(error: Error, write: Callable[[str], object]) -> Error:
-    """The error, once `write` has put its line into the log: only such an error points there.
+    """The error, after `write` has put its line into the log: only such an error refers to it.
 
-    One that is shared by the requests of a batch is one line.
+    An error that the requests of a batch share is logged once.
     """
     if not error.logged:
         words = " ".join(with_hint(error.message, error.hint).split())

@@ -1,7 +1,7 @@
-"""What a file may say, declared as classes; a file is checked and read by its declaration alone.
+"""What a file may contain, declared as classes; only its declaration checks and reads a file.
 
-A mapping of a file is a dataclass, or a `Keys` where a key's name is no name in Python. Types say
-what is allowed, `msgspec.Meta` and the functions below say it closer:
+A mapping in a file is a dataclass, or a `Keys` where a key is no valid name in Python. Types say
+what is allowed; `msgspec.Meta` and the functions below narrow it:
 
     class Shelf(Keys):
         name: str  #: text of 1 to 4096 characters, with something in it
@@ -10,9 +10,9 @@ what is allowed, `msgspec.Meta` and the functions below say it closer:
         kind: Annotated[str, one_of(KINDS)] = "open"
 
 The same declarations make the JSON Schema and the reference page of each file (`docs/generate.py`).
-The first mistake is told by the path of its key, the value and what is allowed; unknown keys are
-mistakes. Nothing is converted but an integer where a number is declared: YAML guesses types (`no`
-is a truth value, `1.10` a number), so that where text is wanted the error says to quote it.
+The error for the first mistake has the path of its key, the value and what is allowed; unknown keys
+are mistakes. Nothing is converted except an integer where a number is declared. YAML guesses types
+(`no` is a boolean, `1.10` a number), so where text is needed the error says to quote it.
 """
 
 from __future__ import annotations
@@ -49,37 +49,38 @@ class Versioned:
 
 
 def one_of(names: Sequence[str] | Callable[[], Sequence[str]]) -> Meta:
-    """Text that is one of these; a function is asked anew for each file, as there may be more."""
+    """Text that is one of these; a function is called for each file, since its names may change."""
     ask = names if callable(names) else lambda: names
     return Meta(extra={"choices": ask}, extra_json_schema={"enum": list(ask())})
 
 
 def matching(pattern: re.Pattern[str], allowed: str, *, reserved: Sequence[str] = ()) -> Meta:
-    """Text that the pattern matches as a whole, and none of `reserved`: `allowed` in words."""
+    """Text that matches the pattern as a whole and is not in `reserved`; `allowed` says it in
+    words."""
     return Meta(extra={"pattern": pattern, "allowed": allowed, "reserved": tuple(reserved)})
 
 
 def read_by(read: Callable[[Any, str], Any]) -> Meta:
-    """A value that `read(value, where)` makes of what the file has.
+    """A value that `read(value, where)` makes from the file's value.
 
-    It raises ValueError with the words for what is allowed, or the caller's error itself.
+    `read` raises ValueError with the words for what is allowed, or the caller's error itself.
     """
     return Meta(extra={"read": read})
 
 
 def in_words(allowed: str) -> Meta:
-    """A choice of several types, in words of its own."""
+    """A choice of several types, described in these words."""
     return Meta(extra={"allowed": allowed})
 
 
-#: The version of a file's form, of its key `schema`.
+#: Type of a file's key `schema`: the version of its form.
 Version = Annotated[int, Meta(ge=1, le=1)]
 
 
 class Reader:
     """Reads the mappings of one file. `where` names the file, `fail` makes its errors."""
 
-    text_chars_min = 1  #: of a text that is no value of a mapping of texts
+    text_chars_min = 1  #: least length of a text, except in mappings of texts
 
     def __init__(self, where: str, fail: Fail) -> None:
         self.where = where
@@ -94,12 +95,12 @@ class Reader:
         return self.fail(path, _is(path, value), f"It must be {allowed}.")
 
     def ascending(self, path: str, values: Sequence[int]) -> None:
-        """Raises where not each integer is above the one before it."""
+        """Raises unless each integer is greater than the one before it."""
         if any(a >= b for a, b in itertools.pairwise(values)):
             raise self.wrong(path, list(values), "in ascending order, each value once")
 
     def value(self, info: inspect.Type, value: object, path: str) -> Any:
-        """What stands at `path`, as its type declares it. Raises what `fail` makes."""
+        """The value at `path`, by its declared type. Raises what `fail` makes."""
         extra: Mapping[str, Any] = {}
         if isinstance(info, inspect.Metadata):
             extra, info = info.extra or {}, info.type
@@ -122,7 +123,7 @@ class Reader:
         return self._as_read(extra, value, path)
 
     def items(self, info: inspect.Type, values: list[Any], path: str) -> Iterator[Any]:
-        """The items of a list, each as it is declared."""
+        """The items of a list, each by the declared type."""
         for at, value in enumerate(values):
             yield self.value(info, value, f"{path}[{at}]")
 
@@ -137,7 +138,7 @@ class Reader:
     def _member(
         self, info: inspect.UnionType, value: object, path: str, extra: Mapping[str, Any]
     ) -> inspect.Type:
-        """Of several types the one that the value can only be meant as."""
+        """Of several types, the only one that the value can have."""
         members = [one for one in info.types if not isinstance(one, inspect.NoneType)]
         if len(members) > 1:
             members = [one for one in members if _fits(one, value)]
@@ -181,7 +182,7 @@ class Reader:
         return self.fail(place, f"unknown key {place}", hint)
 
     def _map(self, info: inspect.DictType, tree: object, path: str) -> dict[str, Any]:
-        """A mapping whose keys are the writer's own names; texts in it may be empty."""
+        """A mapping whose keys the writer of the file chooses; texts in it may be empty."""
         if not isinstance(tree, dict) or len(tree) > _ITEMS_MAX:
             raise self.wrong(path, tree, allowed_by(info))
         texts = isinstance(info.value_type, inspect.StrType)
@@ -236,7 +237,7 @@ def _takes_anything(info: inspect.Type) -> bool:
 
 
 def _fits(info: inspect.Type, value: object) -> bool:
-    """Whether a value is of the type: of a mapping or a list, only whether it is one."""
+    """Whether a value is of the type; for a mapping or a list, only whether it is one."""
     if isinstance(info, inspect.Metadata):
         choices = (info.extra or {}).get("choices")
         return _fits(info.type, value) and (choices is None or value in choices())

@@ -1,14 +1,14 @@
-"""How the kernel is told apart: event loops, which wait for messages, and lanes, which compute.
+"""How the kernel tells event loops, which wait for messages, from lanes, which compute.
 
-A loop that wakes takes the core of whoever computes there, for some 30 us, thousands of times a
-second; beside two busy loops a lane then waited 0.3 s of each second, though a core was idle in
+A loop that wakes takes the core of a computing thread, for some 30 us, thousands of times a
+second. Beside two busy loops a lane then waited 0.3 s of each second, though a core was idle in
 between (2 cores, 4,000 requests/s: P99 63 ms against 12). As a batch thread (Linux's SCHED_BATCH) a
-loop that wakes takes an idle core, or waits for the end of the lane's time slice. No privilege is
-needed. Threads and processes inherit it, so whatever computes says so.
+waking loop takes an idle core, or waits for the end of the lane's time slice. This needs no
+privilege. Threads and processes inherit it, so a thread that computes resets it.
 
 A guest, which does offline work, runs under SCHED_IDLE: every other thread goes before it, and
 takes its core at once. It is started like that (`fleet/guest_start.py`), and so is all that it
-starts: no thread of it chooses anything else.
+starts; none of its threads chooses another policy.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import threading
 
 
 def wait_for_messages() -> None:
-    """This thread is an event loop: it takes no core from one that computes."""
+    """This thread is an event loop: it does not take the core of a computing thread."""
     _choose("SCHED_BATCH")
 
 
 def compute() -> None:
-    """This thread computes, whatever it was started by."""
+    """This thread computes, whatever policy it has inherited."""
     _choose("SCHED_OTHER")
 
 
 def prepare_in_background() -> None:
-    """This thread computes what can wait. It gets a tenth where the cores are taken, not nothing:
+    """This thread computes work that can wait. On busy cores it still gets a tenth, because
     it holds the interpreter now and then."""
     if is_guest():
         return
@@ -39,7 +39,7 @@ def prepare_in_background() -> None:
 
 
 def is_guest() -> bool:
-    """Whether this thread takes only what others leave."""
+    """Whether this thread uses only time that others leave."""
     try:
         return os.sched_getscheduler(0) == os.SCHED_IDLE
     except (AttributeError, OSError):

@@ -1,14 +1,14 @@
-"""SIGTERM and SIGINT of a process are its own, whatever a library installs.
+"""SIGTERM and SIGINT of a process stay its own, whatever a library installs.
 
-A library may replace what the operating system does at a signal, below Python and on any thread.
-Ray's core does when it connects: at SIGTERM it prints a trace, for as long as that takes, calls
-what was there before, and aborts the process three seconds later, in the middle of a drain. When it
-disconnects it leaves the default, which ends a process at once.
+A library may replace the operating system's action for a signal, below Python and on any thread.
+Ray's core does so when it connects: at SIGTERM it prints a trace, however long that takes, calls
+the previous handler, and aborts the process three seconds later, in the middle of a drain. When it
+disconnects it restores the default, which ends a process at once.
 
-A server therefore has these signals blocked in every thread, so that no handler runs, and one
-thread that waits for them. What it starts would inherit that: our processes begin with `unblock`.
-They have handlers, since what they start in turn is others' code, and look whether theirs are
-still there.
+So a server blocks these signals in every thread, which keeps any handler from running, and one
+thread waits for them. Child processes inherit the block, so ours begin with `unblock`.
+Those use handlers, because they start foreign code in turn, and check whether their handlers are
+still installed.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
-#: Of a second signal: it is not waited for anything more.
+#: Exit status after a second signal: the process waits for nothing more.
 ASKED_TWICE: Final = 130
-_ACTION_BYTES: Final = 512  #: more than `struct sigaction` has anywhere; its contents are opaque
+_ACTION_BYTES: Final = 512  #: larger than any `struct sigaction`; its contents are opaque
 _LOOK_EVERY_S: Final = 0.5
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def block() -> None:
-    """On the main thread of a server, before there is any other; then `hear`."""
+    """Blocks the signals. Call it on a server's main thread before any other exists; then
+    `hear`."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
 
 
 @contextlib.contextmanager
 def given_back_on_error() -> Iterator[None]:
-    """Of what was blocked: whoever is told of an error has the signals as before.
+    """Restores blocked signals after an error, for whoever handles it.
 
-    A server that ends as it should keeps them blocked: its libraries' handlers are still there.
+    A server that ends normally keeps them blocked: its libraries' handlers are still installed.
     """
     try:
         yield
@@ -50,13 +51,13 @@ def given_back_on_error() -> Iterator[None]:
 
 
 def unblock() -> None:
-    """First thing in a process that a server has started."""
+    """Call it first in a process that a server has started."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
 
 
 def hear(loop: asyncio.AbstractEventLoop, on_signal: Callable[[], None]) -> None:
-    """After `block`: `on_signal` is called on `loop` at each of them. One that comes when the loop
-    is closed ends the process."""
+    """Call it after `block`: each signal calls `on_signal` on `loop`. A signal that arrives when
+    the loop is closed ends the process."""
 
     def wait() -> None:
         while True:
@@ -70,7 +71,7 @@ def hear(loop: asyncio.AbstractEventLoop, on_signal: Callable[[], None]) -> None
 
 
 def handle(loop: asyncio.AbstractEventLoop, on_sigterm: Callable[[], object]) -> None:
-    """`on_sigterm` is called on `loop` at each SIGTERM; what is set for SIGINT stays as well."""
+    """Each SIGTERM calls `on_sigterm` on `loop`; the handler of SIGINT stays unchanged."""
     loop.add_signal_handler(signal.SIGTERM, on_sigterm)
     ours = {number: _action(number) for number in _ENDS}
 

@@ -1,7 +1,7 @@
-"""The command line's own client: the server's public APIs over HTTP, nothing private.
+"""The command line's own client. It uses only the server's public APIs over HTTP.
 
-Commands create and describe resources by the SageMaker API (JSON 1.1) and read what that API does
-not have (explanations, logs) from the admin API.
+Commands create and describe resources by the SageMaker API (JSON 1.1). What that API lacks
+(explanations, logs) they read from the admin API.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 class SageMaker(Protocol):
-    """Whoever can call the SageMaker control plane: over HTTP, or inside the server's process."""
+    """A client of the SageMaker control plane: over HTTP, or inside the server's process."""
 
     def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]: ...
 
 
 def if_there(client: SageMaker, operation: str, **members: Any) -> dict[str, Any] | None:
-    """A call about one thing; None where there is no such thing."""
+    """A call about one resource; None where it does not exist."""
     try:
         return client.sagemaker(operation, **members)
     except CallerError as error:
@@ -38,7 +38,8 @@ def if_there(client: SageMaker, operation: str, **members: Any) -> dict[str, Any
 
 
 class Client:
-    """Calls one server. `key` is a bearer key (`penstock keys create`), if it asks for one."""
+    """Calls one server. `key` is a bearer key (`penstock keys create`); "" for a server without
+    keys."""
 
     def __init__(self, url: str = "", *, key: str = "", timeout_s: float = 70.0) -> None:
         self.url = (url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL).rstrip("/")
@@ -78,10 +79,10 @@ class Client:
         headers: dict[str, str],
         begun: Callable[[dict[str, str]], None],
     ) -> Iterator[bytes]:
-        """InvokeEndpointWithResponseStream: the pieces of the answer, each when it comes.
+        """InvokeEndpointWithResponseStream: yields the pieces of the answer as they arrive.
 
-        `begun` is told the headers (lower case) before the first piece. Raises ModelError or
-        InternalError for a stream that breaks.
+        `begun` gets the headers (lower case) before the first piece. Raises ModelError or
+        InternalError if the stream breaks.
         """
         path = f"/endpoints/{quote(endpoint, safe='')}/invocations-response-stream"
         with self._exchange("POST", path, body, headers) as answer:
@@ -100,7 +101,7 @@ class Client:
     def request(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
-        """One exchange. Raises NotNowError when nobody answers there."""
+        """One exchange. Raises NotNowError if no server answers there."""
         with self._exchange(method, path, body, headers or {}) as answer:
             return answer.status, _names(answer), answer.read()
 
@@ -151,7 +152,7 @@ def _names(answer: http.client.HTTPResponse) -> dict[str, str]:
 
 
 def _raise_broken(message: eventstream.Message) -> None:
-    """Raises what an exception frame stands for."""
+    """Raises the error in an exception frame."""
     kind = message.headers.get(":exception-type")
     if kind is None:
         return
@@ -161,7 +162,7 @@ def _raise_broken(message: eventstream.Message) -> None:
 
 
 def _parts(url: str) -> tuple[bool, str, int | None]:
-    """Whether it is TLS, host, and port."""
+    """(whether it is TLS, host, port)"""
     try:
         parts = urlsplit(url)
         if parts.scheme in {"http", "https"} and parts.hostname:
@@ -176,7 +177,7 @@ def _parts(url: str) -> tuple[bool, str, int | None]:
 
 
 def answer_of(status: int, body: bytes, *, code: str = "") -> dict[str, Any]:
-    """The answer's members, or the error that it is; rest-json has the error's code in a header."""
+    """The answer's members, or raises its error; rest-json has the error's code in a header."""
     try:
         value = json.loads(body) if body else {}
     except ValueError:
@@ -198,7 +199,7 @@ def answer_of(status: int, body: bytes, *, code: str = "") -> dict[str, Any]:
 
 
 def _hint(status: int, message: str) -> str:
-    """AWS's errors carry none."""
+    """A hint for an error of AWS's, which carries none."""
     if status == 403:
         return "Give a key of 'penstock keys create --bearer' with --key or PENSTOCK_KEY."
     if "Could not find" in message or message.endswith(" not found."):

@@ -17,7 +17,7 @@ from penstock.cli.jobs import jobs, schedule, transform
 from penstock.cli.server import config, keys, logs, orchestrator, serve, traffic, up
 from penstock.errors import CallerError, PenstockError
 
-#: What a wrong command line raises. Typer exports its children only, and may bring its own click.
+#: Base of usage errors. Typer exports only its subclasses, and may bring its own click.
 USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130  #: what a shell reports for a command that Ctrl-C ended
 
@@ -72,7 +72,7 @@ app.add_typer(config.app, name="config", help="Settings, and where they come fro
 
 
 def main() -> None:
-    """Entry point: every error a person can cause ends in `error[code]` and a hint."""
+    """Entry point: every error that a person can cause ends in `error[code]` and a hint."""
     try:
         words = sys.argv[1:] or ["--help"]
         status = app(args=words, prog_name="penstock", standalone_mode=False)
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def file_error(error: OSError) -> CallerError:
-    """What the system says of a file that the command line named, or that lies where it said."""
+    """An operating system's error about a file that the command line named, or one beside it."""
     return CallerError(
         "file-unusable",
         f"{error.filename}: {error.strerror}",

@@ -62,7 +62,7 @@ def listening(
     tls_key: Path | None,
     gateways: int | None,
 ) -> dict[str, Any]:
-    """Settings by their keys: how a server listens, as its command line says. None = not said."""
+    """Settings by their keys: how a server listens, from its command line. None = not given."""
     return {
         "listen.host": host,
         "listen.port": port,
@@ -76,9 +76,9 @@ def listening(
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """For Typer: a parameter whose type is a dataclass stands for the options that are its fields.
+    """For Typer: replaces a parameter whose type is a dataclass by options for its fields.
 
-    So commands share options that are declared once. `command` is given an object of that class.
+    So commands share options that are declared once. `command` gets an object of that class.
     """
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []

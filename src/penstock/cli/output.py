@@ -1,7 +1,4 @@
-"""What commands print: tables where a person looks, JSON where a program reads, and errors.
-
-Figures of cost reports as people read them, in tables and on the page.
-"""
+"""What commands print: tables for people, JSON for programs, errors, and figures of costs."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from penstock.errors import PenstockError
 
-#: Beyond any row: a FailureReason has 1,024 characters.
+#: Longer than any row: a FailureReason has 1,024 characters.
 LINE_CHARS_MAX = 4096
 
 
@@ -33,7 +30,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        # As text: a name with brackets in it is no markup.
+        # As text, since brackets in a name are no markup.
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     # A program that reads the table gets each row on one line, however long.
     Console(width=None if sys.stdout.isatty() else LINE_CHARS_MAX).print(table)
@@ -64,8 +61,8 @@ _PLACES_MAX: Final = 12
 
 
 def figure(amount: float) -> str:
-    """Three digits that count, never with an exponent: 12.3, 0.0000881; 0 for what is smaller than
-    a millionth of a millionth."""
+    """Three significant digits, never with an exponent: 12.3, 0.0000881; 0 below a millionth of a
+    millionth."""
     if amount == 0.0 or abs(amount) < 10.0**-_PLACES_MAX:
         return "0"
     places = max(0, min(_DIGITS - 1 - floor(log10(abs(amount))), _PLACES_MAX))
@@ -78,5 +75,5 @@ def money(dollars: float) -> str:
 
 
 def saved(share: float) -> str:
-    """What is cheaper in percent; what is dearer by how many times: -3900% says nothing."""
+    """A saving in percent; a higher cost as a factor, because -3900% says nothing."""
     return f"{share:.0%}" if share >= 0.0 else f"{figure(round(1.0 - share, 2))} x as dear"

@@ -1,12 +1,12 @@
-"""Where settings come from, merged in this one place: defaults < TOML < environment < flags.
+"""Merges settings from all sources, in this one place: defaults < TOML < environment < flags.
 
 The tree is `config.ServerConfig`. A key's path (`listen.port`) is its place in the TOML file; its
-environment variable is the path in capitals behind `PENSTOCK_` (`PENSTOCK_LISTEN_PORT`). A wrong
+environment variable is the path in capitals after `PENSTOCK_` (`PENSTOCK_LISTEN_PORT`). A wrong
 value or an unknown key is an error that names the path, the value and what is allowed.
 
-Paths are absolute once they are read: processes that are started later run elsewhere. In a file
-they are relative to the file, as it may be named from anywhere; elsewhere to where the command
-runs.
+Paths become absolute when they are read, because processes that are started later have other
+working directories. In a file they are relative to the file, which may be named from anywhere;
+elsewhere they are relative to the command's working directory.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from penstock.file_schema import Reader
 
 PREFIX = "PENSTOCK_"
 
-#: Variables with our prefix that are for the command line's client, not for the server's tree.
+#: Variables with our prefix for the command line's client, which are no settings of the server.
 CLIENT_VARIABLES = frozenset({"PENSTOCK_URL", "PENSTOCK_KEY", "PENSTOCK_CONFIG"})
 
-#: OpenTelemetry's own variables that are settings here; ours go before them.
+#: OpenTelemetry's own variables for settings of ours; our own variables take precedence.
 STANDARD_VARIABLES = {
     "OTEL_EXPORTER_OTLP_ENDPOINT": "telemetry.otlp_endpoint",
     "OTEL_SERVICE_NAME": "telemetry.service_name",
@@ -39,7 +39,7 @@ STANDARD_VARIABLES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resolved:
-    """The configuration, and for each path where its value came from."""
+    """The configuration, and the source of the value at each path."""
 
     config: ServerConfig
     origins: dict[str, str]
@@ -156,7 +156,7 @@ def _require_known(path: str, hints: Mapping[str, Any], where: str) -> None:
 
 
 def _from_text(text: str, hint: Any) -> object:
-    """An environment variable as the TOML value it stands for."""
+    """An environment variable's text as the TOML value that it means."""
     if hint is bool:
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     for kind in (int, float):
@@ -176,7 +176,7 @@ def _from_text(text: str, hint: Any) -> object:
 
 
 def _absolute(value: object, hint: Any, folder: Path) -> object:
-    """A path, or a table of them, as seen from `folder`; anything else as it is."""
+    """A path, or a table of paths, made absolute from `folder`; any other value unchanged."""
     parts = get_args(hint)
     if isinstance(value, dict) and parts:
         return {key: _absolute(each, parts[-1], folder) for key, each in value.items()}
@@ -186,7 +186,7 @@ def _absolute(value: object, hint: Any, folder: Path) -> object:
 
 
 def _nested(values: Mapping[str, object]) -> dict[str, Any]:
-    """The tree whose leaves are at these paths."""
+    """The tree with these values at these paths."""
     tree: dict[str, Any] = {}
     for path, value in values.items():
         *sections, name = path.split(".")
@@ -198,7 +198,7 @@ def _nested(values: Mapping[str, object]) -> dict[str, Any]:
 
 
 class _Settings(Reader):
-    """Settings of all sources; most texts are empty where they are not given."""
+    """Reads the settings of all sources; most texts may be empty, which means not given."""
 
     text_chars_min = 0
 

@@ -1,6 +1,6 @@
-"""Following a transform job: a bar where a person looks, a line now and then where none does.
+"""Follows a transform job: a progress bar in a terminal, else a line from time to time.
 
-Transform jobs in the tables of `penstock status` and `penstock cost`.
+It also makes the rows of transform jobs in the tables of `penstock status` and `penstock cost`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from penstock.cli.output import figure, note
 from penstock.errors import CallerError, ModelError, NotNowError
 
 LOOK_EVERY_S: Final = 0.5
-#: Between two lines where no terminal is.
+#: s between two lines without a terminal.
 LINE_EVERY_S: Final = 10.0
-#: A server that restarts goes on with its jobs.
+#: s that a server may be away: after a restart it continues its jobs.
 AWAY_S_MAX: Final = 120.0
 
 STOPPED_EXIT: Final = 3
@@ -32,10 +32,10 @@ _UNITS: Final = (("h", 3600), ("min", 60), ("s", 1))
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What DescribeTransformJob tells of a job's progress."""
+    """The progress of a job, from DescribeTransformJob."""
 
     status: str
-    share: float | None  #: from 0 to 1; None: not known yet
+    share: float | None  #: from 0 to 1; None = unknown yet
     words: str
 
     @classmethod
@@ -62,10 +62,10 @@ class Progress:
 
 
 def follow(client: SageMaker, job: str) -> dict[str, Any]:
-    """The job as it is described once it has ended.
+    """The job's description once it has ended.
 
-    Raises typer.Exit (130) where it is left running, and NotNowError when its server is away for
-    long.
+    Raises typer.Exit (130) where the job is left running, and NotNowError when its server is away
+    for long.
     """
     asking = False
     while True:
@@ -79,12 +79,12 @@ def follow(client: SageMaker, job: str) -> dict[str, Any]:
                 )
                 raise typer.Exit(LEFT_EXIT) from None
             asking = True
-            with suppress(CallerError):  # it has ended in the meantime
+            with suppress(CallerError):  # the job has ended meanwhile
                 client.sagemaker("StopTransformJob", TransformJobName=job)
 
 
 def outcome(job: str, described: dict[str, Any]) -> int:
-    """The exit code, once what came of it is told. Raises ModelError for a job that failed."""
+    """Prints the result; returns the exit code. Raises ModelError for a failed job."""
     status, words = described["TransformJobStatus"], Progress.of(described).words
     if status == "Failed":
         raise ModelError(
@@ -99,7 +99,7 @@ def outcome(job: str, described: dict[str, Any]) -> int:
 
 
 def _average(described: dict[str, Any], told: dict[str, Any]) -> float | None:
-    """Records a second of a job that has ended, its start included."""
+    """Records per second of a job that has ended, its start included."""
     began, ended = described.get("TransformStartTime"), described.get("TransformEndTime")
     if began is None or ended is None or ended <= began:
         return None
@@ -107,7 +107,7 @@ def _average(described: dict[str, Any], told: dict[str, Any]) -> float | None:
 
 
 def duration(seconds: float) -> str:
-    """Like "2 h 5 min" or "8 s"."""
+    """A duration such as "2 h 5 min" or "8 s"."""
     whole = max(0, round(seconds))
     parts: list[str] = []
     for unit, size in _UNITS:
@@ -134,7 +134,7 @@ def _to_end(client: SageMaker, job: str, show: Callable[[Progress], None]) -> di
 
 
 def _stop_wanted(job: str) -> bool:
-    """Whether a person says so; nobody does where no terminal is."""
+    """Asks whether to stop the job; False without a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     try:
@@ -181,7 +181,7 @@ def _bar(job: str) -> Iterator[Callable[[Progress], None]]:
 
 
 class _Lines:
-    """A line at a change of status, and every ten seconds."""
+    """Prints a line at each change of status, and every ten seconds."""
 
     def __init__(self, job: str) -> None:
         self._job = job
@@ -207,16 +207,16 @@ COST_COLUMNS: Final = (
 )  # fmt: skip
 _GIB: Final = 2**30
 
-Row = Mapping[str, Any]  #: of GET /admin/jobs
+Row = Mapping[str, Any]  #: a row of GET /admin/jobs
 
 
 def going(jobs: Iterable[Row]) -> list[Row]:
-    """Those that have not ended."""
+    """The jobs that have not ended."""
     return [job for job in jobs if job["status"] in GOING]
 
 
 def status_rows(job: Row) -> list[list[object]]:
-    """A line for each instance; a job that holds none has one, which says what it waits for."""
+    """A row for each instance; a job without instances has one, which says what it waits for."""
     told = job["progress"]
     speed, left_s = told["RecordsPerSecond"], told["EtaSeconds"]
     waits = f"waits: {told['Waiting']}" if told.get("Waiting") else None
@@ -238,7 +238,7 @@ def status_rows(job: Row) -> list[list[object]]:
 
 
 def costs(jobs: Iterable[Row]) -> list[dict[str, Any]]:
-    """What each job that ever held an instance has cost, for programs; money in US dollars."""
+    """The cost of each job that has had an instance, for programs; money in US dollars."""
     return [
         {
             "job": job["job"],

@@ -1,3 +1,3 @@
-"""Records of large data sets: objects listed, cut into spans, read, filtered, and written back
-whole or not at all. It knows files, stores and formats; it must not know models.
+"""Records of large data sets: objects are listed, cut into spans, read, filtered, and written back
+as a whole or not at all. This folder knows files, stores and formats, and must not know models.
 """

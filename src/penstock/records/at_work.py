@@ -1,9 +1,9 @@
-"""Which records of a span are at work, on the disk: read by whoever finds the instance dead.
+"""A note on disk of the records of a span that are at work, read after the instance has died.
 
-Lines of JSON, each one write: `[number, [[begin, end], ...]]` where records (numbered within their
-span, ends not included) begin, `[number]` where they are over. What a process has written stays
-when it crashes; a power cut may take it away, and then nobody asks. A disk that is full keeps no
-span from being run: what can't be noted is not.
+It has lines of JSON, each one write: `[number, [[begin, end], ...]]` when records begin (numbered
+within their span, ends not included), `[number]` when they are over. Data that a process wrote
+survives its crash; a power cut may lose it, and then nobody needs it. A full disk stops no span:
+records that can't be noted are not noted.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import orjson
 from penstock.core.jobs.spec import Span
 from penstock.records.parts import parts_folder
 
-#: Of one line: many more than a window of records has.
+#: Most records in one line: many more than a window of records has.
 _RECORDS_MAX: Final = 1 << 20
 
 
 class AtWork:
-    """Of one run of a span. For any thread."""
+    """The note of one run of a span. For any thread."""
 
     def __init__(self, parts_uri: str, span: Span) -> None:
         self._path = _path(parts_uri, span)
@@ -38,7 +38,7 @@ class AtWork:
 
     @contextmanager
     def working(self, records: Iterable[int]) -> Iterator[None]:
-        """While the block runs, these are at work."""
+        """The records are at work while the block runs."""
         number = next(self._numbers)
         self._write([number, _ranges(sorted(records))])
         try:
@@ -47,7 +47,7 @@ class AtWork:
             self._write([number])
 
     def close(self) -> None:
-        """The run is over and the process lives: there is nothing to tell."""
+        """The run is over and the process lives, so the note is removed."""
         if self._file >= 0:
             os.close(self._file)
             self._path.unlink(missing_ok=True)
@@ -60,12 +60,12 @@ class AtWork:
 
 
 def take_at_work(parts_uri: str, span: Span) -> tuple[int, ...]:
-    """Records that were at work when their process ended, ascending; the note is removed."""
+    """The records that were at work when their process ended, ascending. Removes the note."""
     path = _path(parts_uri, span)
     found: dict[int, list[list[int]]] = {}
     with suppress(OSError):
         for line in path.read_bytes().split(b"\n"):
-            with suppress(ValueError, TypeError):  # the last one may have been cut off
+            with suppress(ValueError, TypeError):  # the last line may be incomplete
                 number, *ranges = orjson.loads(line)
                 found[number] = ranges[0] if ranges else []
     forget_at_work(parts_uri, span)
@@ -76,7 +76,7 @@ def take_at_work(parts_uri: str, span: Span) -> tuple[int, ...]:
 
 
 def forget_at_work(parts_uri: str, span: Span) -> None:
-    """What an earlier run may have left."""
+    """Removes a note that an earlier run may have left."""
     with suppress(OSError):
         _path(parts_uri, span).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Records into request bodies, and answers back into one for each record."""
+"""Joins records into request bodies, and splits answers into one for each record."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from penstock.records.formats import record_io, tf_record
 from penstock.records.formats.media_types import JSON, format_of
 from penstock.records.reader import RECORD_BYTES_MAX
 
-#: Of one body. What is kept of a record beside its bytes takes a hundred times a digit.
+#: Most records of one body: the data kept per record takes a hundred times a digit's memory.
 _RECORDS_MAX: Final = 65_536
 
 
 class Bodies:
-    """How a job's requests are made of records (as `Processing.model_input` gives them).
+    """How a job's requests are made from records (from `Processing.model_input`).
 
-    A body of several lines has them as lines again; one of several RecordIO or TFRecord records has
-    their frames again. A body of one record is the record.
+    Lines are joined as lines again, RecordIO and TFRecord records with their frames. A body of
+    one record is the record itself.
     """
 
     def __init__(self, spec: TransformSpec) -> None:
         table = is_parquet(spec.output.accept)
-        # Rows of Parquet are given to models as lines.
+        # Models get rows of Parquet as lines.
         self._split = LINE if is_parquet(spec.input.content_type) else spec.input.split
         self._single = spec.strategy == SINGLE_RECORD or self._split == NONE
         self._bytes_max = spec.payload_bytes_max or RECORD_BYTES_MAX
         answered = format_of(spec.output.accept or spec.input.content_type)
-        # Answers of JSON Lines are lines, so that a record alone is told from an array of one.
+        # Answers of JSON Lines are lines, which tells a lone record from an array of one.
         self._json = table or answered == JSON
-        #: Whether each record needs an answer of its own; else each answer is an output, as the
-        #: model returned it, however many records it answers.
+        #: Whether each record needs an answer of its own; else each answer is an output as the
+        #: model returned it, for however many records.
         self.needs_parts: Final = (
             table or spec.processing.join == INPUT or spec.processing.output_filter.strip() != "$"
         )
 
     def grouped(self, records: Iterable[bytes]) -> Iterator[list[bytes]]:
-        """Records for one body each: as many as MaxPayloadInMB and memory allow, or one.
+        """Groups records into bodies: as many as MaxPayloadInMB and memory allow, or one.
 
         Raises:
             CallerError: `record-too-large`.
@@ -74,7 +74,7 @@ class Bodies:
             yield group
 
     def joined(self, records: list[bytes]) -> bytes:
-        """The body that asks for all of them."""
+        """The body with all these records."""
         if self._single and len(records) == 1:
             return records[0]
         if self._split == LINE:
@@ -84,10 +84,10 @@ class Bodies:
     def parted(self, answer: bytes, count: int) -> list[bytes]:
         """An answer for each record, in their order.
 
-        An answer to several records is as many lines, or an array of JSON with as many elements,
-        also as the only member of an object (`{"predictions": [...]}`). A record that is alone in
-        its body, where several may share one, is answered in the same way: else its output would
-        have another shape for the sake of its size, or of its place in the object.
+        An answer to several records has as many lines, or is a JSON array with as many elements,
+        which may be the only member of an object (`{"predictions": [...]}`). A record alone in a
+        body that may have several is answered in the same way: otherwise the form of its output
+        would depend on its size, or on its place in the object.
 
         Raises:
             ModelError: `answers-miscounted`.

@@ -1,4 +1,4 @@
-"""Reading the parts of one object: outputs, errors and summaries, checked."""
+"""Reads and checks the parts of one object: outputs, errors and summaries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Parts:
             return read_footer(file)
 
     def outputs(self) -> Iterator[bytes]:
-        """Bytes of all outputs. A part's checksum is compared at its end."""
+        """Bytes of all outputs. The checksum of a part is compared at its end."""
         for span in self.spans:
             with self._opened(span) as file:
                 summary = read_footer(file)
@@ -56,7 +56,7 @@ class Parts:
                 yield line
 
     def errors(self, span: Span) -> Iterator[dict[str, Any]]:
-        """As `PartWriter.refuse` took them."""
+        """The errors, in the form of `PartWriter.refuse`."""
         with self._opened(span) as file:
             summary = read_footer(file)
             file.seek(summary.bytes_out)
@@ -68,7 +68,7 @@ class Parts:
                 yield told
 
     def error_lines(self) -> Iterator[bytes]:
-        """Lines of JSON, records counted from the object's start."""
+        """The errors as lines of JSON, with records counted from the object's start."""
         before = 0
         for span in self.spans:
             for told in self.errors(span):

@@ -1,10 +1,10 @@
-"""What of a record the model is given, and what of both is written: DataProcessing.
+"""DataProcessing: what the model gets of a record, and what of both is written.
 
-InputFilter selects of the record, JoinSource puts the record and its answer together, OutputFilter
-selects of what is then there. JSON is joined by the attribute `SageMakerOutput`, under which an
-attribute of the record's own is lost; a record that is no object becomes `SageMakerInput`. A row of
-CSV is an array, to whose end the answer is joined. Where nothing is selected and nothing joined,
-bytes go through as they are.
+InputFilter selects from the record, JoinSource joins the record with its answer, OutputFilter
+selects from the result. JSON is joined by the attribute `SageMakerOutput`, which replaces an
+attribute of the record with this name; a record that is no object becomes `SageMakerInput`. A row
+of CSV is an array, and the answer is appended to it. Where nothing is selected or joined, bytes
+pass through unchanged.
 (docs.aws.amazon.com/sagemaker/latest/dg/batch-transform-data-processing.html)
 """
 
@@ -36,10 +36,10 @@ from penstock.records.formats.tables import selected_columns
 
 
 class Processing:
-    """What a job does to each record and answer. Any number of threads.
+    """What a job does to each record and answer. Safe for any number of threads.
 
     Raises:
-        CallerError: `filter-invalid`, `processing-unsupported`: the job can't be.
+        CallerError: `filter-invalid`, `processing-unsupported`: the job is not possible.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class Processing:
         self._joins = processing.join == INPUT
         self._columns = data.columns
         self._csv_in = kind == CSV
-        #: An answer is of the kind that was asked for, else of the record's.
+        #: An answer has the requested content type, else the record's.
         answered = format_of(output.accept) or kind
         self._answers_csv = answered == CSV
         self._writes_table = format_of(output.accept) == PARQUET
-        #: What a model is asked to answer: rows of a table are made of JSON.
+        #: The content type to request from the model: rows of a table are made from JSON.
         self.accept: Final = "application/json" if self._writes_table else output.accept
-        #: Content type of what `model_input` gives; a row of columns is one of CSV.
+        #: Content type of the result of `model_input`; a row of columns is CSV.
         self.body_type: Final = _body_type(kind, data)
-        #: Whether a model may be given the record as it is, and its answer written as it is.
+        #: Whether the model may get the record unchanged, and its answer is written unchanged.
         self.is_plain: Final = (
             self._input.is_all
             and self._output.is_all
@@ -67,7 +67,7 @@ class Processing:
             and not self._writes_table
             and not data.columns
         )
-        #: Whether all of a record is needed, not only what the model is given of it.
+        #: Whether the whole record is needed, not only the part for the model.
         self.needs_whole_records: Final = (
             self._joins and not self._writes_table
         ) or not data.columns
@@ -90,13 +90,13 @@ class Processing:
         if self._writes_table and self._joins:
             selected_columns(self._output)
         if kind == PARQUET:
-            arrow()  # before any work
+            arrow()  # raises before any work if pyarrow is missing
 
     def model_input(self, record: bytes) -> bytes:
-        """What the model is given of a record.
+        """The part of a record that the model gets.
 
         Raises:
-            CallerError: `record-invalid`: this record has not what is selected, or is not of the
+            CallerError: `record-invalid`: this record lacks what is selected, or is not of the
                 content type.
         """
         if self._columns:
@@ -109,11 +109,11 @@ class Processing:
         return texts.json_bytes(self._picked(self._input, texts.json_value(record), "InputFilter"))
 
     def output(self, record: bytes, answer: bytes) -> bytes:
-        """What is written for a record, whose answer this is. A newline at its end is not told
-        apart from none.
+        """The output for a record with this answer. A newline at the answer's end makes no
+        difference.
 
         Raises:
-            CallerError: `record-invalid`, or `answer-invalid`, where it can't be joined.
+            CallerError: `record-invalid`, or `answer-invalid` where it can't be joined.
         """
         if self._writes_table:
             return self._row(answer)
@@ -134,7 +134,7 @@ class Processing:
         )
 
     def _row(self, answer: bytes) -> bytes:
-        """What an answer gives of a row: its keys are columns, unless the row's own are there."""
+        """The columns of an answer: its keys, unless the row's own columns are joined too."""
         value = texts.json_value(answer, texts.ANSWER)
         if self._joins:
             return texts.json_bytes({OUTPUT_KEY: value})

@@ -1,12 +1,12 @@
-"""The JSONPath that InputFilter and OutputFilter may use: SageMaker's subset, and nothing more.
+"""The JSONPath of InputFilter and OutputFilter: SageMaker's subset, and nothing more.
 
     $   .name   .*   ['name', 'name']   [0, -1]   [2:5]   [*]
 
 A row of CSV is an array. Numbers and slices may be mixed in one bracket (`$[0,5:]`); a slice ends
 before its second number, as in JsonPath, to which SageMaker's documentation refers. A path that can
-mean one value only gives that value; several names of an object give an object, and all else that
-can mean several values gives an array. What is not there is an error, except below a wildcard, a
-slice or several numbers, where it is left out.
+only mean one value returns that value; several names of an object return an object, and any other
+path that can mean several values returns an array. A missing value is an error, except below a
+wildcard, a slice or several numbers, where it is left out.
 (docs.aws.amazon.com/sagemaker/latest/dg/batch-transform-data-processing.html)
 """
 
@@ -26,29 +26,29 @@ _NUMBERS: Final = re.compile(r"\.?\[([ 0-9,:-]+)\]")
 _SLICE: Final = re.compile(r"(-?[0-9]{1,9})? *: *(-?[0-9]{1,9})?")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 
-#: A name, several names, numbers and slices, or a wildcard (None).
+#: A step: a name, several names, numbers and slices, or a wildcard (None).
 Step = str | tuple[str, ...] | tuple[int | slice, ...] | None
 
 
 class NotThereError(LookupError):
-    """A value lacks what a path names; the words say what."""
+    """A value lacks what a path names; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A path that was read."""
+    """A parsed path."""
 
     text: str
     steps: tuple[Step, ...]
 
     @property
     def is_all(self) -> bool:
-        """`$`: the value as it is."""
+        """Whether the path is `$`: the value unchanged."""
         return not self.steps
 
     def of(self, value: Any) -> Any:
-        """What the path means in `value`. Raises `NotThereError`."""
-        if len(self.steps) == 1:  # nearly all paths, and this is done for every record
+        """The value of the path in `value`. Raises `NotThereError`."""
+        if len(self.steps) == 1:  # the usual path; this runs for every record
             return _of_one(value, self.steps[0])
         found, one = [value], True
         for step in self.steps:
@@ -62,10 +62,10 @@ class JsonPath:
 
 
 def parse(text: str, param: str) -> JsonPath:
-    """Reads a path. Raises `CallerError` (`filter-invalid`) for what is no path of the subset.
+    """Parses a path. Raises `CallerError` (`filter-invalid`) for one outside of the subset.
 
     Args:
-        param: what the request calls it.
+        param: name of the parameter in the request.
     """
     rest = text.strip()
     if not rest.startswith("$"):
@@ -84,7 +84,7 @@ def parse(text: str, param: str) -> JsonPath:
 
 
 def _step(rest: str) -> tuple[Step, int]:
-    """The first step of a text and its length; 0 where there is none."""
+    """The first step of a text and its length; 0 if there is none."""
     if found := _ANY.match(rest):
         return None, found.end()
     if found := _NAME.match(rest):
@@ -100,7 +100,7 @@ def _step(rest: str) -> tuple[Step, int]:
 
 
 def _quoted_names(rest: str) -> tuple[tuple[str, ...], int]:
-    """`['name', "name"]` at the start of a text, and its length; none where it is not that."""
+    """`['name', "name"]` at the start of a text, and its length; none if the text differs."""
     opened = _OPEN.match(rest)
     at = opened.end() if opened else 0
     names: list[str] = []

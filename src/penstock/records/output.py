@@ -1,8 +1,8 @@
-"""Outputs of a job: `<key>.out` for each object, complete or not there, and `<key>.errors` beside
-it where records were refused.
+"""Outputs of a job: `<key>.out` for each object, complete or missing, and `<key>.errors` beside it
+where records were refused.
 
-An object's errors are put down before its output: whoever sees an output has its errors too. Doing
-it again does no harm.
+An object's errors are written before its output, so a reader of an output finds its errors too.
+Repeating it does no harm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.records.objects.places import canonical, place_of
 
 
 def check_writable(output: TransformOutput, settings: ArtifactSettings) -> None:
-    """Whether outputs can be put there, by doing it. Before any work of a job.
+    """Writes a test object, before any work of a job.
 
     Raises:
         CallerError: `output-unwritable`, `output-scheme`, `artifact-uri-invalid`.
@@ -39,12 +39,12 @@ def assemble(
     """Puts an object's output together from the parts of all its spans.
 
     Args:
-        processing: the job's; where Parquet is written, its columns are joined from the object.
+        processing: the job's; where Parquet is written, columns of the object are joined.
 
     Raises:
-        CallerError: the output location fails (`output-unwritable`, `artifact-disk-full`), or the
+        CallerError: the output location fails (`output-unwritable`, `artifact-disk-full`), or an
             object changed whose columns are joined (`input-changed`).
-        NotNowError: the network or the store failed; doing it again may pass.
+        NotNowError: the network or the store failed; another try may succeed.
         InternalError: `part-missing`, `part-damaged`.
     """
     parts = Parts(parts_uri, spans)
@@ -53,7 +53,7 @@ def assemble(
     if parts.refused():
         place.put(f"{name}.errors", parts.error_lines())
     else:
-        place.remove(f"{name}.errors")  # of an earlier job
+        place.remove(f"{name}.errors")  # left by an earlier job
     if is_parquet(output.accept):
         from penstock.records.formats.tables import table_pieces  # noqa: PLC0415 - an extra
 
@@ -66,7 +66,7 @@ def assemble(
 def check_apart(
     objects: Iterable[InputObject], output: TransformOutput, settings: ArtifactSettings
 ) -> None:
-    """Whether no output would take the place of an object that is read. Before any work of a job.
+    """Refuses outputs that would replace an object of the input, before any work of a job.
 
     Raises:
         CallerError: `output-over-input`.

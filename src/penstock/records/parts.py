@@ -1,9 +1,9 @@
-"""What came of one span, in one file: there whole or not at all, and the same if done again.
+"""The results of one span, in one file: whole or missing, and equal if written again.
 
-A part is the outputs as they will stand in the object's output, then a line of JSON for each record
-that was refused, then a footer: a line of JSON, its length and a mark. It is written under a name
-that nobody else has, brought onto the disk and renamed, so that two writers of one span, of whom
-one was thought to be dead, can't mix what they write.
+A part has the outputs as they will be in the object's output, then a line of JSON for each refused
+record, then a footer: a line of JSON, its length and a mark. It is written under a unique name,
+synced to the disk and renamed, so that two writers of one span (one of them believed dead) can't
+mix their bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.errors import InternalError
 _TAIL: Final = struct.Struct("<I8s")
 _MARK: Final = b"PNSTPRT1"
 _BUFFER_BYTES: Final = 1024 * 1024
-#: Of a footer: a few numbers.
+#: Bound of a footer, which has a few numbers.
 _FOOTER_BYTES_MAX: Final = 4096
 
 
@@ -40,46 +40,46 @@ class PartSummary:
 
     object: int
     span: int
-    records: int  #: of the input, answered or refused
+    records: int  #: number of input records, answered or refused
     refused: int
     bytes_in: int
-    bytes_out: int  #: of the outputs, with what stands between them
+    bytes_out: int  #: size of the outputs, separators included
     errors_bytes: int
-    crc32: int  #: of outputs and errors
+    crc32: int  #: over outputs and errors
 
 
 class PartWriter:
-    """Takes what came of a span's records, in their order. For one thread.
+    """Takes the results of a span's records, in order. For one thread.
 
-    All methods raise NotNowError (`artifact-disk-full` ...) where the disk fails; then, and
-    wherever the span is given up, `abandon`.
+    All methods raise NotNowError (`artifact-disk-full` ...) where the disk fails. Then, and
+    whenever the span is given up, call `abandon`.
     """
 
     def __init__(self, parts_uri: str, span: Span, output: TransformOutput) -> None:
         self._path = part_path(parts_uri, span.object, span.number)
         self._span = span
-        # Rows of a table are lines until the object's output is made of them.
+        # Rows of a table stay lines until the object's output is made from them.
         self._end = b"\n" if output.assemble == LINE or is_parquet(output.accept) else b""
         self._records = 0
         self._refused = 0
         self._bytes_out = 0
         self._crc32 = 0
-        self._errors: BinaryIO | None = None  #: made with the first record that is refused
+        self._errors: BinaryIO | None = None  #: created with the first refused record
         with self._disk():
             folder = self._path.parent
             if not folder.is_dir():
                 folder.mkdir(parents=True, exist_ok=True)
-                sync(folder.parent)  # else a power cut could take it back, and all parts with it
+                sync(folder.parent)  # else a power cut could remove it, with all parts in it
             descriptor, draft = tempfile.mkstemp(prefix=".draft-", dir=folder)
             self._draft = Path(draft)
             self._file = open(descriptor, "wb", buffering=_BUFFER_BYTES)  # noqa: SIM115
 
     def write(self, outputs: Iterable[bytes], *, records: int | None = None) -> None:
-        """Outputs of the next records. With AssembleWith Line each ends with one newline, be it the
-        answer's own; without it, answers follow each other as they are.
+        """Writes outputs of the next records. With AssembleWith Line each ends with one newline,
+        which may be the answer's own; without it, answers follow each other unchanged.
 
         Args:
-            records: how many records they answer; None: each answers one.
+            records: number of records that they answer; None: each answers one.
         """
         end = self._end
         answers = [one.removesuffix(end) for one in outputs] if end else list(outputs)
@@ -91,24 +91,24 @@ class PartWriter:
             self._file.write(data)
 
     def refuse(self, index: int, record_offset: int, error: Mapping[str, Any]) -> None:
-        """The next record has no output.
+        """Writes an error for the next record, which has no output.
 
         Args:
-            index: of the record in the span, from 0.
-            record_offset: where it begins, in bytes from the object's start.
-            error: what was wrong with it, as `PenstockError.to_dict` has it.
+            index: number of the record in the span, from 0.
+            record_offset: byte of the object at which it begins.
+            error: its error, in the form of `PenstockError.to_dict`.
         """
         line = orjson.dumps({"index": index, "offset": record_offset, "error": dict(error)}) + b"\n"
         self._records += 1
         self._refused += 1
         with self._disk():
             if self._errors is None:
-                # Without a name: nothing to tidy up.
+                # It has no name, so it needs no clean-up.
                 self._errors = tempfile.TemporaryFile(dir=self._path.parent)  # noqa: SIM115
             self._errors.write(line)
 
     def commit(self) -> PartSummary:
-        """Makes the part of all that was written, over one that may be there. It survives a power
+        """Makes the part from everything written, replacing one that exists. It survives a power
         cut."""
         with self._disk():
             errors_bytes = self._append_errors()
@@ -132,10 +132,10 @@ class PartWriter:
         return summary
 
     def abandon(self) -> None:
-        """Nothing of it stays. Harmless after `commit`, and twice."""
+        """Removes everything. Harmless after `commit`, and twice."""
         if self._errors is not None:
             self._errors.close()
-        with suppress(OSError):  # what a full disk could not take stays in the file's buffer
+        with suppress(OSError):  # data that a full disk did not take is still in the file's buffer
             self._file.close()
         with suppress(OSError):
             self._draft.unlink(missing_ok=True)
@@ -160,14 +160,14 @@ def part_path(parts_uri: str, one: int, span: int) -> Path:
 
 
 def parts_folder(parts_uri: str) -> Path:
-    """Parts lie on this machine: they are the server's own, written and read by its processes."""
+    """The folder of parts on this machine: only the server's own processes write and read it."""
     parts = urlsplit(parts_uri)
     assert parts.scheme == "file", parts_uri
     return Path(unquote(parts.path))
 
 
 def part_summary(parts_uri: str, one: int, span: int) -> PartSummary | None:
-    """That of a committed part; None where there is none.
+    """The summary of a committed part; None if there is none.
 
     Raises:
         InternalError: `part-damaged`.
@@ -206,5 +206,5 @@ def damaged(file: BinaryIO, how: str) -> InternalError:
 
 
 def forget(parts_uri: str) -> None:
-    """Removes all parts of a job, also those that were never committed. Harmless twice."""
+    """Removes all parts of a job, uncommitted ones too. Harmless twice."""
     shutil.rmtree(parts_folder(parts_uri), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Records of one span, in blocks, whatever parts them. Memory does not grow with the object."""
+"""Reads the records of one span in blocks, in any format. Memory does not grow with the object."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.records.formats.lines import line_blocks
 from penstock.records.objects.sources import CHUNK_BYTES, ObjectBytes, open_object
 from penstock.records.refusals import too_large
 
-#: AWS's largest MaxPayloadInMB: where a job sets no limit there is one nevertheless.
+#: AWS's largest MaxPayloadInMB, which also applies where a job sets no limit.
 RECORD_BYTES_MAX: Final = 100 * 1024 * 1024
 _FRAMES: Final = {RECORD_IO: record_io.next_record, TF_RECORD: tf_record.next_record}
 
@@ -47,10 +47,10 @@ class RecordReader:
     ) -> None:
         """
         Args:
-            record_bytes_max: of one record, as it is handed on; 0 = `RECORD_BYTES_MAX`.
-            whole_records: False: of Parquet only the columns that the model is given are read.
-            refused: takes rows of Parquet that are too large, before the block that has an empty
-                record in their place; None: they are an error, as larger records of other kinds.
+            record_bytes_max: of one record, in its returned form; 0 = `RECORD_BYTES_MAX`.
+            whole_records: False: of Parquet only the columns for the model are read.
+            refused: gets rows of Parquet that are too large, before the block with an empty record
+                in their place; None: they are an error, as in other formats.
         """
         self._whole_records = whole_records
         self._refused = refused
@@ -62,14 +62,14 @@ class RecordReader:
         self._what = shown_uri(one.uri)
 
     def blocks(self) -> Iterator[RecordBlock]:
-        """The records that begin in the span, in their order.
+        """The records that begin in the span, in order.
 
-        Close it (`contextlib.closing`) where it is left before its end.
+        Close it (`contextlib.closing`) if it is not read to its end.
 
         Raises:
             CallerError: `record-too-large`, `input-changed`, also after the last record, and those
-                of a source that can't be read. What was read until then must not be committed.
-            NotNowError: the network or a store failed; reading the span again may pass.
+                of an unreadable source. Records read until then must not be committed.
+            NotNowError: the network or a store failed; reading the span again may succeed.
         """
         with open_object(self._object, self._settings) as stored:
             if is_parquet(self._data.content_type):
@@ -97,13 +97,13 @@ class RecordReader:
                 yield from self._whole(source)
 
     def _span_of(self, source: ObjectBytes) -> Span:
-        """The span, in bytes of what is read: a packed object is one span of what it holds."""
+        """The span in bytes of the unpacked content: a packed object is one span."""
         if self._data.compression == GZIP:
             return replace(self._span, start=0, stop=source.size)
         return self._span
 
     def _whole(self, source: ObjectBytes) -> Iterator[RecordBlock]:
-        """The object is the record. An empty one has none."""
+        """The object is one record. An empty object has none."""
         pieces: list[bytes] = []
         size = 0
         for chunk in source.chunks(0, source.size):

@@ -1,7 +1,7 @@
-"""What is told when a job's data is not there, not as it was, or not what it was said to be.
+"""Errors for a job's data that is missing, has changed, or has another format.
 
-Reading is the artifacts' (`penstock.artifacts`), whose errors speak of models; those that mean
-something else for data are told anew here, the others hold as they are.
+`penstock.artifacts` reads the data, and its errors speak of models. Those with another meaning for
+data are replaced here; the others stay.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.errors import CallerError, PenstockError
 
 
 def of_data(error: PenstockError) -> PenstockError:
-    """The error of a read, as the owner of a job's data understands it."""
+    """The error of a read, in words for the owner of a job's data."""
     told = _TOLD_ANEW.get(error.code)
     return error if told is None else told(error.message)
 
@@ -60,7 +60,7 @@ def too_large(what: str, offset: int, bytes_max: int) -> CallerError:
 
 
 def unreadable(what: str, offset: int, kind: str, cause: str) -> CallerError:
-    """Bytes that are not what SplitType says, from `offset` on."""
+    """The error for bytes from `offset` on that don't fit SplitType."""
     return CallerError(
         "record-unreadable",
         f"{what}: it can't be read as {kind} at byte {offset}: {cause}",

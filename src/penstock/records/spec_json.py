@@ -1,4 +1,4 @@
-"""Values of `core/jobs/spec.py` as JSON: what rows hold, and what instances are sent."""
+"""Values of `core/jobs/spec.py` as JSON, for the database and for instances."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _INSIDE = {
 
 
 def to_dict(value: TransformSpec | InputObject | Span | SpanDone) -> dict[str, Any]:
-    """Members that JSON has; `orjson.dumps` and `json.dumps` take it as it is."""
+    """Members in JSON's types; `orjson.dumps` and `json.dumps` accept the result."""
     return asdict(value)
 
 
 def from_dict(kind: type[Value], members: Mapping[str, Any]) -> Value:
-    """The inverse of `to_dict`, also once through JSON.
+    """The inverse of `to_dict`, even after a pass through JSON.
 
-    Members that an older version did not write take their defaults, and those of a newer one are
-    passed over. Raises TypeError or ValueError for what `to_dict` can't have written.
+    Members that an older version did not write take their defaults, and members of a newer version
+    are ignored. Raises TypeError or ValueError for values that `to_dict` can't have written.
     """
     value: Value = _made(kind, members)
     return value

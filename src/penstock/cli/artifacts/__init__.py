@@ -1,3 +1,1 @@
-"""What is made before anything is deployed: compiled models, packages, settings tuned to a
-latency.
-"""
+"""Commands for the time before a deployment: compile models, make packages, tune settings."""

@@ -1,4 +1,4 @@
-"""`penstock package`: archives of models from a file that says what they are made of."""
+"""`penstock package`: archives of models from a file that describes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.errors import CallerError
 if TYPE_CHECKING:
     from penstock.packaging.build import Built
 
-#: Packages that a person reads one by one; of more the counts are shown.
+#: Most packages that are listed one by one; with more, only counts are shown.
 _ROWS_MAX = 20
 
 
@@ -50,7 +50,7 @@ def package(
             runtime = check_served(built[0].package, folder)
             note(f"{built[0].package.file} is a model for the runtime {runtime}")
         except CallerError as error:
-            # No failure: some files become a model only on the server, as weights are compiled.
+            # No failure: some files become a model only on the server, where weights are compiled.
             note(f"note: {built[0].package.file}: {error.message}\nhint: {error.hint}")
 
 

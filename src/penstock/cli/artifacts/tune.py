@@ -69,7 +69,7 @@ def tune(
     from penstock.tune import procedure, report  # noqa: PLC0415 - NumPy, runtimes
 
     if png is not None:
-        report.check_drawable(png)  # now, and not after minutes of measuring
+        report.check_drawable(png)  # now, not after minutes of measuring
     with _found(target, url, key) as (detected, its_type):
         spec = procedure.TuneSpec(
             p99_s=p99_ms / 1e3,
@@ -101,7 +101,8 @@ def tune(
 def _keep(
     chosen: Setting, target: str, detected: Detected, *, write: bool | None, quiet: bool
 ) -> None:
-    """Into model.yaml, or on the screen where it is not ours to write or was not asked for."""
+    """Writes the result into model.yaml, or prints it where that is not requested or not
+    allowed."""
     from penstock.tune import search  # noqa: PLC0415 - as above
 
     if write is None:
@@ -129,7 +130,7 @@ def _print(tuned: Tuned) -> None:
 
 @contextmanager
 def _found(target: str, url: str, key: str) -> Iterator[tuple[Detected, str]]:
-    """The model in a folder, or of an endpoint, and the instance type it is served on."""
+    """The model in a folder, or of an endpoint, and the instance type that serves it."""
     from penstock.artifacts.cache.cache import ArtifactCache  # noqa: PLC0415 - `--help` stays quick
     from penstock.artifacts.detection.detect import detect  # noqa: PLC0415
     from penstock.artifacts.prepare import prepare  # noqa: PLC0415
@@ -178,7 +179,7 @@ def _local(uri: str) -> Path | None:
 
 
 def _folder(target: str, detected: Detected) -> Path:
-    """Where model.yaml belongs. Raises CallerError where only a copy of the artifact is here."""
+    """The folder of model.yaml. Raises CallerError where only a copy of the artifact is here."""
     if detected.digest:
         raise CallerError(
             "tune-write",

@@ -1,5 +1,5 @@
-"""`penstock cost`: what models, tenants, requests and transform jobs cost, and what other ways to
-serve would."""
+"""`penstock cost`: costs of models, tenants, requests and transform jobs, and of other ways to
+serve them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _asked(client: Client) -> dict[str, Any]:
 
 
 def _jobs(given: Any) -> list[dict[str, Any]]:
-    """Of transform jobs, where the usage names any."""
+    """The costs of transform jobs, if the usage has any."""
     try:
         return transform_follow.costs(given.get("jobs", ()))
     except (KeyError, TypeError, AttributeError) as error:
@@ -114,7 +114,7 @@ def _read(path: str) -> Any:
 
 
 def _offers(given: Any) -> list[TypeOffer]:
-    """Instance types that endpoints of their own could have, where the usage names any."""
+    """Instance types to compare for separate endpoints, if the usage has any."""
     try:
         return [
             TypeOffer(

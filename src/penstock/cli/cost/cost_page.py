@@ -1,4 +1,4 @@
-"""The cost report as one HTML page that needs nothing else: tables, and plots drawn as SVG."""
+"""The cost report as one self-contained HTML page: tables, and plots drawn as SVG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.cli.transform_follow import COST_COLUMNS, cost_row
 from penstock.core.cost.compared import Alternative
 from penstock.core.cost.report import CostLine, CostReport
 
-_TENANTS_MAX: Final = 25  #: of a plot; a table has all
+_TENANTS_MAX: Final = 25  #: most tenants of a plot; a table has all
 _PARTS: Final = ("serving", "cold_start", "idle", "headroom")
 _WIDTH, _LABEL, _BAR, _ROW = 760, 200, 460, 22  #: of a plot, in pixels
 _STYLE: Final = """
@@ -39,7 +39,7 @@ def page(
     others: Sequence[Alternative],
     jobs: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The whole page. `jobs`: as `job_rows.costs` has them."""
+    """The whole page. `jobs`: the rows from `transform_follow.costs`."""
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
@@ -67,7 +67,7 @@ def _unassigned(found: CostReport) -> str:
 
 
 def _stacked(lines: Sequence[CostLine]) -> str:
-    """A bar per tenant, in parts."""
+    """A bar per tenant, divided into parts."""
     most = max((line.cost.dollars for line in lines), default=0.0) or 1.0
     drawn = [_legend()]
     for at, line in enumerate(lines, start=1):

@@ -1,4 +1,4 @@
-"""`penstock apply`: endpoints and their packages as files say, by a plan that is shown first."""
+"""`penstock apply`: endpoints and their packages from files, by a plan that is shown first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.packaging.apply_spec import ApplySpec
     from penstock.packaging.wishes import Deployment
 
-#: Steps of one kind that are shown one by one; of more, their number.
+#: Most steps of one kind that are shown one by one; with more, their number is shown.
 _ROWS_MAX = 10
 NOT_CONFIRMED = 2
 
@@ -67,7 +67,7 @@ def apply(
 
 
 def _wanted(path: Path, versions: dict[str, str]) -> Deployment:
-    """Makes the packages that the files name, and says what the files ask for."""
+    """Makes the packages of the files, and returns the desired state."""
     from penstock.packaging import manifest  # noqa: PLC0415 - as above
     from penstock.packaging.apply_spec import read_apply  # noqa: PLC0415
     from penstock.packaging.wishes import deployment  # noqa: PLC0415
@@ -91,7 +91,7 @@ def _make_packages(spec: ApplySpec) -> None:
 
 
 def _agreed(planned: Plan) -> bool:
-    """Asks where somebody can answer."""
+    """Asks for consent if there is a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     return bool(typer.confirm(f"Carry out {len(planned.steps)} steps?"))

@@ -1,7 +1,7 @@
-"""What `penstock apply` sees, and how it carries out a plan: many calls side by side, in bounds.
+"""What `penstock apply` observes, and how it carries out a plan: many calls at once, bounded.
 
-Each step may have been done before, by a run that was killed behind it: doing it again changes
-nothing. The order of steps is the plan's.
+An earlier run that was killed may have done a step already, so repeating one changes nothing. The
+plan defines the order of steps.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from penstock.packaging.wishes import STACK_TAG, Deployment
 if TYPE_CHECKING:
     from penstock.core.apply.plan import Content
 
-#: Uploads and calls side by side: enough to fill a disk or a network, few for a server.
+#: Concurrent uploads and calls: enough to fill a disk or a network, few for a server.
 _THREADS = 8
 
-#: What artifacts of a stack lie in.
+#: Prefixes of URIs in which a stack's artifacts may lie.
 _STORES = ("s3://", "file:///")
 
-#: Of these, steps come behind the wait: what is deleted may still serve before it.
+#: Deletions come after the wait: until then, these may still be in use.
 _DELETIONS = (
     Action.DELETE_ENDPOINT,
     Action.DELETE_ENDPOINT_CONFIG,
@@ -62,11 +62,11 @@ Result = TypeVar("Result")
 
 
 def look(client: SageMaker, wanted: Deployment, *, prune: bool) -> PlanObserved:
-    """What is there of what is wanted; with `prune` all that earlier runs made."""
+    """The present state of what is wanted; with `prune`, of all that earlier runs made."""
     asked: dict[str, set[str]] = {}
     for place in wanted.artifacts:
         asked.setdefault(place.location, set()).add(place.name)
-    whole = set(asked) if prune else set()  #: locations of which all archives of ours count
+    whole = set(asked) if prune else set()  #: locations in which all our archives are looked at
 
     names = [endpoint.name for endpoint in wanted.endpoints]
     stacked = _of_stacks(client, wanted.stacks) if prune else frozenset()
@@ -113,9 +113,9 @@ def carry_out(
     wait: bool,
     say: Callable[[str], None],
 ) -> None:
-    """Does the steps, waits for all endpoints that are wanted, and deletes last.
+    """Does the steps, waits for all wanted endpoints, and deletes last.
 
-    Raises what the first failing step raises, once those that were begun have ended.
+    Raises the error of the first step that fails, once the steps under way have ended.
     """
     hands = _Hands(client, wanted, planned)
     for action in Action:
@@ -129,7 +129,7 @@ def carry_out(
 
 
 class _Hands:
-    """Does one step."""
+    """Carries out single steps."""
 
     def __init__(self, client: SageMaker, wanted: Deployment, planned: Plan) -> None:
         self._client = client
@@ -185,7 +185,7 @@ class _Hands:
 
 
 def _settle(client: SageMaker, wish: AppliedEndpointSpec) -> None:
-    """Waits while the endpoint is on its way to something else: it could not be updated."""
+    """Waits while the endpoint is changing, since it can't be updated meanwhile."""
     deadline = time.monotonic() + WAIT_S_MAX
     while described := describe(client, wish.name, missing_ok=True):
         status = described["EndpointStatus"]
@@ -222,7 +222,7 @@ def _of_stacks(client: SageMaker, stacks: set[str]) -> frozenset[str]:
 
 
 def _tags(client: SageMaker, arn: str) -> Mapping[str, str]:
-    """An endpoint that is gone meanwhile has none."""
+    """An endpoint's tags; none if it has been deleted."""
     answer = if_there(client, "ListTags", ResourceArn=arn, MaxResults=100) or {"Tags": []}
     return {str(tag["Key"]): str(tag["Value"]) for tag in answer["Tags"]}
 
@@ -230,7 +230,7 @@ def _tags(client: SageMaker, arn: str) -> Mapping[str, str]:
 def _named(
     client: SageMaker, operation: str, member: str, key: str, owners: Iterable[str]
 ) -> frozenset[str]:
-    """Names of what was made for any of the endpoints, and perhaps of more."""
+    """Names of what was made for any of the endpoints, and perhaps of others."""
     return frozenset(
         str(each[key])
         for _, page in _each(
@@ -241,7 +241,8 @@ def _named(
 
 
 def _each(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-    """The results side by side, each with its item. After a failure nothing more is begun."""
+    """Runs `work` concurrently; yields results with items. After a failure nothing more is
+    started."""
     with _pool() as pool:
         begun = {pool.submit(work, item): item for item in items}
         for done in as_completed(begun):

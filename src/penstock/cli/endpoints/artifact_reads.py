@@ -1,4 +1,4 @@
-"""Which artifacts are read, and by whom: before any is removed, everybody is asked."""
+"""Which artifacts are in use, and by what: read before any is removed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 from penstock.cli.client import SageMaker, if_there
 from penstock.cli.endpoints.status import list_all
 
-#: Descriptions side by side: a server may have thousands of models.
+#: Concurrent Describe calls: a server may have thousands of models.
 _THREADS: Final = 8
-#: Members of models and inference components that name artifacts, however deep they stand.
+#: Members of models and inference components that name artifacts, at any depth.
 _URIS: Final = frozenset({"ModelDataUrl", "S3Uri", "ArtifactUrl", "SAGEMAKER_SUBMIT_DIRECTORY"})
 _READERS: Final = (
     ("ListModels", "Models", "ModelName", "DescribeModel"),
@@ -21,10 +21,10 @@ _READERS: Final = (
 
 
 def reading(client: SageMaker) -> Mapping[str, tuple[str, ...]]:
-    """Model of this server, or what else has artifacts of its own -> their URIs.
+    """Model of this server, or another resource with artifacts -> their URIs.
 
-    One that is deleted meanwhile reads nothing. Raises what the calls raise: who can't be asked may
-    read anything.
+    A resource that is deleted meanwhile uses nothing. Raises the errors of the calls, because a
+    resource that can't be described may use any artifact.
     """
     found: dict[str, tuple[str, ...]] = {}
     for listing, member, key, describing in _READERS:

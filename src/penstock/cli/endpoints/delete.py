@@ -35,8 +35,8 @@ def delete(
 
 
 def _config_name(client: Client, name: str) -> str:
-    """Empty where the endpoint can't be described: one whose record is damaged can be deleted, and
-    the deletion says what else there is to say."""
+    """Empty where the endpoint can't be described: an endpoint with a damaged record can be
+    deleted, and the deletion reports any other error."""
     try:
         return str(describe(client, name)["EndpointConfigName"])
     except CallerError:
@@ -44,7 +44,8 @@ def _config_name(client: Client, name: str) -> str:
 
 
 def _delete_unused(client: Client, name: str, config_name: str) -> list[str]:
-    """Only what `penstock deploy` and `apply` made, named after the endpoint and its content."""
+    """Deletes only what `penstock deploy` and `apply` made, named after the endpoint and
+    content."""
     if not is_version_of(config_name, name):
         return []
     config = if_there(client, "DescribeEndpointConfig", EndpointConfigName=config_name)

@@ -1,6 +1,7 @@
 """`penstock deploy`: one model as an endpoint, by three calls of the SageMaker API.
 
-What to type next: one call by boto3, curl and tritonclient, made from the model's tensors.
+It also prints what to type next: one call by boto3, curl and tritonclient, made from the model's
+tensors.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.api.platform import Addresses
 
 
-#: As long as SageMaker's own limit for starting a container.
+#: s: SageMaker's own limit for starting a container.
 WAIT_S_MAX = 3600.0
 
 
@@ -70,7 +71,7 @@ def deploy(
 
 
 def artifact_uri(text: str) -> str:
-    """A URI as it is; a path as a file:// URI of a folder or archive that exists."""
+    """A URI unchanged; a path as a file:// URI of a folder or archive that exists."""
     if "://" in text:
         return text
     path = Path(text).expanduser().resolve()
@@ -97,11 +98,11 @@ def create_or_update(
 ) -> str:
     """Creates model, configuration and endpoint, or updates the endpoint that exists.
 
-    Model and configuration are named after their content, so that deploying the same thing twice
-    changes nothing. Models that are put into the folder of a multi-model endpoint are no new
-    content. Returns the configuration's name.
+    Model and configuration are named after their content, so deploying the same thing twice changes
+    nothing. New models in the folder of a multi-model endpoint are no new content. Returns the
+    configuration's name.
     """
-    # Checked here because what is created first has longer names.
+    # Checked here because the resources that are created first have longer names.
     if not ENDPOINT_NAME.fullmatch(name):
         raise CallerError(
             "endpoint-name-invalid",
@@ -139,9 +140,10 @@ def create_or_update(
 def point_endpoint(
     client: SageMaker, name: str, config_name: str, *, tags: Mapping[str, str] | None = None
 ) -> None:
-    """Creates the endpoint with `tags`, or has the one that exists serve this configuration.
+    """Creates the endpoint with `tags`, or updates the existing one to this configuration.
 
-    One that failed is deleted and made anew, and nothing is done where it serves that already.
+    A failed endpoint is deleted and created again. If it serves this configuration, nothing is
+    done.
     """
     members: dict[str, Any] = {"EndpointName": name, "EndpointConfigName": config_name}
     created = members | ({"Tags": tag_list(tags)} if tags else {})
@@ -157,7 +159,7 @@ def point_endpoint(
 
 
 def heading(described: Mapping[str, Any]) -> str:
-    """The configuration that a described endpoint serves, or is on its way to."""
+    """The configuration that a described endpoint serves, or is being updated to."""
     pending = described.get("PendingDeploymentSummary") or {}
     return str(pending.get("EndpointConfigName") or described["EndpointConfigName"])
 
@@ -175,10 +177,10 @@ def describe(client: SageMaker, name: str, *, missing_ok: bool = False) -> dict[
 
 
 def wait_in_service(client: SageMaker, name: str, config_name: str) -> dict[str, Any]:
-    """Waits until it serves this configuration.
+    """Waits until the endpoint serves this configuration.
 
-    Raises ModelError with the FailureReason when it fails, or when an update failed and what was
-    there before goes on serving.
+    Raises ModelError with the FailureReason when it fails, or when an update fails and the old
+    copies go on serving.
     """
     deadline = time.monotonic() + WAIT_S_MAX
     while True:
@@ -202,7 +204,7 @@ def wait_in_service(client: SageMaker, name: str, config_name: str) -> dict[str,
 
 
 def wait_gone(client: SageMaker, name: str) -> None:
-    """Waits until a deleted endpoint can't be described any more."""
+    """Waits until a deleted endpoint can no longer be described."""
     deadline = time.monotonic() + WAIT_S_MAX
     while describe(client, name, missing_ok=True):
         pause(deadline, f"endpoint {name} is still being deleted")
@@ -216,7 +218,7 @@ def pause(deadline: float, message: str) -> None:
 
 
 def create_unless_there(client: SageMaker, operation: str, **members: Any) -> None:
-    """A Create call that may have been made before: names say content."""
+    """A Create call that may have been made before: equal names mean equal content."""
     try:
         client.sagemaker(operation, **members)
     except PenstockError as error:
@@ -225,7 +227,8 @@ def create_unless_there(client: SageMaker, operation: str, **members: Any) -> No
 
 
 def files_of(uri: str) -> list[tuple[str, int, int]]:
-    """What a local artifact looks like now, so that a changed file makes another deployment."""
+    """(name, size, time) of a local artifact's files, so that a changed file is a new
+    deployment."""
     root = Path(unquote(urlsplit(uri).path))
     if not uri.startswith("file://") or not root.exists():
         return []
@@ -251,9 +254,9 @@ BEARER = "Authorization: Bearer $PENSTOCK_KEY"
 
 
 def text(name: str, model: Mapping[str, Any], addresses: Addresses, *, auth: bool) -> str:
-    """Snippets for a model whose description (`task`, `inputs`) the instance gave.
+    """Snippets for a model with the `task` and `inputs` that its instance described.
 
-    With `auth` they take their keys from the variables that `penstock keys create` prints.
+    With `auth` they read their keys from the variables that `penstock keys create` prints.
     """
     body = json.dumps(example_body(model))
     scheme, _, host = addresses.http.partition("://")
@@ -283,7 +286,7 @@ endpoint {name} is in service. Call it:
 
 
 def example_body(model: Mapping[str, Any]) -> object:
-    """A JSON body that the model understands."""
+    """A JSON body that fits the model."""
     texts = [spec["name"] for spec in model.get("inputs") or [] if spec["datatype"] == "BYTES"]
     if "text_pair" in texts:
         return {"inputs": {"text": TEXT, "text_pair": PAIR}}

@@ -15,7 +15,7 @@ from penstock.cli.output import print_json, print_table
 
 
 class _RequestsFirst(TyperGroup):
-    """Whatever is no subcommand is a request: `penstock explain ID`."""
+    """Any word that is no subcommand is a request id: `penstock explain ID`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "--help"):
@@ -84,7 +84,7 @@ def _event(event: dict[str, Any]) -> list[object]:
 
 
 def _flat(story: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
-    """Nested parts as rows of their own: `batch.rows`, `route.reason`."""
+    """Nested members as rows: `batch.rows`, `route.reason`."""
     rows: list[tuple[str, object]] = []
     for name, value in story.items():
         if isinstance(value, dict):

@@ -1,9 +1,8 @@
 """`penstock invoke`: one InvokeEndpoint call from the shell, whole or streamed.
 
-The text in a streamed answer, for a person who watches it grow.
-
-Knows the two forms that models here stream in: TGI's (`data:{"token":{"text":...}}`) and OpenAI's
-(`data: {"choices":[...]}`). What is neither is shown as it came.
+It also extracts the text of a streamed answer, for a person who watches it grow. It knows the two
+forms in which models here stream: TGI's (`data:{"token":{"text":...}}`) and OpenAI's
+(`data: {"choices":[...]}`). Anything else is shown unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _DATA = "data:"
 
 
 class EventText:
-    """Takes the bytes of a stream of events, cut anywhere, and gives the text that they carry."""
+    """Takes the bytes of a stream of events, split anywhere, and returns their text."""
 
     def __init__(self) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -55,7 +54,7 @@ def _text_of(line: str) -> str:
 
 
 def _token(event: dict[str, Any]) -> str | None:
-    """The piece of the answer that an event carries; None if it is of neither form."""
+    """The piece of the answer in an event; None if it has neither form."""
     token = event.get("token")
     if isinstance(token, dict):
         return "" if token.get("special") else str(token.get("text") or "")
@@ -119,7 +118,7 @@ def invoke(
 def _print_stream(
     client: Client, name: str, body: bytes, headers: dict[str, str], *, as_json: bool
 ) -> None:
-    """Each piece when it comes: the text of events, other answers as they are."""
+    """Prints each piece as it arrives: the text of events, other answers unchanged."""
     out = sys.stdout
     answered: dict[str, str] = {}
 

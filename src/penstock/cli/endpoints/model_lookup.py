@@ -1,4 +1,4 @@
-"""Which model a name means, of a model or of an endpoint; which endpoints serve a model."""
+"""Finds the model for a name of a model or of an endpoint, and the endpoints that serve a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIST_HINT: Final = "See 'penstock models list'."
 def named(client: SageMaker, name: str) -> str:
     """The model called `name`, or else the one that the endpoint of that name serves.
 
-    Raises CallerError: `model-not-found` where there is neither, `model-ambiguous` where the
+    Raises CallerError: `model-not-found` if neither exists, `model-ambiguous` if the
     endpoint serves several.
     """
     if if_there(client, "DescribeModel", ModelName=name) is not None:
@@ -41,7 +41,7 @@ def named(client: SageMaker, name: str) -> str:
 
 def served_by(client: SageMaker, endpoint: dict[str, Any]) -> Iterator[str]:
     """Names of the models of a described endpoint's variants and inference components."""
-    # An endpoint outlives its configuration.
+    # An endpoint may outlive its configuration.
     configs = [{"EndpointConfigName": heading(endpoint)}]
     for config in described(client, "DescribeEndpointConfig", "EndpointConfigName", configs):
         for variant in config.get("ProductionVariants", ()):
@@ -53,12 +53,12 @@ def served_by(client: SageMaker, endpoint: dict[str, Any]) -> Iterator[str]:
 
 
 def listed(client: SageMaker) -> list[dict[str, Any]]:
-    """All models as they are described, oldest first, with `Endpoints`, the names of those that
+    """All models as Describe shows them, oldest first, with `Endpoints`: the names of those that
     serve each."""
     served: dict[str, list[str]] = {}
     for endpoint in list_endpoints(client):
         if not endpoint.get("EndpointConfigName"):
-            continue  # it can't be read
+            continue  # an endpoint that can't be read
         for model in dict.fromkeys(served_by(client, endpoint)):
             served.setdefault(model, []).append(endpoint["EndpointName"])
     models = list_all(client, "ListModels", "Models")

@@ -1,7 +1,7 @@
-"""`penstock models list`: the models that there are. `penstock models ENDPOINT`: the target models
-of a multi-model endpoint, and what is to be done with them.
+"""`penstock models list`: all models. `penstock models ENDPOINT`: the target models of a
+multi-model endpoint, and changes to them.
 
-`penstock warm ENDPOINT`: loads target models ahead of their calls.
+`penstock warm ENDPOINT`: loads target models before they are called.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.cli.endpoints import model_lookup
 from penstock.cli.output import note, print_json, print_table, seconds
 from penstock.errors import ModelError, PenstockError
 
-#: A load may download first; the server knows when it is over.
+#: s. A load may include a download; the server limits it.
 CHANGE_S_MAX: Final = 3700.0
 _PAGE: Final = 1000
 _MODELS = list[str] | None
@@ -101,7 +101,7 @@ _DONE: Final = {"load": "loaded", "unload": "unloaded", "pin": "pinned", "unpin"
 def change(
     client: Client, endpoint: str, model: str, action: str, query: str = ""
 ) -> dict[str, Any]:
-    """`load`, `unload`, `pin` or `unpin`; raises what refused it."""
+    """Does `load`, `unload`, `pin` or `unpin`; raises its error."""
     path = f"{_path(endpoint)}/{quote(model, safe='')}/{action}{query}"
     return client.admin(path, method="POST")
 
@@ -109,7 +109,7 @@ def change(
 def list_models(
     client: Client, endpoint: str, limit: int
 ) -> tuple[list[dict[str, Any]], bool, dict[str, Any]]:
-    """Rows, page by page; whether there are more; `prefix_error`, where there was one."""
+    """Rows, read page by page; whether there are more; `prefix_error`, if there is one."""
     rows: list[dict[str, Any]] = []
     after = ""
     while True:
@@ -140,7 +140,7 @@ def _row(one: dict[str, Any]) -> list[object]:
     ]
 
 
-#: Beyond what any memory holds.
+#: More models than any memory holds.
 _MODELS_MAX: Final = 100_000
 
 

@@ -54,13 +54,13 @@ def explain(
 
 
 def moment(text: str) -> float:
-    """Wall seconds. Raises CallerError `at-invalid`."""
+    """Wall seconds of a time. Raises CallerError `at-invalid`."""
     try:
         return float(text)
     except ValueError:
         pass
     try:
-        return datetime.fromisoformat(text).timestamp()  # without a zone: this machine's
+        return datetime.fromisoformat(text).timestamp()  # without a zone: in this machine's
     except (ValueError, OverflowError) as error:
         raise CallerError(
             "at-invalid",

@@ -1,4 +1,4 @@
-"""`penstock status`: endpoints, their variants, what their copies are doing, and jobs that run."""
+"""`penstock status`: endpoints, their variants, the state of their copies, and running jobs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def status(
 
 
 def _mixed(copies: list[dict[str, Any]]) -> bool:
-    """Whether a variant is on instances of several types."""
+    """Whether a variant has instances of several types."""
     types: dict[tuple[Any, Any], set[Any]] = {}
     for copy in copies:
         types.setdefault((copy["endpoint"], copy["variant"]), set()).add(copy["instance_type"])
@@ -106,8 +106,8 @@ def list_components(client: SageMaker, endpoint: str = "") -> list[dict[str, Any
 def described(
     client: SageMaker, operation: str, key: str, listed: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Each of a list as it is described, without those that are gone meanwhile. One that can't be
-    described is as it was listed, with the reason: a damaged record hides no other."""
+    """Each item of a list as Describe shows it, without those that are gone. An item that can't be
+    described stays as it was listed, with the reason, so that a damaged record hides no other."""
     found = []
     for each in listed:
         try:
@@ -122,7 +122,7 @@ def described(
 def list_all(
     client: SageMaker, operation: str, member: str, **filters: Any
 ) -> list[dict[str, Any]]:
-    """What a List operation has under `member` in all its pages, oldest first."""
+    """The entries under `member` in all pages of a List operation, oldest first."""
     found: list[dict[str, Any]] = []
     members: dict[str, Any] = {"MaxResults": 100, "SortOrder": "Ascending"} | filters
     while True:
@@ -149,7 +149,7 @@ def _cost_row(cost: dict[str, Any]) -> list[object]:
 
 
 def _by_type(cost: dict[str, Any]) -> str:
-    """Of a variant on instances of several types."""
+    """Instances by type, for a variant with several types."""
     types = cost.get("dollars_by_type") or {}
     told = [f"{name} {dollars:.4g}" for name, dollars in sorted(types.items())]
     return ", ".join(told) if len(told) > 1 else ""

@@ -1,4 +1,4 @@
-"""`penstock jobs`: transform jobs that there are, however they were begun."""
+"""`penstock jobs`: all transform jobs, in whatever way they were started."""
 
 from __future__ import annotations
 

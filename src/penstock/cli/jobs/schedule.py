@@ -1,4 +1,4 @@
-"""`penstock schedule`: transform jobs that begin by themselves, over the admin API."""
+"""`penstock schedule`: transform jobs that start at due times, over the admin API."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from penstock.errors import CallerError, ModelError, NotNowError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-#: A job is there within a second; a server that has no room for it tries longer.
+#: s. A job usually exists within a second; a server without room for it tries longer.
 _BEGIN_S_MAX: Final = 30.0
-#: Others may have been due since.
+#: Runs to search for the new one, since others may have been due meanwhile.
 _RUNS_LOOKED_AT: Final = 50
 
 Name = Annotated[str, typer.Argument(help="Name of a schedule.")]
@@ -185,8 +185,8 @@ def delete(name: Name, url: options.Url = "", key: options.Key = "") -> None:
 
 
 def _begun(client: Client, name: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The run once its job is there. Raises ModelError `run-failed` where it could not begin, and
-    NotNowError `run-not-begun` where the server still tries."""
+    """The run, once its job exists. Raises ModelError `run-failed` where it could not start, and
+    NotNowError `run-not-begun` where the server is still trying."""
     run, deadline = asked, time.monotonic() + _BEGIN_S_MAX
     while run["state"] == "starting":
         if time.monotonic() >= deadline:
@@ -251,7 +251,7 @@ def _row(run: dict[str, Any], zone: str) -> list[object]:
 
 
 def _time(moment_: float, zone: str) -> str:
-    """On the clock of the schedule's zone, where this machine knows it."""
+    """A time in the schedule's zone, if this machine knows the zone."""
     try:
         known: ZoneInfo | None = ZoneInfo(zone)
     except (KeyError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""`penstock transform`: a model over files, by CreateTransformJob; it is followed to its end."""
+"""`penstock transform`: runs a model over files by CreateTransformJob, and follows the job."""
 
 from __future__ import annotations
 

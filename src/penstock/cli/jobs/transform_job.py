@@ -1,4 +1,4 @@
-"""A transform job as flags say it: members of CreateTransformJob, with defaults by the suffix."""
+"""A transform job from flags: members of CreateTransformJob, with defaults by the file's suffix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.cli.jobs.transform_options import JobOptions
 from penstock.core.apply.versioned_names import versioned_name
 from penstock.errors import CallerError
 
-#: Suffix -> (content type, how records are parted). What is not split is one record as a whole.
+#: Suffix -> (content type, split type); without a split type, the whole object is one record.
 _FORMATS: Final = {
     ".jsonl": ("application/jsonlines", "Line"),
     ".ndjson": ("application/jsonlines", "Line"),
@@ -31,7 +31,7 @@ _FORMATS: Final = {
     ".png": ("image/png", "None"),
 }
 _GZIP: Final = ".gz"
-#: Several lines of it would be one text.
+#: Types in which several lines would be one text, so a request has one record.
 _ONE_A_REQUEST: Final = ("text/plain",)
 _OPTION: Final = "PENSTOCK_TRANSFORM_"
 _NAME_CHARS_MAX: Final = 40
@@ -46,10 +46,10 @@ def job_of(
     *,
     placeholders: bool = False,
 ) -> tuple[dict[str, Any], str]:
-    """(members of CreateTransformJob without a name of the job, a short name of the model).
+    """(members of CreateTransformJob without the job's name, a short name of the model).
 
-    Of an artifact a model is made, once all else is right. Raises CallerError, as `members_of` and
-    `model_of`.
+    An artifact becomes a model, once everything else is valid. Raises CallerError, as `members_of`
+    and `model_of`.
     """
     members = members_of(options, model, input_, output, placeholders=placeholders)
     members["ModelName"], stem = model_of(client, model, image=options.image)
@@ -59,9 +59,9 @@ def job_of(
 def members_of(
     options: JobOptions, model: str, input_: str, output: str, *, placeholders: bool = False
 ) -> dict[str, Any]:
-    """Without a name of the job. Raises CallerError: `input-not-found`, `content-type-needed`.
+    """Members without the job's name. Raises CallerError: `input-not-found`, `content-type-needed`.
 
-    `placeholders`: of a schedule; what is read need not be there yet.
+    `placeholders`: those of a schedule; its input need not exist yet.
     """
     uri = _input_uri(input_, placeholders)
     content_type, split, compression = _format(options, input_, uri)
@@ -104,10 +104,10 @@ def members_of(
 
 
 def model_of(client: SageMaker, model: str, *, image: str = "") -> tuple[str, str]:
-    """(ModelName, a short name): of an artifact, which becomes a model, or of a name.
+    """(ModelName, a short name), from an artifact, which becomes a model, or from a name.
 
-    A model that is made of an artifact is named after its content: the same is made once. Raises
-    CallerError where there is neither a model nor an endpoint of that name.
+    A model made from an artifact is named after its content, so equal content makes one model.
+    Raises CallerError where neither a model nor an endpoint has that name.
     """
     is_artifact = "://" in model or "/" in model or Path(model).exists()
     if not is_artifact:
@@ -123,7 +123,7 @@ def model_of(client: SageMaker, model: str, *, image: str = "") -> tuple[str, st
 
 
 def _stem(uri: str) -> str:
-    """A name after the artifact's: the folder's, and of one called so, the folder's above it."""
+    """A name from the artifact's: the folder's, or the parent folder's if the name is generic."""
     parts = [part for part in unquote(urlsplit(uri).path).split("/") if part]
     parts = [re.sub(r"\.(tar\.gz|tgz)$", "", part) for part in parts]
     named = [part for part in parts if part not in ("artifact", "model")] or ["model"]
@@ -132,7 +132,7 @@ def _stem(uri: str) -> str:
 
 
 def _format(options: JobOptions, input_: str, uri: str) -> tuple[str, str, str]:
-    """(content type, split, compression), by the flags or else the suffix."""
+    """(content type, split type, compression), from the flags or else the suffix."""
     names = _names(uri)
     suffixes = {_suffixes(name) for name in names}
     found = next(iter(suffixes)) if len(suffixes) == 1 else ("", "")
@@ -149,7 +149,7 @@ def _format(options: JobOptions, input_: str, uri: str) -> tuple[str, str, str]:
 
 
 def _names(uri: str) -> list[str]:
-    """Of the objects, as far as they can be seen from here; else of the URI itself."""
+    """Names of the objects, if they can be listed from here; else the URI's own."""
     path = Path(unquote(urlsplit(uri).path))
     if uri.startswith("file://") and path.is_dir():
         files = sorted(one.name for one in path.rglob("*") if one.is_file())

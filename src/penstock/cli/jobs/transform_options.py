@@ -1,4 +1,4 @@
-"""Options of `penstock transform` and `penstock schedule create`: what a job is asked for."""
+"""Options of `penstock transform` and `penstock schedule create` that describe a job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.cli import options
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """Beside model, input and output. "" and None: not said."""
+    """Options beside model, input and output. "" and None mean not given."""
 
     content_type: Annotated[
         str, typer.Option("--content-type", help="Of the records [by the input's suffix].")

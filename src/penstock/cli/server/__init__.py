@@ -1,1 +1,1 @@
-"""Servers from the shell: started, configured, their keys, logs and traffic."""
+"""Commands for servers: start and configure them, their keys, logs and traffic."""

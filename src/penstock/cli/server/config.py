@@ -1,4 +1,4 @@
-"""`penstock config show`: every setting, its value and where it comes from."""
+"""`penstock config show`: every setting, its value and the source of the value."""
 
 from __future__ import annotations
 

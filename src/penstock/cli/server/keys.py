@@ -1,7 +1,7 @@
 """`penstock keys`: who may call a server that runs with --auth.
 
-Works on the state directory itself, with the server up or down; a running server sees a change
-within seconds. A secret is shown once.
+It works on the state directory itself, whether the server runs or not; a running server sees a
+change within seconds. A secret is shown once.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def delete(
 
 
 def _name(text: str) -> str:
-    """An endpoint's name, which counts without case. It need not exist yet."""
+    """An endpoint's name, which is not case-sensitive. It need not exist yet."""
     if not ENDPOINT_NAME.fullmatch(text):
         raise CallerError(
             "invalid-endpoint-name",

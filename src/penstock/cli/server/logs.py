@@ -1,4 +1,4 @@
-"""`penstock logs`: what the instances and models of an endpoint, or of a transform job, wrote."""
+"""`penstock logs`: the output of an endpoint's or a transform job's instances and models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def logs(
 
 
 def _found(client: Client, name: str, lines: int, *, job: bool) -> dict[str, Any]:
-    """Of the endpoint; of the job, where that is asked for or there is no such endpoint."""
+    """The logs of the endpoint; those of the job with `job`, or if there is no such endpoint."""
     path = f"{quote(name, safe='')}/logs?lines={lines}"
     if job:
         return client.admin(f"/jobs/{path}")

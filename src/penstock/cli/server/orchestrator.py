@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.config import ServerConfig
     from penstock.orchestrator.regions_file import Regions
 
-#: Regions that are there answer at once; after this a person is told that none does.
+#: s. Regions that run answer at once; after this, the command reports that none does.
 _REACHED_S_MAX: Final = 2.0
 
 
@@ -70,7 +70,7 @@ def run(config: ServerConfig, regions: Regions) -> None:
 
 
 async def _first_region(served: Orchestrator, stop: asyncio.Event, timeout_s: float | None) -> bool:
-    """Until a region is reached, or it is to stop; False: neither came in time."""
+    """Waits for a first region or for `stop`; False: neither came in time."""
     waits = [asyncio.ensure_future(one.wait()) for one in (served.reached, stop)]
     done, left = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     for one in left:

@@ -1,4 +1,4 @@
-"""`penstock serve DIR`: one model, one command, one way to call it."""
+"""`penstock serve DIR`: starts a server with one model and prints one way to call it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def serve(
 
 
 def name_from(uri: str) -> str:
-    """An endpoint name made of the last part of a URI that says something."""
+    """An endpoint's name from the last meaningful part of a URI."""
     parts = [part for part in uri.partition("://")[2].split("/") if part]
     while len(parts) > 1 and parts[-1] in {"artifact", "model", "model.tar.gz"}:
         parts.pop()

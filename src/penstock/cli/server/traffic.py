@@ -1,4 +1,4 @@
-"""`penstock traffic`: how an orchestrator shares traffic among regions, and changing it."""
+"""`penstock traffic`: shows and changes how an orchestrator shares traffic among regions."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: 
     import uvloop  # noqa: PLC0415 - only the server needs it
 
     signals.block()
-    # gRPC's core writes past logging to standard error, a line for every failed handshake.
+    # gRPC's core bypasses logging and prints a line on standard error for every failed handshake.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logging.basicConfig(
         level=config.log_level.upper(),
@@ -158,7 +158,7 @@ async def _deploy_all(
 
 
 class _InProcess:
-    """The SageMaker API of this very process, for the deployments of the command line."""
+    """The SageMaker API inside this process, for the deployments of the command line."""
 
     def __init__(self, platform: Platform, loop: asyncio.AbstractEventLoop) -> None:
         self._platform = platform

@@ -1,3 +1,1 @@
-"""Records in and out of bytes: lines, CSV, JSON, Parquet, RecordIO, TFRecord, and their
-checksums.
-"""
+"""Formats of records: lines, CSV, JSON, Parquet, RecordIO, TFRecord, and their checksums."""

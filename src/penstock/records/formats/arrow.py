@@ -1,4 +1,4 @@
-"""pyarrow, which is an extra and is imported when it is first needed."""
+"""pyarrow, which belongs to an extra and is imported on first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def arrow() -> Any:
 
 
 def arrow_parquet() -> Any:
-    """Its part that reads and writes Parquet. Raises `CallerError` (`parquet-missing`)."""
+    """Its module for reading and writing Parquet. Raises `CallerError` (`parquet-missing`)."""
     return _module("pyarrow.parquet")
 
 

@@ -1,4 +1,4 @@
-"""A run of records that were read together."""
+"""Records that were read together."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from itertools import accumulate
 
 @dataclass(slots=True, kw_only=True)
 class RecordBlock:
-    """Records in their order. It never has none, nor many times more bytes than a chunk read."""
+    """Records in their order. There is at least one, and not many times more bytes than a chunk."""
 
-    records: list[bytes]  #: without what parts them
-    first: int  #: index of the first in its span, from 0
-    start: int  #: where the first begins: byte of the object, unpacked if it is Gzip
-    raw: bytes = b""  #: of lines: with what parts them
-    #: of others: where each begins; of lines nobody asks but for one that was refused, so they are
-    #: found when somebody does
+    records: list[bytes]  #: without separators
+    first: int  #: index of the first record in its span, from 0
+    start: int  #: byte of the (unpacked) object at which the first record begins
+    raw: bytes = b""  #: lines only: the bytes with separators
+    #: start of each record, except for lines: there only a refused record needs it, so it is
+    #: computed on demand
     offsets: Sequence[int] = field(default=(), repr=False)
 
     def offset_of(self, index: int) -> int:
-        """Where the record of this index in the span begins, in bytes from the object's start."""
+        """Byte of the object at which the record with this index in the span begins."""
         if not self.offsets:
             lines = self.raw.split(b"\n")
             self.offsets = list(accumulate((len(one) + 1 for one in lines), initial=self.start))

@@ -1,8 +1,9 @@
 """CRC-32C (Castagnoli), which the standard library lacks. (RFC 3720, appendix B.4)
 
-Long data is taken as rows of equal length, whose remainders numpy computes side by side, a column
-at a time; they are then put together by what follows a remainder over a row of zeros. All of it is
-linear: the start value is data too, and zeros in front change nothing.
+Long data is cut into rows of equal length. numpy computes the remainders of all rows side by side,
+a column at a time; they are then combined by means of a table that says how a remainder changes
+over a row of zeros. All of it is linear: the start value is data too, and leading zeros change
+nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 _POLYNOMIAL: Final = 0x82F63B78
 _ALL: Final = 0xFFFFFFFF
 _ROW_BYTES: Final = 256
-#: From here on rows are faster than bytes one by one.
+#: From this size on, rows are faster than single bytes.
 _ROWS_FROM_BYTES: Final = 16 * 1024
 
 
@@ -30,7 +31,7 @@ def crc32c(data: bytes) -> int:
 
 @cache
 def _table() -> tuple[int, ...]:
-    """What becomes of each remainder of one byte when a byte of zeros follows."""
+    """For each remainder of one byte: its value after a byte of zeros."""
     entries = []
     for entry in range(256):
         for _ in range(8):
@@ -41,7 +42,7 @@ def _table() -> tuple[int, ...]:
 
 @cache
 def _over_a_row() -> tuple[tuple[int, ...], ...]:
-    """What becomes of each byte of a remainder when a row of zeros follows, by its place."""
+    """For each byte of a remainder, by its place: its value after a row of zeros."""
     return tuple(tuple(_over_zeros(byte << 8 * place) for byte in range(256)) for place in range(4))
 
 

@@ -1,4 +1,4 @@
-"""Bytes taken one after the other from chunks, as many as asked for."""
+"""Reads a given number of bytes at a time from chunks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 
 class Forward:
-    """A cursor over chunks. It holds what is asked for and a chunk."""
+    """A cursor over chunks. It holds the requested bytes and one chunk."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._chunk = b""
-        self._used = 0  #: of the chunk
+        self._used = 0  #: consumed bytes of the chunk
         self.at = 0  #: bytes taken so far
 
     def take(self, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Gzip streams unpacked in chunks of bounded size: whatever they hold, memory stays flat."""
+"""Unpacks gzip streams in chunks of bounded size, so that memory is bounded for any content."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final
 from penstock.errors import CallerError
 from penstock.records.objects.sources import CHUNK_BYTES, ObjectBytes
 
-_GZIP_WBITS: Final = 31  # zlib's way of saying: a gzip header and trailer, nothing else
+_GZIP_WBITS: Final = 31  # zlib's code for a gzip header and trailer, and nothing else
 
 
 class UnpackedBytes:
-    """What a packed object holds, from its start; how much that is shows at its end."""
+    """A packed object's content, read from its start; its size is known at its end."""
 
     def __init__(self, source: ObjectBytes, what: str) -> None:
         self.size = sys.maxsize
@@ -27,7 +27,7 @@ class UnpackedBytes:
 
 
 def unpacked(chunks: Iterator[bytes], what: str) -> Iterator[bytes]:
-    """The content of all members of the stream. No byte at all is an empty content.
+    """The content of all members of the stream. An empty stream has empty content.
 
     Raises:
         CallerError: `input-not-gzip`: it is something else, damaged or cut short.
@@ -39,7 +39,7 @@ def unpacked(chunks: Iterator[bytes], what: str) -> Iterator[bytes]:
         while data:
             if inflater is None:
                 if members:
-                    data = data.lstrip(b"\0")  # what tapes and block devices are filled up with
+                    data = data.lstrip(b"\0")  # padding from tapes and block devices
                     if not data:
                         break
                 inflater = zlib.decompressobj(_GZIP_WBITS)
@@ -59,7 +59,7 @@ def unpacked(chunks: Iterator[bytes], what: str) -> Iterator[bytes]:
 
 
 def _rest(inflater: Any, what: str) -> Iterator[bytes]:
-    """What zlib holds back when its input ends."""
+    """The bytes that zlib holds back until its input ends."""
     while not inflater.eof:
         try:
             held = inflater.decompress(b"", CHUNK_BYTES)

@@ -1,8 +1,8 @@
-"""Lines of text out of chunks of bytes, many at once.
+"""Lines of text from chunks of bytes, many at once.
 
-A line ends at a newline character; a carriage return before it belongs to the end, as it does in
-files from Windows. Empty lines are records like others, so that line n of the output is the answer
-to line n of the input. The last line may lack its end; a newline at the very end begins no line.
+A line ends at a newline character; a carriage return before it belongs to the end, as in files from
+Windows. Empty lines are records like others, so line n of the output is the answer to line n of the
+input. The last line may lack its end; a newline at the very end begins no line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def line_blocks(
 def _first_line(
     chunks: Iterator[bytes], begin: int, span: Span, record_bytes_max: int, what: str
 ) -> tuple[int, bytes] | None:
-    """Where the first line begins, and what is read of it; None where none begins in the span."""
+    """The start of the first line, and the bytes read of it; None if none begins in the span."""
     if span.start == 0:
         return 0, b""
     at = begin
@@ -51,16 +51,16 @@ def _first_line(
 def _lines(
     rest: bytes, chunks: Iterator[bytes], start: int, stop: int, record_bytes_max: int, what: str
 ) -> Iterator[RecordBlock]:
-    """`rest`: what is read from `start` on, where a line begins."""
-    pending: list[bytes] = []  #: of a line whose end is not read yet
+    """Lines from `start` on, where a line begins; `rest` is already read."""
+    pending: list[bytes] = []  #: pieces of a line whose end is not read yet
     pending_bytes = 0
-    at = start  #: where the chunk begins
+    at = start  #: position of the chunk
     first = 0
     done = start >= stop
     while not done:
         chunk, rest = rest or next(chunks, b""), b""
         if not chunk:
-            # A line that lacks its end; one of no bytes is none.
+            # A last line without its end; if it is empty, it is no line.
             raw = b"".join(pending)
             end = len(raw)
             done = True
@@ -89,7 +89,7 @@ def _lines(
 
 
 def _block(raw: bytes, start: int, first: int) -> RecordBlock:
-    # One pass over the bytes each, whatever the number of lines.
+    # Each step passes over the bytes once, however many lines they have.
     plain = raw.replace(b"\r\n", b"\n") if b"\r" in raw else raw
     records = plain.split(b"\n")
     if raw.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""What content types mean where records are looked into."""
+"""The content types whose records can be filtered and joined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ JSON_LINES: Final = "json-lines"
 PARQUET: Final = "parquet"
 OTHER: Final = ""
 
-#: Under which a record that is no object, and an answer, are joined in JSON.
+#: Keys in JSON for a record that is no object, and for an answer.
 INPUT_KEY: Final = "SageMakerInput"
 OUTPUT_KEY: Final = "SageMakerOutput"
 

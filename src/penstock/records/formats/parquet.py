@@ -1,14 +1,13 @@
-"""Rows of Parquet files as records: an object of JSON each, on one line.
+"""Rows of Parquet files as records: each is a JSON object on one line.
 
-A row group belongs to the span in which it begins. Rows are read in batches of so many bytes as
-they come to (`row_sizes.py`), so that neither the size of a row group nor that of the file is what
-memory holds, nor what a small file says over and over again.
+A row group belongs to the span in which it begins. Rows are read in batches of bounded size as
+JSON, so memory depends neither on the size of a row group or of the file, nor on values that a
+small file repeats many times.
 
-How long the rows of a Parquet batch are as JSON, at the least, without writing one of them.
-
-A file of a few kilobytes may say the same long text in each of its rows. Such columns are read as
-they are stored, a dictionary and a number for each row, and what a row comes to is summed up from
-there: so whoever turns rows into records knows how many of them he can hold.
+The sizes of rows as JSON are computed as lower bounds, without writing any. A file of a few
+kilobytes may repeat a long text in each row. Such columns are read as they are stored, a dictionary
+and an index per row, and the sizes are summed up from those. So the caller knows how many rows fit
+into memory as records.
 """
 
 from __future__ import annotations
@@ -33,27 +32,27 @@ from penstock.records.refusals import too_large, unreadable
 
 Sizes = np.ndarray[Any, np.dtype[np.int64]]
 
-#: A digit and a comma, two quotes and a comma, a pair of brackets.
+#: Least bytes of a value: a digit and a comma, two quotes and a comma, a pair of brackets.
 _NUMBER: Final = 2
 _TEXT: Final = 3
 _BRACKETS: Final = 2
-#: Encodings of texts that pyarrow can't read as a dictionary.
+#: Encodings of text that pyarrow can't read as a dictionary.
 _NO_DICTIONARY: Final = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
-#: The one of these in which a text may be longer than what the file says of it: it has the
-#: beginning of the one before. None is longer than all that is said in its column together.
+#: The one of these in which a text may be longer than its stored bytes: it shares the beginning of
+#: the text before. No text is longer than all stored bytes of its column together.
 _PREFIXED: Final = "DELTA_BYTE_ARRAY"
-#: What a batch of such texts, or of numbers, may come to at the worst.
+#: Bound of a batch of such texts, or of numbers, in the worst case.
 _WORST_BYTES: Final = 64 * 1024 * 1024
 
 
 def row_sizes(batch: Any) -> Sizes:
-    """Of each row of a `pyarrow.RecordBatch`, in bytes."""
+    """The size of each row of a `pyarrow.RecordBatch`, in bytes."""
     columns = [_sizes(column) for column in batch.columns]
     return sum(columns, np.full(batch.num_rows, _BRACKETS, np.int64))
 
 
 def text_columns(metadata: Any) -> list[str]:
-    """Paths of the columns that are to be read as dictionaries."""
+    """Paths of the columns to read as dictionaries."""
     refused: set[str] = set()
     paths: dict[str, None] = {}
     for group in range(metadata.num_row_groups):
@@ -67,7 +66,7 @@ def text_columns(metadata: Any) -> list[str]:
 
 
 def rows_at_once(metadata: Any, group: int) -> int:
-    """How many rows of a row group may be read together, whatever they hold."""
+    """The number of rows of a row group that may be read together, whatever they contain."""
     facts = metadata.row_group(group)
     worst = 0
     for at in range(facts.num_columns):
@@ -115,7 +114,7 @@ def _of_lists(array: Any, children: Sizes) -> Sizes:
 
 _BATCH_BYTES: Final = 1024 * 1024
 _BATCH_ROWS_MAX: Final = 4096
-_READ_BYTES: Final = 1024 * 1024  #: of a column at a time
+_READ_BYTES: Final = 1024 * 1024  #: read from a column at a time
 
 
 def row_blocks(
@@ -131,10 +130,10 @@ def row_blocks(
     """The rows of the span's row groups.
 
     Args:
-        columns: that must be there.
-        whole: the others too.
-        refused: takes rows that are larger than `record_bytes_max`, by their numbers in the span:
-            in their place stands an empty record. None: they are an error.
+        columns: columns that must exist.
+        whole: whether to read the other columns too.
+        refused: gets the numbers of rows larger than `record_bytes_max`, counted in the span; an
+            empty record takes the place of each. None: such a row is an error.
 
     Raises:
         CallerError: `record-unreadable`, `record-too-large`, `column-missing`, `parquet-missing`.
@@ -161,8 +160,8 @@ def row_blocks(
 
 
 def _lines(batch: Any, bytes_max: int) -> list[bytes]:
-    """The rows of a batch; nothing in the place of one that is larger than `bytes_max`. A row that
-    is must be alone in its batch to be as large, and is not even written then."""
+    """The rows of a batch, with b"" for a row larger than `bytes_max`. So large a row is alone in
+    its batch, and is not even written."""
     if batch.num_rows == 1 and row_sizes(batch)[0] > bytes_max:
         return [b""]
     lines = [_line(row) for row in batch.to_pylist()]
@@ -196,7 +195,7 @@ def _file(source: ObjectBytes) -> Any:
 
 @contextmanager
 def parquet_errors(what: str) -> Iterator[None]:
-    """What pyarrow raises about a file, as one of ours."""
+    """Turns pyarrow's errors about a file into one of ours."""
     try:
         yield
     except PenstockError:
@@ -207,7 +206,7 @@ def parquet_errors(what: str) -> Iterator[None]:
 
 
 def groups_in(file: Any, span: Span, size: int) -> list[int]:
-    """Row groups that begin in the span. A broken place counts as one inside the file, so that
+    """Row groups that begin in the span. A damaged position counts as one inside the file, so that
     each group is in one span."""
     return [
         group
@@ -217,7 +216,7 @@ def groups_in(file: Any, span: Span, size: int) -> list[int]:
 
 
 def batches(file: Any, group: int, columns: list[str] | None, what: str) -> Iterator[Any]:
-    """A row group in pieces of about a mebibyte of JSON, or of one row that is more."""
+    """A row group in pieces of about 1 MiB of JSON, or of one larger row."""
     facts = file.metadata.row_group(group)
     row_bytes = max(1, facts.total_byte_size // max(1, facts.num_rows))
     rows = min(_BATCH_ROWS_MAX, max(1, _BATCH_BYTES // row_bytes))
@@ -266,7 +265,7 @@ def _line(row: dict[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Of types that JSON lacks."""
+    """A value of a type that JSON lacks, in plain form."""
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, bytes):
@@ -280,7 +279,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Seekable(io.RawIOBase):
-    """An object as pyarrow reads files."""
+    """An object as a file for pyarrow."""
 
     def __init__(self, source: ObjectBytes) -> None:
         super().__init__()

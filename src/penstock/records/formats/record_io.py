@@ -1,8 +1,8 @@
 """RecordIO: MXNet's frames around records, which SageMaker's algorithms read.
 
 A frame is a magic number, a word with a flag (3 bits) and a length (29 bits), the bytes, and zeros
-up to a multiple of 4. A record that has the magic number at such a multiple is cut there, the
-number is left out, and the flag tells the first, inner and last piece.
+up to a multiple of 4. A record that contains the magic number at such a multiple is cut there, the
+number is left out, and the flag marks the first, inner and last piece.
 (dmlc-core: include/dmlc/recordio.h, src/recordio.cc)
 """
 
@@ -68,7 +68,7 @@ def framed(record: bytes) -> bytes:
 
 
 def _cut(record: bytes) -> list[bytes]:
-    """The record without the magic numbers that stand at multiples of 4 in it."""
+    """The record, cut at magic numbers at multiples of 4, without these."""
     pieces, start, at = [], 0, record.find(_MAGIC)
     while at >= 0:
         if at % 4 == 0:

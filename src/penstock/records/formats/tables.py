@@ -1,9 +1,9 @@
-"""Outputs as Parquet: the answers of a Parquet object's rows as columns, beside its own if they are
-joined.
+"""Outputs as Parquet: answers for a Parquet object become columns, beside its own if joined.
 
-Rows of refused records are left out. Columns of the object keep their types; those of answers have
-the narrowest that holds all of them, else they are texts. Of both passes, the
-one that learns the types holds a batch of rows, the one that writes a row group of bounded size.
+Rows of refused records are left out. Columns of the object keep their types; a column of answers
+gets the narrowest type that holds all of them, else text. There are two passes. The first one
+learns the types and holds a batch of rows; the second one writes and holds a row group of bounded
+size.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from penstock.records.formats.texts import cell, json_value
 from penstock.records.json_path import JsonPath, parse
 from penstock.records.objects.sources import open_object
 
-#: Of answers that are read together.
+#: Answers that are read together.
 _ROWS: Final = 4096
 _ROWS_BYTES: Final = 1024 * 1024
-#: Of a row group that is written: readers want them large, memory holds one.
+#: Rows of a written row group: readers want large ones, and memory holds one.
 _GROUP_ROWS: Final = 128 * 1024
 _GROUP_BYTES: Final = 32 * 1024 * 1024
-#: Of answers: each is held while types are learnt.
+#: Most columns of answers: all are held while the types are learnt.
 _COLUMNS_MAX: Final = 1000
 
 
 def selected_columns(path: JsonPath) -> tuple[str, ...] | None:
-    """Which columns of a joined row are written, in their order; None: all.
+    """The columns of a joined row that are written, in order; None = all.
 
     Raises `CallerError` (`processing-unsupported`).
     """
@@ -82,7 +82,7 @@ def _written(schema: Any, batches: Iterator[Any]) -> Iterator[bytes]:
 
 
 def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
-    """Batches that become one row group each."""
+    """Groups batches; each group becomes one row group."""
     waiting: list[Any] = []
     rows = size = 0
     for batch in batches:
@@ -97,7 +97,7 @@ def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 def _answer_types(parts: Parts) -> dict[str, Any]:
-    """Columns of all answers and their types; None for texts of whatever they are."""
+    """Columns of all answers and their types; None = text, whatever the values."""
     types: dict[str, Any] = {}
     for rows in _row_groups(parts):
         for name in dict.fromkeys(name for row in rows for name in row):
@@ -120,7 +120,7 @@ def _row_groups(parts: Parts) -> Iterator[list[dict[str, Any]]]:
 
 
 def _rows(lines: Iterator[bytes], count: int) -> list[dict[str, Any]]:
-    """The next answers: so many, or as many as have `_ROWS_BYTES`; none at the end."""
+    """The next `count` answers, or fewer if they have `_ROWS_BYTES`; none at the end."""
     rows: list[dict[str, Any]] = []
     size = 0
     for line in islice(lines, count):
@@ -155,7 +155,7 @@ def _schema(added: dict[str, Any], given: Any, wanted: tuple[str, ...] | None) -
     fields |= {name: pa.field(name, kind or pa.string()) for name, kind in added.items()}
     names = fields if wanted is None else wanted
     for name in names:
-        if name not in fields and name != OUTPUT_KEY:  # no answer at all: nothing to write there
+        if name not in fields and name != OUTPUT_KEY:  # an answer that is no object has no columns
             raise CallerError(
                 "column-missing",
                 f"OutputFilter names the column {name!r}, which there is not",
@@ -210,7 +210,7 @@ def _joined_rows(taken: Any, rows: list[dict[str, Any]], added: dict[str, Any], 
 
 
 class _Kept:
-    """Which rows of a span were not refused, batch after batch."""
+    """Marks the rows of a span that were not refused, batch by batch."""
 
     def __init__(self, parts: Parts, span: Span) -> None:
         self._refused = (int(told["index"]) for told in parts.errors(span))
@@ -237,7 +237,7 @@ def _miscounted(span: Span) -> CallerError:
 
 
 class _Sink:
-    """What pyarrow writes to; its bytes are taken away in between."""
+    """A file for pyarrow's writer; its bytes are taken out between writes."""
 
     closed = False
 

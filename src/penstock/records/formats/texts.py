@@ -1,4 +1,4 @@
-"""CSV and JSON of records and answers, read and written so that nothing of a value is lost."""
+"""CSV and JSON of records and answers, read and written without loss."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _QUOTED: Final = re.compile(r'["\r\n]')
 
 
 def json_value(data: bytes, whose: str = RECORD) -> Any:
-    """Integers of any size stay what they are. Raises `CallerError` (`record-invalid` ...)."""
+    """The value; integers of any size are exact. Raises `CallerError` (`record-invalid` ...)."""
     try:
         if _LONG_NUMBER.search(data):
             return json.loads(data, parse_constant=_refused_constant)
-        # What the collector would do is worth a thought only where there is much to walk.
+        # The garbage collector matters only where there are many values to traverse.
         return orjson.loads(data) if len(data) < _LARGE_BYTES else loads(data)
     except (ValueError, RecursionError) as error:
         raise invalid(whose, f"it is not JSON: {error}") from None
 
 
 def json_bytes(value: Any) -> bytes:
-    """One line."""
+    """The value as one line."""
     try:
         return orjson.dumps(value)
-    except orjson.JSONEncodeError:  # integers of more than 64 bits, or very deep
+    except orjson.JSONEncodeError:  # integers of more than 64 bits, or very deep nesting
         pass
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -46,7 +46,7 @@ def json_bytes(value: Any) -> bytes:
 
 
 def json_joined(record: bytes, answer: bytes, output_key: str, input_key: str) -> bytes:
-    """The record with its answer, one more attribute. What the record has keeps its bytes."""
+    """The record with its answer as one more attribute. The record's own bytes stay unchanged."""
     added = json_value(answer, ANSWER)
     if b"\n" in answer:
         answer = json_bytes(added)
@@ -84,7 +84,7 @@ def csv_lines(rows: Iterable[list[str]]) -> bytes:
 
 def csv_line(cells: list[str]) -> bytes:
     if cells == [""]:
-        return b'""'  # an empty line is passed over by many who read CSV
+        return b'""'  # many readers of CSV skip an empty line
     line = ",".join(cells)
     if _QUOTED.search(line) or line.count(",") != len(cells) - 1:
         line = ",".join(map(_quoted, cells))
@@ -98,14 +98,14 @@ def _quoted(cell: str) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value of JSON as a cell: texts as they are, null as nothing, the rest as JSON."""
+    """A value of JSON as a cell: text unchanged, null as empty, anything else as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else json_bytes(value).decode()
 
 
 def invalid(whose: str, cause: str) -> CallerError:
-    """Of one record: the others of the job may be well."""
+    """The error of one record; the job's other records may be valid."""
     if whose == ANSWER:
         return CallerError(
             "answer-invalid",

@@ -1,3 +1,3 @@
-"""Objects that hold records: found below a prefix or by a manifest, read from anywhere in them,
-and written whole or not at all.
+"""Objects that contain records: found below a prefix or by a manifest, read from any position, and
+written as a whole or not at all.
 """

@@ -1,7 +1,4 @@
-"""Objects on this machine: files, folders, and names that begin with something.
-
-An object that a prefix or a manifest means.
-"""
+"""Objects on this machine: files, folders, and names with a common beginning."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ from penstock.clock import SystemClock
 
 class FoundObject(NamedTuple):
     key: str  #: safe relative path
-    uri: str  #: to open it again
+    uri: str  #: for opening it again
     size: int
     stamp: str
 
 
 def below(place: LocalPlace, budget: Budget, *, objects_max: int) -> list[FoundObject]:
-    """A file, all files of a folder, or where there is neither, all whose names begin so.
+    """A file, or all files of a folder, or all files whose names begin with the path.
 
     Raises the errors of `list_local`.
     """
@@ -44,12 +41,12 @@ def below(place: LocalPlace, budget: Budget, *, objects_max: int) -> list[FoundO
         else:
             found += _found(listing, folder / name, f"{name}/")
     if not found:
-        _listed(path, budget, objects_max, fence)  # raises: it is not there
+        _listed(path, budget, objects_max, fence)  # raises, because the path does not exist
     return found
 
 
 def one(place: LocalPlace, name: str, budget: Budget) -> list[FoundObject]:
-    """The file of this name, which no link may lead out of the folder for; none if it is one."""
+    """The file of this name, or nothing if it is none. No link may lead out of the folder."""
     path = place.path / name
     listing = _listed(path, budget, 1, place.fence.inside(place.path))
     [file] = listing.files
@@ -64,7 +61,7 @@ def _names(folder: Path, start: str) -> list[str]:
     try:
         names = sorted(name for name in os.listdir(folder) if name.startswith(start))
     except OSError:
-        return []  # what can't be listed is told by whoever looks for the path itself
+        return []  # the listing of the path itself reports why it can't be listed
     return [safe_path(name, where=str(folder)) for name in names if not is_clutter(name)]
 
 

@@ -1,4 +1,4 @@
-"""Manifests: a list of keys below a prefix, each of them an object.
+"""Manifests: lists of keys below a prefix, each of which is an object.
 
     [{"prefix": "s3://bucket/folder/"}, "a.csv", "b/c.csv"]
 
@@ -24,15 +24,15 @@ from penstock.records.objects.local_objects import FoundObject
 from penstock.records.objects.sources import budget_for
 from penstock.records.refusals import too_many
 
-#: 100,000 keys as long as they may be are less.
+#: Larger than 100,000 keys of the greatest length.
 MANIFEST_BYTES_MAX: Final = 128 * 1024 * 1024
 _THREADS: Final = 16  # each waits for the network, none for the processor
 
 
 def read_manifest(uri: str, settings: ArtifactSettings, *, objects_max: int) -> list[FoundObject]:
-    """The objects that a manifest names, in its order.
+    """The objects in a manifest, in its order.
 
-    Raises `CallerError`: `manifest-invalid`, and those of objects that are not there.
+    Raises `CallerError`: `manifest-invalid`, and those of missing objects.
     """
     budget = budget_for(uri)
     prefix, names = _parsed(_content(uri, settings, budget), budget.what, objects_max)

@@ -1,7 +1,8 @@
-"""Which objects a job reads, in the version that they have now.
+"""The objects that a job reads, in their present version.
 
-Keys are what outputs are named after: below the prefix if it is a folder, else below the folder
-that it begins in. Where the prefix is the beginning of names, all that begin so are meant.
+Outputs are named after keys: the path below the prefix if that is a folder, else the path below the
+folder that contains it. If the prefix is the beginning of names, all objects with that beginning
+are included.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from penstock.records.objects.manifest import read_manifest
 from penstock.records.objects.sources import budget_for
 from penstock.records.refusals import key_unsafe, of_data
 
-#: Of one job. Each has a row of progress and an output of its own.
+#: Most objects of one job. Each has a row of progress and an output.
 OBJECTS_MAX: Final = 100_000
-#: What stands around a key's last part while its output is made: `.<name>.errors.new`.
+#: Bytes added to a key's last part while its output is written: `.<name>.errors.new`.
 _AROUND_BYTES: Final = len("..errors.new")
 
 
@@ -30,7 +31,7 @@ def list_objects(data: TransformInput, settings: ArtifactSettings) -> tuple[Inpu
     """The objects below the prefix or in the manifest, sorted by key.
 
     Raises:
-        CallerError: `input-not-found` (nothing there), `input-key-unsafe`, `input-duplicate`,
+        CallerError: `input-not-found` (no object), `input-key-unsafe`, `input-duplicate`,
             `input-objects-too-many`, `manifest-invalid`, `artifact-access-denied` ...
         NotNowError: the network or a store failed.
     """
@@ -58,7 +59,7 @@ def _below(uri: str, settings: ArtifactSettings) -> list[FoundObject]:
         return local_objects.below(place, budget, objects_max=OBJECTS_MAX)
     if uri[:5].lower() == "s3://":
         return s3_objects.below(uri, settings, budget, objects_max=OBJECTS_MAX)
-    [file] = look(uri, settings, budget).files  # behind https:// there is one
+    [file] = look(uri, settings, budget).files  # an https:// URL has exactly one
     name = safe_path(unquote(file.name), where=budget.what)
     return [FoundObject(name, uri, file.size, file.stamp)]
 

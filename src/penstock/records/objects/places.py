@@ -1,4 +1,4 @@
-"""Where outputs go: a folder of this machine or the prefix of a bucket. What is put there is there
+"""Where outputs go: a folder of this machine or the prefix of a bucket. Each object is written as a
 whole or not at all."""
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.records.objects.local_objects import file_uri
 from penstock.records.objects.sources import budget_for
 
-#: Larger ones go in parts, and a part that fails is sent again.
+#: Larger objects are uploaded in parts, and a part that fails is sent again.
 _PART_BYTES: Final = 16 * 1024 * 1024
-#: Parts on their way at once: they are what memory holds.
+#: Parts that are uploaded at once: memory holds this many.
 _PARTS_AT_ONCE: Final = 2
 _HINT: Final = (
     "Give the server's user or credentials write access, or name another S3OutputPath; where the "
@@ -37,22 +37,23 @@ class OutputPlace(Protocol):
     """Names are safe relative paths. All methods raise `PenstockError`."""
 
     def try_out(self) -> None:
-        """Puts something there and removes it. Raises `output-unwritable`: a `CallerError`, or a
-        `NotNowError` where only a full or failing disk is in the way."""
+        """Writes an object and removes it. Raises `output-unwritable`: a `CallerError`, or a
+        `NotNowError` where only a full or failing disk prevents it."""
 
     def uri(self, name: str) -> str:
-        """Where something of this name is."""
+        """The URI of an object with this name."""
 
     def put(self, name: str, pieces: Iterable[bytes]) -> None:
-        """Puts it there, instead of one that may be there. Holds a few pieces at a time. What
-        `pieces` raises goes through, and then nothing changed."""
+        """Writes an object, replacing one that exists. Holds a few pieces at a time. An error that
+        `pieces` raises is passed on, and then nothing has changed."""
 
     def remove(self, name: str) -> None:
-        """Nothing if it is gone."""
+        """Removes an object; does nothing if it is gone."""
 
 
 def place_of(output: TransformOutput, settings: ArtifactSettings) -> OutputPlace:
-    """Raises `CallerError` (`output-scheme`, `artifact-uri-invalid`)."""
+    """The place of a job's outputs. Raises `CallerError` (`output-scheme`,
+    `artifact-uri-invalid`)."""
     budget = budget_for(output.uri)
     place = local_place(output.uri, settings, budget)
     if place is not None:
@@ -67,7 +68,7 @@ def place_of(output: TransformOutput, settings: ArtifactSettings) -> OutputPlace
 
 
 def canonical(uri: str, settings: ArtifactSettings) -> str:
-    """Equal for the same object, whatever links lead to its folder."""
+    """A URI that is equal for the same object, whatever links lead to its folder."""
     path = local_path(uri, settings, budget_for(uri))
     if path is None:
         return uri
@@ -88,7 +89,7 @@ class _Folder:
                     probe.write_bytes(b"\n")
                     probe.unlink()
                 except OSError:
-                    with suppress(OSError):  # what went wrong with the writing is what is told
+                    with suppress(OSError):  # the error of the writing is the one to report
                         probe.unlink()
                     raise
         except OSError as error:
@@ -112,7 +113,7 @@ class _Folder:
 
     @contextmanager
     def _beside(self, name: str) -> Iterator[Path]:
-        """The path of a name, its folder there. A link must not lead out of the place."""
+        """The path of a name, with its folder created. A link must not lead out of the place."""
         path = self._path / name
         with self._opened(self._fence.inside(self._path), path.parent) as folder:
             yield folder / path.name
@@ -146,7 +147,7 @@ class _Prefix:
             if isinstance(told, NotNowError):
                 raise told from error
             raise _unwritable(self._what, told.message) from error
-        with suppress(PenstockError):  # who may write there need not be allowed to remove
+        with suppress(PenstockError):  # the right to write need not include the right to remove
             self.remove(name)
 
     def uri(self, name: str) -> str:
@@ -178,7 +179,7 @@ class _Prefix:
 
 
 def _filled(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """In pieces that are worth a call."""
+    """Joins pieces into ones that are large enough for a call."""
     waiting: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -191,7 +192,7 @@ def _filled(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _watched(pieces: Iterator[bytes], failed: list[BaseException]) -> Iterator[bytes]:
-    """Keeps what making the pieces raised: the store would tell it as its own."""
+    """Records an error raised while pieces are made, because the store would raise its own."""
     try:
         yield from pieces
     except Exception as error:

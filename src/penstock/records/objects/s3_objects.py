@@ -1,4 +1,4 @@
-"""Objects of a bucket: which a prefix means, and reading one from anywhere in it, ahead."""
+"""Objects of a bucket: lists a prefix, and reads an object from any position, ahead."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from penstock.errors import PenstockError
 from penstock.records.objects.local_objects import FoundObject
 from penstock.records.refusals import changed, key_unsafe, not_found, of_data, too_many
 
-#: Of one request. Two are in memory: one is read, one is on its way.
+#: Bytes of one request. Two requests are in memory: one is read, one is under way.
 _RANGE_BYTES: Final = 4 * 1024 * 1024
-#: Of the first request behind what is sure to be read: the end of a line is near.
+#: Bytes that the first request reads beyond the certain part: the end of a line is near.
 _BEHIND_BYTES: Final = 32 * 1024
 _CHUNK_BYTES: Final = 256 * 1024
 
@@ -28,7 +28,7 @@ _CHUNK_BYTES: Final = 256 * 1024
 def below(
     uri: str, settings: ArtifactSettings, budget: Budget, *, objects_max: int
 ) -> list[FoundObject]:
-    """All objects whose keys begin with the prefix, without the marks of folders."""
+    """All objects whose keys begin with the prefix, except markers of folders."""
     bucket, prefix = s3_parts(uri, budget)
     store = s3_store(bucket, endpoint=settings.s3_endpoint, budget=budget)
     folder, _, start = prefix.rpartition("/")
@@ -56,10 +56,10 @@ def _found(bucket: str, name: str, item: Any, budget: Budget) -> FoundObject:
 
 
 def _named(store: Any, folder: str, start: str, budget: Budget, objects_max: int) -> dict[str, Any]:
-    """By their names below the folder."""
+    """The objects by their names below the folder."""
     exceptions = importlib.import_module("obstore.exceptions")
     before = f"{folder}/" if folder else ""
-    # Only to begin near it: that very key, and stores that don't heed it, are looked at as well.
+    # Only a hint where to begin: that very key, and stores that ignore it, are handled too.
     after = before + start[:-1] if len(start) > 1 else ""
     items: dict[str, Any] = {}
     try:
@@ -67,7 +67,7 @@ def _named(store: Any, folder: str, start: str, budget: Budget, objects_max: int
             if name.startswith(start):
                 items[name] = item
             elif items and name > start:
-                break  # keys are sorted: there are no more
+                break  # keys are sorted, so no further one matches
             if len(items) > objects_max:
                 raise too_many(f"{budget.what}: more than {objects_max} objects below the prefix")
     except PenstockError as error:
@@ -94,7 +94,7 @@ def opened(one: InputObject, settings: ArtifactSettings, budget: Budget) -> Iter
 
 
 class S3Bytes:
-    """An object, by ranged reads. Every answer is of the version that was listed, or an error."""
+    """An object by ranged reads. Each answer is of the listed version, or raises an error."""
 
     def __init__(
         self, one: InputObject, store: Any, key: str, pool: ThreadPoolExecutor, what: str
@@ -108,7 +108,7 @@ class S3Bytes:
         self._obstore = importlib.import_module("obstore")
 
     def chunks(self, start: int, stop: int, *, sure: int | None = None) -> Iterator[bytes]:
-        """As `ObjectBytes.chunks`; up to `sure` the bytes are asked for ahead."""
+        """As `ObjectBytes.chunks`; bytes up to `sure` are requested ahead."""
         stop = min(stop, self.size)
         ranges = _ranges(start, stop, stop if sure is None else min(sure, stop))
         waiting: Future[bytes] | None = None
@@ -134,7 +134,7 @@ class S3Bytes:
 
 
 def _ranges(start: int, stop: int, sure: int) -> Iterator[tuple[int, int, bool]]:
-    """(from, to, whether it is read for sure), what is not in sizes that double."""
+    """(from, to, whether it is certainly read); the rest comes in sizes that double."""
     at = start
     while at < sure:
         end = min(at + _RANGE_BYTES, sure)

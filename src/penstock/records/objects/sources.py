@@ -1,7 +1,7 @@
-"""Bytes of one object from anywhere in it, in the version that was there when the job began.
+"""Bytes of one object from any position, in the version that existed when the job began.
 
-Whoever reads gets a part of the object in chunks of bounded size, and an error where the object is
-no longer the one that was listed: its stamp is compared before the first byte and after the last.
+A reader gets a part of the object in chunks of bounded size, and an error if the object is no
+longer the listed one: its stamp is compared before the first byte and after the last.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from penstock.errors import PenstockError
 from penstock.records.refusals import changed, of_data
 
 CHUNK_BYTES: Final = 256 * 1024
-#: Of one look or one ranged read; reading a whole object has no end but the caller's.
+#: Time limit of a listing or of one ranged read; only the caller limits reading a whole object.
 SECONDS_MAX: Final = 600.0
-#: Of an object that is copied; a full disk is told before.
+#: Bound of an object that is copied; a full disk is reported first.
 OBJECT_BYTES_MAX: Final = 2**40
 
 
 class ObjectBytes(Protocol):
-    """An open object. One thread at a time."""
+    """An open object, for one thread at a time."""
 
     size: int
 
@@ -40,7 +40,7 @@ class ObjectBytes(Protocol):
         """Bytes from `start` up to `stop`, or the end; each chunk has at least one byte.
 
         Args:
-            sure: up to here they are read in any case, so that they may be asked for ahead; None:
+            sure: bytes up to here are read in any case, so they may be requested ahead; None:
                 all of them.
         """
 
@@ -48,7 +48,8 @@ class ObjectBytes(Protocol):
 def open_object(
     one: InputObject, settings: ArtifactSettings
 ) -> AbstractContextManager[ObjectBytes]:
-    """Opens it. Entering, reading and leaving raise `PenstockError` (`input-changed` ...)."""
+    """Opens an object. Entering, reading and leaving raise `PenstockError` (`input-changed`
+    ...)."""
     budget = budget_for(one.uri)
     place = local_place(one.uri, settings, budget)
     if place is not None:
@@ -75,8 +76,8 @@ def _local(place: LocalPlace, one: InputObject, what: str) -> Iterator[ObjectByt
 
 @contextmanager
 def _copied(one: InputObject, settings: ArtifactSettings, budget: Budget) -> Iterator[ObjectBytes]:
-    """Behind https:// an object is read once, as fast as it comes, and not as slowly as a model
-    asks for it: a server would hang up."""
+    """Copies an object behind https:// at full speed. A model reads slowly, and a server would
+    close the connection."""
     try:
         [file] = look(one.uri, settings, budget).files
         if (file.size, file.stamp) != (one.size, one.stamp):
@@ -88,7 +89,7 @@ def _copied(one: InputObject, settings: ArtifactSettings, budget: Budget) -> Ite
             descriptor = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
     except PenstockError as error:
         raise of_data(error) from error
-    # The copy has no name any more: nothing of it stays, however this ends.
+    # The copy has no name any more, so nothing of it remains, however this ends.
     with FileIO(descriptor):
         yield DescriptorBytes(descriptor, one.size, budget.what)
 
@@ -114,6 +115,6 @@ class DescriptorBytes:
                     hint="Check the disk that holds it.",
                 ) from error
             if not chunk:
-                return  # cut short meanwhile: what compares the stamps says so
+                return  # truncated since; the comparison of the stamps reports it
             yield chunk
             at += len(chunk)
