@@ -138,7 +138,7 @@ class ScalingConfig:
     #: share of the target below which a metric counts as low
     low_share: Annotated[float, Meta(ge=0.01, le=1.0)] = 0.9
     cooldown_s_max: _Number = 604_800.0  #: longer cooldowns of policies are shortened to this
-    fast: bool = False  #: every target is evaluated each second, not only those with the tag
+    fast: bool = False  #: every target may ask for capacity each second, not only tagged ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

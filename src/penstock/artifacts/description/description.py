@@ -229,7 +229,7 @@ class ModelKeys:
     heads: tuple[Head, ...] = ()  #: task `multi-head` only
     generation: Generation | None = None  #: task `text2text-generation` only
     lanes: Annotated[int, Meta(ge=1, le=1024)] = 1  #: batches of one copy that may run at once
-    #: intra-op threads of each lane; 0 = the instance's cores divided by its lanes
+    #: intra-op threads of each lane; 0 = its share of the instance's cores
     threads_per_lane: Annotated[int, Meta(ge=0, le=1024)] = 0
     pinned: bool = False  #: each lane gets cores of its own, if enough are free
     command: tuple[str, ...] = ()  #: runtime `process`: argv; "{port}", "{model_dir}" are filled in
