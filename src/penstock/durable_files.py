@@ -10,7 +10,8 @@ from pathlib import Path
 
 from penstock.errors import CallerError
 
-#: For a server's own files (keys, metrics), which show who calls it and how much.
+#: Mode of a server's own files (keys, metrics): they show who calls it and how much, so only its
+#: user may read them.
 PRIVATE = 0o600
 
 

@@ -3,6 +3,7 @@
 A request is checked twice. `check_head` refuses a request by its head alone, before its body is
 read: a missing or unknown key, an old date, an operation that the key does not allow. `check` then
 verifies the whole request before anything is done with it.
+
 Path and target decide which service a signature must be scoped to, as in dispatch: a
 signature made for another service is refused here. `core/request/grants.py` decides what a key
 may do.

@@ -67,7 +67,7 @@ class Tolerance:
 class Parity:
     """How the artifact's answers compare with the source's, on the same inputs."""
 
-    unit: str  #: what is compared: probability, cosine-distance, relative, token
+    unit: str  #: kind of value compared: probability, cosine-distance, relative, token
     samples: int  #: answers compared
     difference_max: float
     difference_mean: float

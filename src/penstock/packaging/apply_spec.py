@@ -1,7 +1,7 @@
 """apply.yaml: a list of packages, and the endpoints that serve them.
 
     schema: 1
-    stack: support                        # whose endpoints these are: `--prune` knows them by it
+    stack: support                        # name of this group of endpoints, for `--prune`
     packages: [embeddings/package.yaml]   # made first, into the folder `build`
     build: build
     location: s3://models/support/        # or a folder; each endpoint has one of its name below it

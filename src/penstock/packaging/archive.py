@@ -6,6 +6,7 @@ digest is over the contents, not over the compressed bytes, which depend on the 
 
 A package contains the files below the root folder of the package file, each with its path in the
 archive, and no others.
+
 A link is replaced by the file that it leads to; a link that leads out of the listed folder is
 refused. Clutter of desktop systems, Python and git is left out, as it is when a server reads a
 folder.

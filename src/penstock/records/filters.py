@@ -134,7 +134,7 @@ class Processing:
         )
 
     def _row(self, answer: bytes) -> bytes:
-        """The columns of an answer: its keys, unless the row's own columns are joined too."""
+        """An answer as columns: its keys, or one column of its own beside the columns of a joined row."""
         value = texts.json_value(answer, texts.ANSWER)
         if self._joins:
             return texts.json_bytes({OUTPUT_KEY: value})

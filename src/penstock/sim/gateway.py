@@ -96,9 +96,7 @@ class TwinGateway:
         self._recorder = recorder
         self._outcome = outcome
         self._variants = [variant.name for variant in routes.variants]
-        self._lines: dict[
-            str, dict[int, SimulatedRequest]
-        ] = {}  #: of those that wait, oldest first
+        self._lines: dict[str, dict[int, SimulatedRequest]] = {}  #: waiting requests, oldest first
         self._held_timer = False
         self._deadlines: list[tuple[float, int]] = []  #: (deadline, request), answered ones too
         self._deadlines_at = _INF
@@ -257,7 +255,7 @@ class TwinGateway:
         self._outcome.ends[why] += 1
         self._end(request, now)
 
-    # what copies report
+    # reports of copies
 
     def answered(self, numbers: tuple[int, ...], run_us: int, rows: int, now: float) -> None:
         """A batch has ended. Requests with a gone client or a passed deadline are skipped."""

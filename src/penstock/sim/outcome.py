@@ -28,9 +28,9 @@ class RunOutcome:
     def __init__(self, priorities: int) -> None:
         self.requests = 0
         self.events = 0  #: handled events: arrivals, answers, ended batches, timers, faults
-        #: of answers, by priority
+        #: latencies of answers, by priority
         self.latencies_s: list[list[float]] = [[] for _ in range(priorities)]
-        self.first_token_s: list[float] = []  #: of generated answers, from the request's arrival
+        self.first_token_s: list[float] = []  #: time to first token, from the request's arrival
         self.tokens = 0  #: tokens of complete generated answers
         self.answered_at = 0.0  #: time of the last answer, s
         self.cancelled = 0

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 #: ((value, weight), ...); a single value needs no draw, so it takes no random number.
 Mix = tuple[tuple[Any, float], ...]
 
-_TOKEN_BYTES = 4  #: of English text per token, roughly, with today's vocabularies
+_TOKEN_BYTES = 4  #: bytes of English text per token, roughly, with today's vocabularies
 
 ARRIVALS = ("poisson", "on-off", "closed-loop", "trace")
 

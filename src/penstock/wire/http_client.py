@@ -61,9 +61,11 @@ class HttpClientSpec:
     host: str = ""
     port: int = 0
     tls: ssl.SSLContext | None = None
-    path: str = ""  #: of a Unix socket, instead of host and port; "" = none
+    path: str = ""  #: Unix socket, instead of host and port; "" = none
     connect_s_max: float | None = None  #: with the TLS handshake; None = the system's own limit
-    head_bytes_max: int = 65_536  #: of a head, and of all framing between two pieces of a body
+    head_bytes_max: int = (
+        65_536  #: bound of a head, and of all framing between two pieces of a body
+    )
     fields_max: int = 256  #: most fields of a head
     body_bytes_max: int = sys.maxsize  #: set it where the reader has no bound of its own
     idle_max: int = 0  #: most idle connections that a pool keeps

@@ -22,7 +22,7 @@ _HEAD_BYTES: Final = 3
 @dataclass(frozen=True, slots=True)
 class NotedModel:
     name: str
-    digest: str  #: of its artifact; "" = unknown
+    digest: str  #: digest of its artifact; "" = unknown
 
 
 def slot(model: NotedModel) -> bytes | None:

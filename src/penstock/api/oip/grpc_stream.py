@@ -65,7 +65,7 @@ class InferStream:
         self._error_text = error_text
         self._turns: deque[_StreamTurn] = (
             deque()
-        )  #: those that others wait for, in the order they came
+        )  #: requests whose answers others wait for, in order of arrival
         self._live: set[Invocation] = set()
         self._out: deque[tuple[bytes, Invocation | None]] = deque()
         self._out_bytes = 0

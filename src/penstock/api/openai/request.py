@@ -26,7 +26,7 @@ OPERATIONS = {
     b"embeddings": "embeddings",
     b"responses": "responses",
 }
-MODEL_CHARS_MAX = 256  #: of an endpoint's name; a target model's name follows it
+MODEL_CHARS_MAX = 256  #: longest name of an endpoint; a target model's name follows it
 #: Bodies up to this size are parsed at once, in a few milliseconds.
 READ_AT_ONCE_BYTES = 128 << 10
 _MODELS = b"models"

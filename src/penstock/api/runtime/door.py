@@ -188,7 +188,7 @@ class RuntimeDoor(CallResponder):
             head += b"%b: %d\r\n" % (request.ROOM, self._room(call.endpoint))
         return head
 
-    # What repeats
+    # Caches of repeated values
 
     def _answer_error(self, call: Call, error: PenstockError, endpoint: str) -> None:
         call.answer(*self._errors.render(error, endpoint))

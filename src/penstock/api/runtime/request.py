@@ -5,6 +5,7 @@ checks those that choose who answers, a model or a component.
 
 The module also reads and writes the headers of sessions. The router decides where a session's
 requests go.
+
 A request with `SessionId: NEW_SESSION` opens one, and its answer names it in `New-Session-Id`. A
 request within a session whose body is `{"requestType": "CLOSE"}` ends it: the gateway owns the
 session, so it answers this itself with `Closed-Session-Id`, and the model need not know. DJL's
@@ -39,7 +40,7 @@ SESSION_ID = b"x-amzn-sagemaker-session-id"
 PREFIX_ID = b"x-amzn-sagemaker-prefix-aware-id"
 STREAM_ACCEPT = b"x-amzn-sagemaker-accept"
 DEADLINE_MS = b"x-penstock-deadline-ms"
-ROOM = b"x-penstock-room"  #: asks for, and then tells, how many more the endpoint takes now
+ROOM = b"x-penstock-room"  #: in a request: asks for the free room; in its answer: that number
 
 #: Header names that this door needs in `Call.rare`.
 INTEREST = (

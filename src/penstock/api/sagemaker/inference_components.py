@@ -3,6 +3,7 @@
 An operation stores the desired state in one transaction and wakes the endpoint's reconciler; the
 next Describe shows it already. An InferenceComponentSpecification becomes a `ComponentRevision`,
 the control plane's own form.
+
 Like an endpoint, a component is a copy: deleting the model afterwards does not affect it. An
 adapter is only an artifact: the model, the resources and the copies are its base's. An unsupported
 member is refused here, with what to do instead.

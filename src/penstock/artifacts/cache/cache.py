@@ -99,7 +99,7 @@ class ArtifactCache:
             return None
         self._note_checked(folder, listed, checked)
         used = self._clock.wall()
-        with suppress(OSError):  # another user's cache may be read all the same
+        with suppress(OSError):  # another user's cache can't be marked, but can be read
             os.utime(folder / "entry.json", (used, used))
         return CacheEntry(digest, folder / "files", _size(listed))
 

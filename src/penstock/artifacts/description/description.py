@@ -3,6 +3,7 @@
 `model.yaml` is the explicit form; every other layout (a bare ONNX file, OpenVINO IR, a Triton
 repository, `code/inference.py`) is turned into the same `ModelDescription` by
 `artifacts/detection/detect.py`.
+
 Runtimes and instances read nothing else. Tensor names, dtypes and shapes are those of the
 Open Inference Protocol; -1 is a free dimension; the first dimension is the batch when
 `batching.rows_max` is above 0.

@@ -110,8 +110,7 @@ def _is_hugging_face(root: Path) -> bool:
 
 
 def _has_pickle(root: Path, pattern: str) -> bool:
-    """Whether a pickle matches; a `*.bin` file of PyTorch counts as weights, with its own
-    answer."""
+    """Whether files of the pattern `*.bin` are PyTorch's pickles, which have an error of their own."""
     return pattern == "*.bin" and bool(_first_pickle(root))
 
 

@@ -5,6 +5,7 @@ what only the server can reach. Five are followed at most, and only to the same 
 this machine or a private network only if they began there, and never to link-local addresses, where
 clouds keep credentials. The address is checked on the open connection, so that a name can't change
 its meaning in between.
+
 Text that the far end sends with an error is never passed on, and neither are signed queries.
 """
 

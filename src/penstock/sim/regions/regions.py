@@ -239,7 +239,7 @@ class RegionsTwin:
         self.outcome.rerouted_s_max = max(self.outcome.rerouted_s_max, now - self._broke_at)
         self._senders.ask(request, now)
 
-    # what copies report (`sim.copy.Reports`)
+    # reports of copies (`sim.copy.Reports`)
 
     def first_token(self, attempt: int, now: float) -> None:
         request = self.requests.get(attempt)

@@ -64,7 +64,7 @@ class RegionsScenario:
     rate_rps: float  #: all regions together, mean over the day
     length_s: float  #: end of the arrivals; requests in flight are still answered
     day_s: float
-    swing: float = 0.0  #: of the demand over the day: 0 = constant; below 1
+    swing: float = 0.0  #: strength of the demand's daily change: 0 = constant; below 1
     length: Mix = ((16, 0.5), (48, 0.3), (128, 0.2))  #: tokens of a prompt after its prefix
     answer_tokens: Mix = ((8, 0.35), (32, 0.3), (128, 0.25), (512, 0.1))
     prefixes: int = 24  #: number for each region
