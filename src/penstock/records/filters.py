@@ -134,7 +134,7 @@ class Processing:
         )
 
     def _row(self, answer: bytes) -> bytes:
-        """An answer as columns: its keys, or one column of its own beside the columns of a joined row."""
+        """An answer as columns: its keys, or one column beside those of the joined row."""
         value = texts.json_value(answer, texts.ANSWER)
         if self._joins:
             return texts.json_bytes({OUTPUT_KEY: value})

@@ -110,7 +110,7 @@ def _is_hugging_face(root: Path) -> bool:
 
 
 def _has_pickle(root: Path, pattern: str) -> bool:
-    """Whether files of the pattern `*.bin` are PyTorch's pickles, which have an error of their own."""
+    """Whether `*.bin` files are PyTorch's pickles, which have an error of their own."""
     return pattern == "*.bin" and bool(_first_pickle(root))
 
 
