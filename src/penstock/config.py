@@ -55,7 +55,7 @@ class LimitConfig:
 
     #: size of a request's body; the default is InvokeEndpoint's limit in AWS
     body_bytes_max: Annotated[int, Meta(ge=1, le=2**30)] = 6_291_456
-    # Room for 85 of the largest bodies; a laptop with 8 GiB keeps its models beside it.
+    # Room for 85 of the largest bodies; a laptop with 8 GiB has room for its models as well.
     #: total size of the bodies of all requests that are being read or wait for an answer
     bodies_bytes_max: Annotated[int, Meta(ge=1, le=2**40)] = 512 * 2**20
     head_bytes_max: Annotated[int, Meta(ge=1024, le=2**20)] = 65_536  #: request line and headers

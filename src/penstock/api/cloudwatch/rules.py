@@ -44,7 +44,7 @@ def validation_error(message: str) -> AwsError:
 
 
 def period_fault(period_s: int) -> str:
-    """What is wrong with a period; empty if nothing."""
+    """The fault of a period; empty if it is valid."""
     if period_s in _SECONDS_BELOW_A_MINUTE:
         return ""
     if period_s < 1 or period_s % 60:

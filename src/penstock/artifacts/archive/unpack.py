@@ -61,7 +61,7 @@ class ArchiveMember:
 
 
 def archive_kind(path: Path) -> Literal["tar", "tar.gz", "zip", ""]:
-    """Tells by the first bytes, never by the name; "" is none of these."""
+    """The kind by the first bytes, never by the name; "" for any other file."""
     with open(path, "rb") as file:
         head = file.read(_BLOCK)
     if head.startswith(b"\x1f\x8b"):
@@ -93,7 +93,7 @@ def tar_members(file: BinaryIO, *, gzipped: bool, what: str) -> Iterator[Archive
                 if len(archive.pax_headers) > GLOBAL_KEYS_MAX:
                     raise _unreadable(what, f"more than {GLOBAL_KEYS_MAX} global headers")
                 yield _tar_member(archive, info, stream, what)
-                # tarfile keeps every header for lookups that nobody makes here.
+                # tarfile keeps every header for lookups, which this code never makes.
                 archive.members.clear()  # type: ignore[attr-defined]
         if stream.last_block.strip(b"\0") or len(stream.last_block) < _BLOCK:
             raise _truncated(what, "it has no end mark, or garbage in a header's place")
@@ -298,7 +298,7 @@ RATIO_FREE_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackLimits:
-    """Bounds beside the budget's bytes and seconds."""
+    """Bounds besides the budget's bytes and seconds."""
 
     members_max: int = 20_000
     ratio_max: float = 200.0  #: unpacked bytes per archive byte, above RATIO_FREE_BYTES
@@ -333,7 +333,7 @@ def unpack(archive: Path, to: Path, *, budget: Budget, limits: UnpackLimits) -> 
 
 
 def not_an_archive(what: str) -> CallerError:
-    """The error for a file that should be an archive and is none that is read here."""
+    """The error for a file that should be an archive, but is of no known kind."""
     return CallerError(
         "archive-unreadable",
         f"{what}: this is not an archive that Penstock reads",
@@ -409,7 +409,7 @@ class _Unpacking:
         self._folders.add(path)
 
     def _skip(self, member: ArchiveMember) -> None:
-        """Bytes that are not kept take time all the same, so they count like the others."""
+        """Reads content that is not kept. It takes time too, so its bytes count like others."""
         while chunk := member.read(CHUNK_BYTES):
             self._count(len(chunk))
 

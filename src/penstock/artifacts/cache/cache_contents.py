@@ -1,4 +1,4 @@
-"""What an entry of the cache holds, byte for byte, and that it is on the disk.
+"""Checks that an entry of the cache is on the disk, byte for byte.
 
     entry.json     size and SHA-256 of every file, written before the entry appears
     checked.json   the files' stamps when their bytes were last compared, and in which boot

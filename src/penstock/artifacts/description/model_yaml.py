@@ -246,7 +246,7 @@ def _check_warm_ups(requests: tuple[WarmUp, ...], reader: Reader) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A section of a file as plain values, without what is empty and may be left out."""
+    """A section of a file as plain values, without optional keys that are empty."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     if not is_dataclass(value):

@@ -73,7 +73,7 @@ _BASE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_BASE_LOADER):  # type: ignore[misc]
-    """The safe loader, which refuses a key given twice where YAML's takes the last."""
+    """The safe loader, except that a repeated key is an error: YAML's takes the last value."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         keys = set()

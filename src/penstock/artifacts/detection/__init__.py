@@ -1,1 +1,1 @@
-"""What an unpacked artifact is, seen from its files, its image and its environment."""
+"""Recognises an unpacked artifact by its files, its image and its environment."""

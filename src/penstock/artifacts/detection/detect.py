@@ -1,4 +1,4 @@
-"""What an unpacked artifact is: from its files, its image and its environment to a description.
+"""Recognises an unpacked artifact: from files, image and environment to a description.
 
 A builds.yaml names the folders to choose from. The first layout that fits decides: model.yaml,
 code/inference.py, a Triton repository, OpenVINO IR, ONNX, a program of torch.export. Nothing is

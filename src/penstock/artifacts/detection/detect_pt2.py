@@ -1,4 +1,4 @@
-"""What a .pt2 file is, and that it is whole: looked at as an archive, without PyTorch.
+"""Checks the kind of a .pt2 file, and that it is whole, as an archive and without PyTorch.
 
 Two kinds are served. A *program* (`torch.export.save`) is a graph with its tensors, and is data
 once it passes the checks here. A *package* of AOTInductor holds machine code for one chip:

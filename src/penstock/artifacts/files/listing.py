@@ -1,4 +1,4 @@
-"""What a source holds, before anything is copied: files with names, sizes and stamps.
+"""The content of a source before any copy: files with names, sizes and stamps.
 
 `local_files.py` and `object_store.py` make listings; `fetch.py` copies their files. A stamp changes
 when the content may have changed, so equal listings mean that nothing must be read again.
@@ -55,7 +55,7 @@ class Listing:
         return self._digest()[:_STAMP_CHARS] + young if self._is_stamped() else ""
 
     def is_as(self, other: Listing) -> bool:
-        """Whether both were made of the same files, as far as the stamps tell."""
+        """Whether both list the same files, as far as the stamps show."""
         return self._digest() == other._digest()
 
     def _is_stamped(self) -> bool:

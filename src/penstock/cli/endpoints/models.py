@@ -156,7 +156,7 @@ def warm(
 ) -> None:
     """Load target models and wait until they are loaded.
 
-    Named ones are loaded whatever has to go for them; without names nobody is evicted.
+    Named models are loaded even if others must be evicted; without names none is evicted.
     """
     client = Client(url, key=key, timeout_s=CHANGE_S_MAX)
     named = list(dict.fromkeys(models or ()))

@@ -31,7 +31,7 @@ def explain(
     key: options.Key = "",
     json_: options.Json = False,
 ) -> None:
-    """Explain its scaling as a timeline: what was seen, each policy's wish, decision and reason."""
+    """Explain its scaling as a timeline: observed load, proposals, decision and reason."""
     query = f"?at={moment(at)}" if at else ""
     story = Client(url, key=key).admin(f"/endpoints/{quote(endpoint, safe='')}/scaling{query}")
     if json_:

@@ -135,14 +135,14 @@ def show(
 
 @app.command("pause")
 def pause(name: Name, url: options.Url = "", key: options.Key = "") -> None:
-    """Nothing is due until it is resumed, and what was due by then is not made up for."""
+    """Pause a schedule: no run is due until it is resumed, and missed runs are not made up for."""
     Client(url, key=key).admin(f"{_path(name)}/pause", method="POST")
     note(f"schedule {name} is paused")
 
 
 @app.command("resume")
 def resume(name: Name, url: options.Url = "", key: options.Key = "") -> None:
-    """From now on it is due again."""
+    """Resume a schedule: runs are due again from now on."""
     client = Client(url, key=key)
     client.admin(f"{_path(name)}/resume", method="POST")
     note(f"schedule {name}: {_due(client.admin(_path(name)))}")

@@ -57,7 +57,7 @@ def compile_programs(
 
 
 def as_programs(description: ModelDescription, *, precision: str, device: str) -> ModelDescription:
-    """The description of an encoder-decoder whose graphs are these programs."""
+    """The description of an encoder-decoder that has these programs as its graphs."""
     generation = description.generation
     assert generation is not None
     return dataclasses.replace(

@@ -110,7 +110,7 @@ TORCHSCRIPT = "torchscript"
 PICKLED = "pickled-module"
 ONNX = "onnx"
 
-#: Encoder-decoder models whose configuration may leave `is_encoder_decoder` out.
+#: Types of encoder-decoder models whose configuration may omit `is_encoder_decoder`.
 _SEQ2SEQ_TYPES = ("t5", "mt5", "umt5", "longt5", "bart", "mbart", "pegasus", "marian", "m2m_100")
 _UNDERSTOOD = (
     "a Hugging Face directory (config.json, *.safetensors, tokenizer), a PyTorch exported program "
