@@ -119,7 +119,7 @@ class ApplySpec:
     file: SpecFile
     stack: str
     build: Path
-    packages: tuple[Path, ...]  #: package files
+    packages: tuple[Path, ...]
     endpoints: tuple[EndpointEntry, ...]
 
 

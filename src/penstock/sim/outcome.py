@@ -37,7 +37,7 @@ class RunOutcome:
         self.retries = 0  #: requests sent again to another copy
         self.ends: Counter[str] = Counter()  #: "who: reason" of unanswered requests
         self.batches: Counter[int] = Counter()  #: batches by rows; an engine's steps by sequences
-        self.reasons: Counter[str] = Counter()  #: reasons of batches
+        self.reasons: Counter[str] = Counter()  #: for which batches left
         self.busy_s = 0.0  #: summed over lanes
 
     def report(self, *, lanes: int, length_s: float) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class AdminServices:
     target_models: TargetModels
     explain: Callable[[str], Awaitable[dict[str, Any] | None]]  #: request id -> its trace
     gateway: Callable[[], dict[str, Any]]  #: the dispatcher's snapshot
-    costs: Callable[[], list[dict[str, Any]]] = list  #: costs of each variant
+    costs: Callable[[], list[dict[str, Any]]] = list
     usage: Callable[[], list[dict[str, Any]]] = list  #: use of each instance with target models
     scaling: scaling.Explain | None = None
     alarms: Callable[[], list[dict[str, Any]]] = list  #: how each alarm came to its state

@@ -30,7 +30,7 @@ class RegionsOutcome:
         self.rerouted_s_max = 0.0  #: from the loss of a region to the last of them, s
         self.answered_at = 0.0
         self.tokens = 0
-        self.steps = 0  #: steps of engines
+        self.steps = 0
         self.tokens_read = 0  #: tokens of prompts that no cache had
         self.joined = 0  #: prompts that an engine has begun with
         self.found = 0  #: those of them whose prefix was in the engine's cache

@@ -51,7 +51,7 @@ class RegionsRun(Protocol):
     outcome: RegionsOutcome
     requests: dict[int, RegionsRequest]  #: requests in flight, by attempt
     waiting: int  #: number of requests that senders keep
-    copies_of: list[tuple[int, ...]]  #: copies of each region
+    copies_of: list[tuple[int, ...]]  #: by region
 
     def send(
         self, request: RegionsRequest, region: int, copy: CopyState | None, now: float
