@@ -36,10 +36,9 @@ from penstock.instance.copy import Copy
 from penstock.instance.engines.batches import Batches
 from penstock.instance.request import Item, Request
 from penstock.sim import events as kinds
-from penstock.sim.faults import COPY_HUNG, WorkerDeath
 from penstock.sim.generation_copy import engine_noise
 from penstock.sim.record import DecisionRecorder, admission_row, batcher_row, router_row
-from penstock.sim.scenario import Scenario
+from penstock.sim.scenario import COPY_HUNG, Scenario, WorkerDeath
 from penstock.sim.service import ServiceTimes
 from penstock.sim.workload import Arrival, Workload
 from penstock.wire import frames

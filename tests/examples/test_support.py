@@ -22,8 +22,8 @@ from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.compile.seq2seq.seq2seq_parity import generate
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.graph_key import graph_key
 from penstock.runtimes.loader import load_tensor_runtime
+from penstock.runtimes.probe import graph_key
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest
 

@@ -10,8 +10,7 @@ import pytest
 
 from penstock.artifacts.description.description import Batching
 from penstock.core.batching.batcher import Batcher, RunBatch
-from penstock.instance.loading.described import batch_spec
-from penstock.instance.loading.runs_measured import runs_measured
+from penstock.instance.loading.described import batch_spec, runs_measured
 from penstock.runtimes.processor import processor
 
 BATCHING = Batching(rows_max=32, buckets=(16, 128), latency_s_p99_max=0.010)

@@ -16,8 +16,8 @@ from record_files import SETTINGS, blocks_of, error_of, one_object, records_of
 
 from penstock.core.jobs.spec import cut
 from penstock.records.formats import record_io, tf_record
-from penstock.records.formats.crc32c import crc32c
 from penstock.records.formats.forward import Forward
+from penstock.records.formats.tf_record import crc32c
 from penstock.records.reader import RecordReader
 
 MAGIC = b"\x0a\x23\xd7\xce"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.runtimes.byte_strings import bytes_of, text_of
+from penstock.runtimes.tensor_bytes import bytes_of, text_of
 
 ANY = st.one_of(
     st.binary(max_size=40),

@@ -15,7 +15,7 @@ from penstock.artifacts.detection.detect import Detected, detect
 from penstock.core.deployment.slot_retries import is_permanent
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes import probe, registry
-from penstock.runtimes.graph_key import graph_key
+from penstock.runtimes.probe import graph_key
 
 
 def tried(found: Detected, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from penstock.core.batching.batcher import BatchSpec
 from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.core.request.admission import AdmissionSpec
 from penstock.errors import CallerError
-from penstock.sim.faults import WorkerDeath
-from penstock.sim.scenario import Scenario, VariantScenario, load_scenario
+from penstock.sim.scenario import Scenario, VariantScenario, WorkerDeath, load_scenario
 from penstock.sim.service import ServiceSpec
 from penstock.sim.workload import WorkloadSpec
 

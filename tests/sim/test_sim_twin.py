@@ -14,10 +14,9 @@ import pytest
 
 from penstock.core.batching.batcher import BatchSpec
 from penstock.core.request.admission import AdmissionSpec
-from penstock.sim.faults import WorkerDeath
 from penstock.sim.outcome import RunOutcome
 from penstock.sim.record import DecisionRecorder, Row
-from penstock.sim.scenario import Scenario, VariantScenario, load_scenario
+from penstock.sim.scenario import Scenario, VariantScenario, WorkerDeath, load_scenario
 from penstock.sim.service import ServiceSpec
 from penstock.sim.twin import Twin
 from penstock.sim.workload import WorkloadSpec

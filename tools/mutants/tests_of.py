@@ -213,13 +213,13 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/alarms/test_alarm_evaluate.py",
         "core/alarms/test_alarm_properties.py",
     ),
-    "core/alarms/moments.py": ("core/alarms/test_alarm_moments.py",),
-    "core/alarms/schedule.py": ("core/alarms/test_alarm_schedule.py",),
-    "core/alarms/spec.py": ("core/alarms/test_alarm_evaluate.py",),
     "core/alarms/words.py": (
+        "core/alarms/test_alarm_moments.py",
         "core/alarms/test_alarm_words.py",
         "core/alarms/test_alarm_evaluate.py",
     ),
+    "core/alarms/schedule.py": ("core/alarms/test_alarm_schedule.py",),
+    "core/alarms/spec.py": ("core/alarms/test_alarm_evaluate.py",),
     "core/residency/account.py": (
         "core/residency/test_residency_account.py",
         "core/residency/test_residency_full.py",
@@ -236,7 +236,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/residency/spec.py": _RESIDENCY,
     "core/residency/story.py": _RESIDENCY,
     "core/residency/table.py": ("core/residency/test_residency_model.py", *_RESIDENCY),
-    "core/scaling/actions.py": _SCALING,
+    "core/scaling/actions.py": (*_SCALING,),
     "core/scaling/activity.py": _SCALING,
     "core/scaling/bounds.py": _SCALING,
     "core/scaling/choose.py": (
@@ -253,7 +253,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "core/scaling/step.py": ("core/scaling/test_scaling_steps.py",),
     "core/scaling/settling.py": _SCALING,
-    "core/scaling/story.py": _SCALING,
     "core/scaling/tracking.py": ("core/scaling/test_scaling_tracking.py", *_SCALING),
     "core/request/storage_failures.py": ("core/test_core_storage_failures.py",),
     "core/request/retry.py": ("core/test_core_retry.py",),

@@ -6,19 +6,73 @@ dtype, shape, bytes], ...]`, then the raw tensors one after the other.
 
 Everything is checked against the bytes at hand before anything is allocated: a shape from outside
 can claim any size.
+
+Some libraries have Unicode strings alone: for them bytes become text that loses nothing. UTF-8
+becomes the text that it is. A byte that is no part of UTF-8 becomes one of the last 128 code
+points of Unicode (private use, never assigned), and so does every byte of a text that has one of
+those, so that no two byte strings become one text and the way back is exact. This is the idea of
+PEP 383 with code points that UTF-8 can write: what only moves strings about (lookups of text,
+gathering, concatenation) works on any bytes.
+
+Runtimes and codecs share the table of dtypes, and the numpy arrays that carry them. BF16 has no
+numpy dtype: such a tensor is a float32 array here and is narrowed only where bytes leave. BYTES
+tensors are object arrays of `bytes`.
+
+For native runtimes, `prepared` gives arrays in the form that a library needs, and `threads_of` the
+threads of a lane.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import orjson
 
-from penstock.runtimes.dtypes import ELEMENT_BYTES, NUMPY, name_of
+from penstock.artifacts.description.description import TensorSpec
+from penstock.errors import ModelError
+from penstock.runtimes.base import LoadContext, Tensors
+
+NUMPY: Final[dict[str, np.dtype[Any]]] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype(np.uint8),
+    "UINT16": np.dtype(np.uint16),
+    "UINT32": np.dtype(np.uint32),
+    "UINT64": np.dtype(np.uint64),
+    "INT8": np.dtype(np.int8),
+    "INT16": np.dtype(np.int16),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "FP16": np.dtype(np.float16),
+    "FP32": np.dtype(np.float32),
+    "FP64": np.dtype(np.float64),
+    "BF16": np.dtype(np.float32),
+    "BYTES": np.dtype(np.object_),
+}
+
+#: Bytes of one element on the wire; BYTES elements have their own length.
+ELEMENT_BYTES: Final = {
+    name: 2 if name == "BF16" else dtype.itemsize
+    for name, dtype in NUMPY.items()
+    if name != "BYTES"
+}
+
+_NAMES: Final = {dtype: name for name, dtype in NUMPY.items() if name != "BF16"}
+
+
+def name_of(array: np.ndarray) -> str:
+    """The protocol's name for an array's dtype. Raises ValueError for dtypes that it does not
+    have."""
+    if array.dtype.kind in "SUO":
+        return "BYTES"
+    try:
+        return _NAMES[array.dtype.newbyteorder("=")]
+    except KeyError:
+        raise ValueError(f"dtype {array.dtype} is not one of the protocol's") from None
+
 
 _LENGTH = struct.Struct("<I")
 
@@ -116,3 +170,62 @@ def unpack(data: bytes) -> dict[str, np.ndarray]:
         tensors[name] = decode_raw(view[at : at + count], dtype, shape)
         at += count
     return tensors
+
+
+_FIRST: Final = 0x10FF80  #: stands for the byte 0x80; the next code points for 0x81 and so on
+_BASE: Final = _FIRST - 0x80
+#: The UTF-8 bytes of the 128 code points begin with one of these.
+_MARKS: Final = (b"\xf4\x8f\xbe", b"\xf4\x8f\xbf")
+_LONE: Final = 0xDC00  #: Python's own stand-ins for bytes ("surrogateescape"), which start here
+
+_ESCAPED: Final[dict[int, int | str]] = {
+    **{_LONE + byte: _BASE + byte for byte in range(0x80, 0x100)},
+    **{
+        point: "".join(chr(_BASE + byte) for byte in chr(point).encode())
+        for point in range(_FIRST, 0x110000)
+    },
+}
+_BYTES: Final = {_BASE + byte: _LONE + byte for byte in range(0x80, 0x100)}
+
+
+def text_of(data: bytes) -> str:
+    """The text that stands for `data`."""
+    if not any(mark in data for mark in _MARKS):
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            pass
+    return data.decode("utf-8", "surrogateescape").translate(_ESCAPED)
+
+
+def bytes_of(text: str) -> bytes:
+    """The bytes that `text` stands for. Raises UnicodeEncodeError for lone surrogates."""
+    data = text.encode()
+    if not any(mark in data for mark in _MARKS):
+        return data
+    return text.translate(_BYTES).encode("utf-8", "surrogateescape")
+
+
+def prepared(specs: tuple[TensorSpec, ...], inputs: Tensors) -> Iterator[tuple[str, np.ndarray]]:
+    """Every input in the model's order, contiguous and in the model's dtype.
+
+    Callers validate requests; a missing name here comes from our own code or a wrong description.
+    """
+    for spec in specs:
+        array = inputs.get(spec.name)
+        if array is None:
+            raise ModelError(
+                "input-missing",
+                f"the model needs {spec.name!r}, which is not among {', '.join(inputs)}",
+            )
+        dtype = NUMPY.get(spec.dtype)
+        if dtype is not None and array.dtype != dtype:
+            array = array.astype(dtype)
+        yield spec.name, np.ascontiguousarray(array)
+
+
+def threads_of(context: LoadContext, lanes: int) -> int:
+    """Intra-op threads of one lane: the description's number, else an equal share of the copy's
+    cores."""
+    described = context.description.threads_per_lane
+    return described if described > 0 else max(1, int(context.cores / lanes))

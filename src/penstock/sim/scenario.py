@@ -2,6 +2,8 @@
 
 The file is TOML; `scenarios/steady.toml` shows every table. An unknown key or a wrong type is an
 error that names the key's path, never a silent default.
+
+The faults of a run have their times here; clients that disconnect are part of the workload.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock.core.batching.batcher import BatchSpec
 from penstock.core.batching.generation_steps import GenerationSpec
@@ -23,9 +25,27 @@ from penstock.core.deployment.deployment import (
 )
 from penstock.core.request.admission import AdmissionSpec
 from penstock.errors import CallerError
-from penstock.sim.faults import KINDS, WorkerDeath
 from penstock.sim.service import ServiceSpec
 from penstock.sim.workload import ARRIVALS, WorkloadSpec
+
+COPY_LOST: Final = "copy-lost"
+COPY_HUNG: Final = "copy-hung"
+KINDS: Final = (COPY_LOST, COPY_HUNG)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDeath:
+    """A copy's worker dies; its queued and running requests go back to the gateway unanswered.
+
+    Or its instance is stopped (SIGSTOP): its connection stays open without answers until it is
+    killed, and another instance is ready at the same moment.
+    """
+
+    at_s: float
+    copy: int
+    kind: str = COPY_LOST  #: one of KINDS
+    back_after_s: float = 1.0  #: until a new worker, or a new instance, is ready
+
 
 _Table = TypeVar("_Table")
 

@@ -14,12 +14,11 @@ from heapq import heappop, heappush
 from penstock.core.batching.generation_steps import EngineModel
 from penstock.sim.copy import SimulatedCopy, TwinCopy
 from penstock.sim.events import ARRIVAL, FAULT, Event
-from penstock.sim.faults import COPY_HUNG
 from penstock.sim.gateway import TwinGateway
 from penstock.sim.generation_copy import TwinGenerationCopy, engine_noise
 from penstock.sim.outcome import RunOutcome
 from penstock.sim.record import DecisionRecorder
-from penstock.sim.scenario import Scenario
+from penstock.sim.scenario import COPY_HUNG, Scenario
 from penstock.sim.service import ServiceTimes
 
 _INF = float("inf")

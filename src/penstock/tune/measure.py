@@ -21,9 +21,9 @@ from penstock.artifacts.description.description import ModelDescription, TensorS
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes import registry
 from penstock.runtimes.base import LoadContext, TensorRuntime
-from penstock.runtimes.dtypes import NUMPY
 from penstock.runtimes.loader import load_tensor_runtime
 from penstock.runtimes.record import Interface
+from penstock.runtimes.tensor_bytes import NUMPY
 from penstock.sim.service import ServiceSpec
 
 _WARM_UP_RUNS = 2

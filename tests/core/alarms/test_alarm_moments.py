@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.alarms.moments import moment, stamp
+from penstock.core.alarms.words import moment, stamp
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from penstock.compile.graphs.torch_graph import TorchGraph, dtype_name, named, n
 from penstock.compile.libraries import need
 from penstock.compile.source.source import EXPORTED, TORCHSCRIPT, Source
 from penstock.errors import CallerError
-from penstock.runtimes.dtypes import NUMPY
+from penstock.runtimes.tensor_bytes import NUMPY
 
 #: Sizes of an example input's free dimensions. Two rows: torch.export would take 1 for a constant.
 _ROWS, _SIZE = 2, 7

@@ -16,7 +16,7 @@ from penstock.artifacts.description.description import TensorSpec
 from penstock.compile.graphs.graph import Arrays
 from penstock.compile.libraries import need
 from penstock.errors import CallerError
-from penstock.runtimes.dtypes import name_of
+from penstock.runtimes.tensor_bytes import name_of
 
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 #: Dtypes of the Open Inference Protocol -> OpenVINO's names.

@@ -29,7 +29,7 @@ from penstock.compile.graphs.program_graph import example_of
 from penstock.compile.proof.parity import compare
 from penstock.compile.source.text_lines import text_lines
 from penstock.errors import CallerError, ModelError
-from penstock.runtimes.dtypes import NUMPY
+from penstock.runtimes.tensor_bytes import NUMPY
 
 TEXTS = (
     "wireless headphones",

@@ -20,8 +20,8 @@ from penstock.control.alarms.records import (
     HistoryQuery,
 )
 from penstock.control.database import schema
-from penstock.core.alarms.moments import moment
 from penstock.core.alarms.spec import AlarmSpec, MetricStat
+from penstock.core.alarms.words import moment
 
 KEPT_S: Final = 30 * 86_400.0  #: as long as CloudWatch keeps it
 #: Items per alarm: at least two hours of an alarm with a period of 10 s that always changes state.

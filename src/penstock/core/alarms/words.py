@@ -1,6 +1,7 @@
 """Why an alarm is in its state, in CloudWatch's words: StateReason and StateReasonData.
 
 Programs read both: the words and their order are CloudWatch's, as its notifications show them.
+`moment` writes wall seconds as CloudWatch does.
 """
 
 from __future__ import annotations
@@ -8,8 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from penstock.core.alarms.moments import moment, stamp
 from penstock.core.alarms.spec import ALARM, BREACHING, AlarmSpec, Datapoint
+from penstock.core.timetable.calendar import time_of
+
+
+def moment(at: float) -> str:
+    """A time as JSON has it: 2023-11-14T22:14:00.000+0000."""
+    seconds, rest = divmod(int(at * 1000), 1000)
+    year, month, day, hour, minute, second = time_of(seconds)
+    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{rest:03}+0000"
+
+
+def stamp(at: int) -> str:
+    """A time as a StateReason has it: 14/11/23 22:14:00."""
+    year, month, day, hour, minute, second = time_of(at)
+    return f"{day:02}/{month:02}/{year % 100:02} {hour:02}:{minute:02}:{second:02}"
+
 
 _COMPARED: Final = {
     "GreaterThanOrEqualToThreshold": "greater than or equal to",

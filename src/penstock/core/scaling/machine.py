@@ -23,6 +23,7 @@ from penstock.core.scaling.actions import (
     Action,
     RunSchedule,
     ScalingDecision,
+    ScalingStory,
     SetCapacity,
     SettleActivity,
     TellNotScaled,
@@ -31,7 +32,6 @@ from penstock.core.scaling.choose import PERIODS_KEPT, PolicyRequest, Scaled, ch
 from penstock.core.scaling.observed import LoadObserved, LoadWindow
 from penstock.core.scaling.settling import OUT_OF_REACH, end_of
 from penstock.core.scaling.spec import Policy, ScalingSpec, ScheduledAction, StepPolicy
-from penstock.core.scaling.story import ScalingStory
 
 #: s after a count was out of reach: the machine is full, and will not be empty the next second.
 OUT_OF_REACH_S: Final = 60.0

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
-from penstock.runtimes.dtypes import NUMPY, name_of
+from penstock.runtimes.tensor_bytes import NUMPY, name_of
 
 JSON: Final = "application/json"
 #: Names that clients use for JSON Lines; the first is SageMaker's.

@@ -24,8 +24,7 @@ from penstock.instance.codecs.base import (
 )
 from penstock.instance.codecs.oip_outputs import OutputSpec, classified, dtype_of, pick
 from penstock.instance.codecs.values import cast, dump_json, jsonable, parse_json, to_array
-from penstock.runtimes.dtypes import ELEMENT_BYTES, name_of
-from penstock.runtimes.tensor_bytes import decode_raw, encode_raw
+from penstock.runtimes.tensor_bytes import ELEMENT_BYTES, decode_raw, encode_raw, name_of
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
 
 _JSON_META = encode_reply_meta(ReplyMeta(content_type=JSON))

@@ -9,8 +9,7 @@ import numpy as np
 
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import Tensors
-from penstock.runtimes.dtypes import name_of
-from penstock.runtimes.tensor_bytes import objects
+from penstock.runtimes.tensor_bytes import name_of, objects
 
 
 class OutputSpec(NamedTuple):

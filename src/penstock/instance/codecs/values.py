@@ -13,8 +13,7 @@ import orjson
 
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import bad
-from penstock.runtimes.dtypes import NUMPY
-from penstock.runtimes.tensor_bytes import element_bytes, objects
+from penstock.runtimes.tensor_bytes import NUMPY, element_bytes, objects
 from penstock.wire import plain_json
 
 _DEPTH_MAX = 32  #: deepest nesting of a tensor in JSON; numpy's own bound is 64

@@ -38,7 +38,7 @@ from penstock.instance.engines.text_rows import TextRowsEngine
 from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
 from penstock.runtimes.base import TensorRuntime
-from penstock.runtimes.dtypes import NUMPY
+from penstock.runtimes.tensor_bytes import NUMPY
 from penstock.wire.frames import decode_request_meta
 
 #: Number of dimensions of the output that a head reads, the batch included.

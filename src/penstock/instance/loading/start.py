@@ -32,11 +32,11 @@ from penstock.instance.loading.described import (
     codec_model,
     described,
     possible,
+    runs_measured,
     slots_spec,
 )
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.proof_here import proof_here
-from penstock.instance.loading.runs_measured import runs_measured
 from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.generation.runtime import GenerationRuntime
@@ -48,7 +48,7 @@ from penstock.runtimes.loader import (
 )
 from penstock.runtimes.pipeline.runtime import PipelineRuntime
 from penstock.runtimes.record import Interface
-from penstock.runtimes.tensor_inputs import threads_of
+from penstock.runtimes.tensor_bytes import threads_of
 
 
 async def start(context: LoadContext, listener: LaneListener) -> Loaded:

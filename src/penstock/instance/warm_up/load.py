@@ -30,8 +30,7 @@ from penstock.instance.loading.load import load as load_cold
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.request import ReplySink, Request
 from penstock.runtimes.base import LaneListener
-from penstock.runtimes.dtypes import NUMPY
-from penstock.runtimes.tensor_bytes import encode_raw, objects
+from penstock.runtimes.tensor_bytes import NUMPY, encode_raw, objects
 from penstock.wire import frames
 from penstock.wire.frames import RequestMeta
 

@@ -2,23 +2,45 @@
 
 A PayloadRuntime over one foreign server; a lane is one connection to it (`posting`). A program that
 ends is started again by the rule of `workers.supervised`.
+
+GET /execution-parameters, which few containers implement, says how they take batch transforms.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+import orjson
 
 from penstock.clock import Clock
 from penstock.errors import ModelError
 from penstock.runtimes.base import LaneListener, LoadContext, Payload, PayloadRuntime
 from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
-from penstock.runtimes.foreign.execution_parameters import execution_parameters
+from penstock.runtimes.foreign.http import ask_once
 from penstock.runtimes.foreign.posting import Done, Posting, PostsUnderWay
 from penstock.runtimes.foreign.server import ForeignServer
 from penstock.runtimes.workers.environment import run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
+
+_ANSWER_S_MAX: Final = 5.0
+
+
+async def execution_parameters(port: int) -> dict[str, Any]:
+    """`MaxConcurrentTransforms`, `BatchStrategy` and `MaxPayloadInMB`, those that the container
+    names; {} if it does not answer or answers no JSON."""
+    try:
+        answer = await ask_once(port, "GET", "/execution-parameters", timeout_s=_ANSWER_S_MAX)
+    except OSError:
+        return {}
+    if answer is None or answer.status != 200:
+        return {}
+    try:
+        told = orjson.loads(answer.body)
+    except orjson.JSONDecodeError:
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 async def load(context: LoadContext, listener: LaneListener) -> PayloadRuntime:

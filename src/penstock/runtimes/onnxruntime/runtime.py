@@ -18,9 +18,7 @@ import numpy as np
 from penstock.artifacts.description.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
-from penstock.runtimes.byte_strings import bytes_of, text_of
-from penstock.runtimes.tensor_bytes import objects
-from penstock.runtimes.tensor_inputs import prepared, threads_of
+from penstock.runtimes.tensor_bytes import bytes_of, objects, prepared, text_of, threads_of
 
 _DTYPES = {
     "tensor(bool)": "BOOL",

@@ -15,10 +15,9 @@ from penstock.artifacts.description.description import TensorSpec
 from penstock.clock import Clock
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.runtimes.base import Asking, CallContext, ModelCalls, Pending, Returned
-from penstock.runtimes.dtypes import NUMPY
 from penstock.runtimes.pipeline.calls import Hear, StepCall, Whole
 from penstock.runtimes.repeated_call import Answer, RepeatedCall
-from penstock.runtimes.tensor_bytes import objects
+from penstock.runtimes.tensor_bytes import NUMPY, objects
 
 
 class ModelWay:

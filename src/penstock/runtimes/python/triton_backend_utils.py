@@ -17,8 +17,8 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from penstock.runtimes.dtypes import NUMPY, name_of
 from penstock.runtimes.python.caller import Called, Caller
+from penstock.runtimes.tensor_bytes import NUMPY, name_of
 
 
 class TritonModelException(Exception):

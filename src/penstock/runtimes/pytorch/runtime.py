@@ -18,7 +18,6 @@ import numpy as np
 from penstock.artifacts.description.description import Batching, TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
-from penstock.runtimes.dtypes import NUMPY
 from penstock.runtimes.pytorch.graphs import CapturedGraph, Graphs
 from penstock.runtimes.pytorch.library import (
     compiles,
@@ -29,7 +28,7 @@ from penstock.runtimes.pytorch.library import (
     torch_library,
 )
 from penstock.runtimes.pytorch.program import DTYPES, Program, load_program
-from penstock.runtimes.tensor_inputs import prepared, threads_of
+from penstock.runtimes.tensor_bytes import NUMPY, prepared, threads_of
 
 #: Graphs per lane: each takes some 0.1 s to capture and a few MB of the driver's memory.
 GRAPHS_MAX = 96

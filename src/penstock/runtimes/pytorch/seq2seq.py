@@ -36,7 +36,7 @@ from penstock.runtimes.pytorch.library import (
 from penstock.runtimes.pytorch.program import DTYPES, Program, load_program
 from penstock.runtimes.pytorch.runtime import row_steps
 from penstock.runtimes.seq2seq.rows import padded
-from penstock.runtimes.tensor_inputs import threads_of
+from penstock.runtimes.tensor_bytes import threads_of
 
 _ENCODER = ("ids", "mask")
 _DECODER = ("ids", "positions", "source_bias", "past", "cross")

@@ -29,7 +29,7 @@ from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino.runtime import arithmetic, shared_core
 from penstock.runtimes.seq2seq.fixed import LoneEncoder, LoneEncoders, fixed_request
 from penstock.runtimes.seq2seq.rows import RowCaches, padded
-from penstock.runtimes.tensor_inputs import threads_of
+from penstock.runtimes.tensor_bytes import threads_of
 
 _PAGE_BYTES = 2 << 20
 _MAPPING_BYTES_MIN = 2 * _PAGE_BYTES

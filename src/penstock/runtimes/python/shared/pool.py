@@ -4,6 +4,8 @@
 of each worker is measured every `LOOK_EVERY_S`. One that is over its limit twice in a row is ended,
 before the instance would be. Models whose worker ended get events through their own listeners:
 `lane_lost`, then `lane_ready` or `lane_failed`.
+
+Models get an error of their own when their worker has ended, and when they are given up.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from penstock.core.residency.worker_sharing import (
     UnloadModel,
     WorkerSharing,
 )
-from penstock.errors import InternalError, NotNowError, PenstockError
+from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement.walls import (
     Views,
@@ -38,12 +40,40 @@ from penstock.runtimes.confinement.walls import (
 )
 from penstock.runtimes.python.runtime import init_message
 from penstock.runtimes.python.shared import messages
-from penstock.runtimes.python.shared.ends import end_of_worker, failure_of
 from penstock.runtimes.python.shared.member import PoolMember
 from penstock.runtimes.python.shared.runtime import SharedRuntime
 from penstock.runtimes.python.shared.worker import SharedWorker
 from penstock.runtimes.workers.environment import run_s_max, worker_environment
 from penstock.runtimes.workers.memory import own_bytes, tree_pids
+
+
+def end_of_worker(error: PenstockError, guilty: PoolMember | None, outgrown: bool) -> PenstockError:
+    """The error for every model of a worker that ended."""
+    words = error.message
+    if outgrown:
+        words = f"{words}, because its models together took more memory than a worker may"
+    elif guilty is not None:
+        did = "computing" if guilty.loaded.done() else "loading"
+        words = f"{words} while {guilty.name} was {did}"
+    return ModelError(error.code, words, hint=error.hint)
+
+
+def failure_of(reason: str, member: PoolMember, bytes_max: int) -> PenstockError:
+    if reason == "model-outgrew-worker":
+        return ModelError(
+            reason,
+            f"{member.name} alone took more than the {bytes_max / 2**20:.0f} MiB of memory that a"
+            " worker of Python models may",
+            hint="It leaks, or needs a larger worker. The other models were not touched.",
+        )
+    if member.error is not None:
+        return ModelError(
+            "model-quarantined",
+            f"{member.name} is not started again: {member.error.message}",
+            hint="Its own output is in the instance's log. The other models were not touched.",
+        )
+    return InternalError(reason, f"{member.name} was given up")
+
 
 LOOK_EVERY_S: Final = 0.5
 _LOOKS_MAX: Final = 2
