@@ -14,8 +14,11 @@ from typing import Any
 from penstock.artifacts.description.description import EngineOptions
 from penstock.runtimes.generation import engine_process
 from penstock.runtimes.generation.base import EngineRequest, Sampling
+from penstock.runtimes.openvino_genai.record import RECORD
+from penstock.runtimes.record import Interface
 
 _CACHE_BYTES = 64 << 20
+_LOADER = RECORD.loaders[Interface.ENGINE]
 Messages = list[dict[str, str]]
 
 
@@ -24,7 +27,7 @@ class Served:
         options = EngineOptions(cache_bytes=_CACHE_BYTES, sequences_max=16)
         settings = {**dataclasses.asdict(options), "threads": threads, "precision": ""}
         self._engine, self._prompts = engine_process.load(
-            {"model_dir": str(artifact), "engine": "openvino_genai", "settings": settings}
+            {"model_dir": str(artifact), "loader": _LOADER, "settings": settings}
         )
 
     def answers(self, prompts: Sequence[Messages], *, tokens_max: int = 160) -> list[str]:

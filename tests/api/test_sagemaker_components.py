@@ -360,7 +360,7 @@ def test_a_new_specification_replaces_the_old_one_batch_by_batch_if_it_is_asked_
     assert update(plane, Specification=new, DeploymentConfig=policy)[0] == 200
     target = plane.store(Store.describe_component, "chat").desired.target
     assert (target.number, target.batch, target.batch_wait_s) == (2, 1, 30.0)
-    assert target.need.memory_bytes == 512 << 20
+    assert target.need.resources.memory_bytes == 512 << 20
     described = describe(plane)
     assert (described["Specification"], described["LastDeploymentConfig"]) == (new, policy)
     settle(plane, active_revision=1, failure_reason="why")

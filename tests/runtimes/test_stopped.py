@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.machine.stopped import LOOK_EVERY_S, LOOKS_MAX
-from penstock.runtimes.workers.supervised import StoppedWatch, is_stopped
+from penstock.runtimes.workers.stopped import StoppedWatch, is_stopped
 
 #: One call in C code that keeps Python's interpreter lock for a minute, in a process whose name
 #: looks like the rest of what the kernel says of one that is stopped.

@@ -22,7 +22,7 @@ import orjson
 
 from penstock.core.machine.stopped import GUEST_LOOKS_MAX
 from penstock.fleet.log_file import append
-from penstock.runtimes.workers.supervised import StoppedWatch
+from penstock.runtimes.workers.stopped import StoppedWatch
 
 _TAIL_BYTES: Final = 2048
 _LINE_BYTES_MAX: Final = 2**20

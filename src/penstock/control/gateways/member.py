@@ -17,7 +17,7 @@ from typing import Protocol
 from penstock.errors import InternalError, NotNowError, PenstockError, from_dict
 from penstock.gateway.channel.channel import Channel, open_channel
 from penstock.gateway.channel.messages import Json
-from penstock.runtimes.workers.supervised import StoppedWatch
+from penstock.runtimes.workers.stopped import StoppedWatch
 
 log = logging.getLogger(__name__)
 

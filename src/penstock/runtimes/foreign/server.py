@@ -19,7 +19,7 @@ from penstock.runtimes.confinement.walls import Walls
 from penstock.runtimes.foreign.http import request_at, server_at
 from penstock.runtimes.workers.memory import child_pids
 from penstock.runtimes.workers.output_lines import OutputLines
-from penstock.runtimes.workers.supervised import StoppedWatch
+from penstock.runtimes.workers.stopped import StoppedWatch
 from penstock.wire.http_client import fetch
 
 _PING_EVERY_S = 0.05

@@ -27,7 +27,7 @@ from penstock.runtimes.confinement.walls import Walls
 from penstock.runtimes.workers import wire
 from penstock.runtimes.workers.failures import error_of
 from penstock.runtimes.workers.output_lines import OutputLines
-from penstock.runtimes.workers.supervised import StoppedWatch
+from penstock.runtimes.workers.stopped import StoppedWatch
 
 Hear = Callable[[int, int, bytes], None]  #: kind, count and payload of a message
 

@@ -3,24 +3,18 @@
 Classes with such a process inherit `Supervised` and define how it is started. It knows neither what
 the process is nor who waits for its answers; its listener gets the events that it was lost, is
 back, or was given up.
-
-`StoppedWatch` looks at processes repeatedly, and reports one that should be ended because it stands
-still. `core.stopped` decides, by the state in /proc. Where that can't be read, it never reports
-one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.core.blame.crash_loop import CrashLoop
 from penstock.core.blame.death_limits import LOOP_WINDOW_S
-from penstock.core.machine.stopped import LOOK_EVERY_S, LOOKS_MAX, StoppedLooks
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
 
@@ -133,38 +127,3 @@ class Supervised(Generic[Process]):
         self.closed = True
         if self.process is not None:
             self.process.kill()
-
-
-#: Process ids: fixed, or found at each look.
-Pids = Sequence[int] | Callable[[], Sequence[int]]
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a signal (SIGSTOP, SIGTSTP) has stopped a process; False if it has ended."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    return stat.rpartition(b")")[2][:2] == b" T"
-
-
-class StoppedWatch:
-    """Watches one process, or several that serve together. `close` it once they have ended."""
-
-    def __init__(self, pids: Pids, end: Callable[[], None], *, looks_max: int = LOOKS_MAX) -> None:
-        """`end` is called once, when one of `pids` has stood still for `looks_max` looks."""
-        self._pids = pids
-        self._end = end
-        self._looks = StoppedLooks(looks_max)
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
-
-    def _look(self) -> None:
-        pids = self._pids() if callable(self._pids) else self._pids
-        if self._looks.look(stopped=any(map(is_stopped, pids))):
-            self._end()
-        else:
-            self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
-
-    def close(self) -> None:
-        self._timer.cancel()
