@@ -20,7 +20,6 @@ from penstock.packaging.manifest import Manifest, Package
 
 #: Tag of every endpoint made by apply; `--prune` deletes no endpoint without it.
 STACK_TAG = "penstock:stack"
-ALL_TRAFFIC = "AllTraffic"
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """The gateway in a run: admit, route, send; deadlines, disconnecting clients, retries.
 
-It follows the live dispatcher step by step. `Admission` and `EndpointRouter` decide; `core.retry`
-has the rules for requests that a copy gave back, and `core.holding` those for requests that arrive
-while there is no copy.
+It follows the live dispatcher step by step. `Admission` and `EndpointRouter` decide;
+`core.request.retry` has the rules for requests that a copy gave back, and `core.request.holding`
+those for requests that arrive while there is no copy.
 """
 
 from __future__ import annotations

@@ -49,14 +49,6 @@ _THREADS = 8
 #: Prefixes of URIs in which a stack's artifacts may lie.
 _STORES = ("s3://", "file:///")
 
-#: Deletions come after the wait: until then, these may still be in use.
-_DELETIONS = (
-    Action.DELETE_ENDPOINT,
-    Action.DELETE_ENDPOINT_CONFIG,
-    Action.DELETE_MODEL,
-    Action.DELETE_ARTIFACT,
-)
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -34,7 +34,6 @@ class ModelSource:
 # SageMaker's names (ProductionVariantManagedInstanceScalingScaleInStrategy).
 IDLE_RELEASE = "IDLE_RELEASE"  #: instances without a copy are stopped
 CONSOLIDATION = "CONSOLIDATION"  #: ... and also those whose copies have room on the others
-SCALE_IN_STRATEGIES = (IDLE_RELEASE, CONSOLIDATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from typing import Final
 
 from penstock.core.scaling.spec import words_of
 
-PENDING: Final = "Pending"
 IN_PROGRESS: Final = "InProgress"
 SUCCESSFUL: Final = "Successful"
 OVERRIDDEN: Final = "Overridden"

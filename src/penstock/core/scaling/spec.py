@@ -18,7 +18,6 @@ POLICY_TYPES: Final = (STEP_SCALING, TARGET_TRACKING)
 CHANGE: Final = "ChangeInCapacity"
 PERCENT: Final = "PercentChangeInCapacity"
 EXACT: Final = "ExactCapacity"
-ADJUSTMENT_TYPES: Final = (CHANGE, PERCENT, EXACT)
 
 AVERAGE: Final = "Average"
 MINIMUM: Final = "Minimum"
@@ -147,7 +146,6 @@ def _capped(policy: Policy, most_s: float) -> Policy:
 
 VARIANT: Final = "sagemaker:variant:DesiredInstanceCount"
 COMPONENT: Final = "sagemaker:inference-component:DesiredCopyCount"
-DIMENSIONS: Final = (VARIANT, COMPONENT)
 
 _NAME: Final = "[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}"
 _VARIANT_ID: Final = re.compile(f"endpoint/({_NAME})/variant/({_NAME})", re.ASCII)

@@ -4,7 +4,7 @@ Pure: it loads and starts nothing.
 
 An artifact's compile report has run times, which are the batcher's first estimates. With them a
 service level holds from the first request on; later the copy's own measurements replace them
-(`core.run_times`). An unusable report never prevents loading: it counts as missing.
+(`core.batching.run_times`). An unusable report never prevents loading: it counts as missing.
 
 An estimate must not be too long. A request whose deadline can't be met by the estimate is refused,
 and if all are refused, no run can correct it. So times are used only on the processor on which they

@@ -1,4 +1,4 @@
-"""Keeps target models of a host warm by schedule; drives `core.keep_warm`."""
+"""Keeps target models of a host warm by schedule; drives `core.residency.keep_warm`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.instance.models.host import ModelHost
 
 _LOG = logging.getLogger(__name__)
 
-#: The variable of the model's Environment with schedules, as `core.keep_warm` reads them.
+#: The variable of the model's Environment with schedules, as `core.residency.keep_warm` reads them.
 VARIABLE: Final = "PENSTOCK_KEEP_WARM"
 #: The longest sleep, because a wall clock may be set, and differs from timers.
 _SLEEP_S_MAX: Final = 60.0

@@ -28,7 +28,3 @@ _TYPES: Final = {
 
 def format_of(content_type: str) -> str:
     return _TYPES.get(content_type.partition(";")[0].strip().lower(), OTHER)
-
-
-def is_json(kind: str) -> bool:
-    return kind in (JSON, JSON_LINES)

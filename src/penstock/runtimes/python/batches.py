@@ -33,7 +33,6 @@ ERROR: Final = 2
 
 #: Replaces an item's index while all items of a batch are computed at once.
 ALL_ITEMS: Final = 0xFFFFFFFF
-BATCH_MAX: Final = 0xFFFF  #: items in one message
 
 Answer = tuple[bytes, bytes, bytes, int]  #: body, content type, custom attributes, outcome
 

@@ -126,7 +126,6 @@ def _routes(model: ServiceModel) -> list[Route]:
     return sorted(routes, key=vagueness)
 
 
-_QUERY_STYLE: Final = "iso8601"
 _HEADER_STYLE: Final = "rfc822"
 _RAW_TYPES: Final = {"blob": "application/octet-stream", "string": "text/plain"}
 _JSON_TYPE: Final = "application/json"

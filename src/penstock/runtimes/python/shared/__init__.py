@@ -1,6 +1,6 @@
 """Shared workers: several Python models of one host of target models in one process.
 
-    pool        which model is in which worker: drives `core.worker_sharing`
+    pool        which model is in which worker: drives `core.residency.worker_sharing`
     member      one model as the pool sees it
     runtime     one model as its copy sees it
     messages    messages to a worker, and which models may share one

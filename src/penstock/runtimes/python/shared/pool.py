@@ -1,9 +1,9 @@
 """The shared workers of one host of target models: starts them and loads models into them.
 
-`core.worker_sharing` decides what happens when a worker ends; this class carries it out. The memory
-of each worker is measured every `LOOK_EVERY_S`. One that is over its limit twice in a row is ended,
-before the instance would be. Models whose worker ended get events through their own listeners:
-`lane_lost`, then `lane_ready` or `lane_failed`.
+`core.residency.worker_sharing` decides what happens when a worker ends; this class carries it out.
+The memory of each worker is measured every `LOOK_EVERY_S`. One that is over its limit twice in a
+row is ended, before the instance would be. Models whose worker ended get events through their own
+listeners: `lane_lost`, then `lane_ready` or `lane_failed`.
 
 Models get an error of their own when their worker has ended, and when they are given up.
 """
