@@ -91,6 +91,10 @@ def at_home_in(scratch: str) -> dict[str, str]:
 
 
 def _named(name: str, table: tuple[str, ...]) -> bool:
-    return any(
-        name.startswith(entry[:-1]) if entry.endswith("*") else name == entry for entry in table
-    )
+    return name in table or name.startswith(_PREFIXES[table])
+
+
+_PREFIXES: Final = {
+    table: tuple(entry[:-1] for entry in table if entry.endswith("*"))
+    for table in (_MODELS, _INSTANCES)
+}

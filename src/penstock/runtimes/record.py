@@ -154,7 +154,7 @@ class RuntimeRecord:
 
     def has(self, *interfaces: Interface) -> bool:
         """Whether it has any of these interfaces."""
-        return any(interface in self.loaders for interface in interfaces)
+        return not self.loaders.keys().isdisjoint(interfaces)
 
     @property
     def in_threads(self) -> bool:
