@@ -2,15 +2,16 @@
 
 Calls come at a rate that loads can follow: where they can't, how many models are loaded is a matter
 of how many callers happen to wait for the same one, and two runs of one system differ by more than
-two systems do. The textbook cache is computed (`penstock.sim.model_cache.lru_loads`): so many
-models fit as ours held at most, and a load takes it no time.
+two systems do. The textbook cache is computed (`penstock.sim.model_cache.lru_loads`), and a load
+takes it no time. Ours has a budget of memory, and holds now more and now fewer models: the others
+hold as many as ours in the mean, rounded up.
 
 Every system is called for each model once before anything counts, so that all graphs are compiled
 and each load that follows is a load again. Then come the traces, one after the other, the same for
-all. Ray Serve gets as many models in all as ours held at most, whatever memory that takes it: in
-one replica, or half in each of two. How it does best is found out on the beginning of the first
-trace: `SETTINGS`; the best of one replica and the best of two then play everything. Ours and both
-of these are played in turns, ours first in one and last in the other.
+all. Ray Serve gets that number of models in all, whatever memory it takes it: in one replica, or
+half, rounded up, in each of two. How it does best is found out on the beginning of the first trace:
+`SETTINGS`; the best of one replica and the best of two then play everything. Ours and both of these
+are played in turns, ours first in one and last in the other.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import statistics
 import tempfile
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -46,6 +49,8 @@ _PATIENCE_S = 120.0
 #: Of the instance's memory: so much that about half of the traces' models fit.
 _SHARE = 0.3
 _SWEPT_S = 12.0
+#: Between looks at how many models ours holds.
+_LOOK_S = 0.5
 
 
 class RaySetting(NamedTuple):
@@ -84,6 +89,7 @@ def caches(options: argparse.Namespace, figures: dict[str, Any], details: dict[s
         best, details["ray_swept"] = swept(prefix, held, blobs, options)
         for setting in (*best, *reversed(best)):
             with ray_serve(prefix, setting, held, blobs) as (door, ray):
+                once_each(door, options.models)
                 played_through(door, f"Ray Serve, {setting.name}", ray, options, turns)
     held = max(held, ours_played(prefix, options, turns))
     found = {
@@ -98,32 +104,41 @@ def caches(options: argparse.Namespace, figures: dict[str, Any], details: dict[s
 
 
 def ours_played(prefix: Path, options: argparse.Namespace, turns: Turns) -> int:
-    """Plays every trace; returns how many models were held at most."""
+    """Plays every trace; returns how many models were held in the mean, rounded up."""
     with ours(prefix) as (base_url, door):
+        once_each(door, options.models)
+        held: list[int] = []
+        with every(_LOOK_S, lambda: held.append(models_loaded(base_url))):
+            played_through(door, _OURS, partial(our_loads, base_url), options, turns)
+    return math.ceil(statistics.mean(held))
 
-        def held() -> int:
-            return int(copy_of(base_url, "cache")["models"]["models_loaded"])
 
-        return played_through(door, _OURS, partial(our_loads, base_url), options, turns, held)
+@contextlib.contextmanager
+def every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Calls `act` on a thread for as long as the block lasts."""
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.wait(seconds):
+            act()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def played_through(
-    door: Door,
-    system: str,
-    loads: Loads,
-    options: argparse.Namespace,
-    turns: Turns,
-    held: Callable[[], int] = lambda: 0,
-) -> int:
-    """Plays every trace against one system; returns the most that `held` said between them."""
-    once_each(door, options.models)
-    most = 0
+    door: Door, system: str, loads: Loads, options: argparse.Namespace, turns: Turns
+) -> None:
+    """Plays every trace against one system."""
     for kind in TRACES:
         seen = row(door, kind, loads, options, options.seconds)
         turns[kind].setdefault(system, []).append(seen)
         print(f"{kind:13} {system} {seen}", flush=True)
-        most = max(most, held())
-    return most
 
 
 def textbook(options: argparse.Namespace, held: int) -> dict[str, int]:
@@ -224,6 +239,10 @@ def our_loads(base_url: str) -> int:
     return int(copy_of(base_url, "cache")["models"]["model_loads"])
 
 
+def models_loaded(base_url: str) -> int:
+    return int(copy_of(base_url, "cache")["models"]["models_loaded"])
+
+
 @contextlib.contextmanager
 def ours(prefix: Path) -> Iterator[tuple[str, Door]]:
     with penstock_up() as base_url:
@@ -244,7 +263,7 @@ def ray_serve(
         "REPLICAS": str(setting.replicas),
         "THREADS": str(setting.threads),
         "ONGOING": str(setting.ongoing),
-        "MODELS": str(max(1, held // setting.replicas)),
+        "MODELS": str(max(1, math.ceil(held / setting.replicas))),
         "BLOBS": str(blobs),
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_ENABLE_DIRECT_INGRESS": str(int(setting.direct)),
