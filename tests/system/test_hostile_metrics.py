@@ -130,8 +130,7 @@ def test_hostile_expressions_are_nobodys_trouble_but_their_senders(fresh_server:
         MetricName="Witness",
         Statistic="Maximum",
         Period=10,
-        EvaluationPeriods=3,
-        DatapointsToAlarm=1,
+        EvaluationPeriods=1,
         Threshold=5,
         ComparisonOperator="GreaterThanThreshold",
     )
