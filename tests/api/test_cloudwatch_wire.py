@@ -24,7 +24,7 @@ T0 = 1_700_002_800
 START = datetime.fromtimestamp(T0, UTC)
 
 
-class Context:
+class WireContext:
     account_id = "123456789012"
 
     def __init__(self, store: MetricStore, region: str) -> None:
@@ -33,7 +33,7 @@ class Context:
         self.clock = ManualClock(wall_s=T0 + 600.0)
 
 
-class Raw:
+class WireRaw:
     """What botocore reads an answer's body from."""
 
     def __init__(self, body: bytes) -> None:
@@ -46,7 +46,7 @@ class Raw:
 @pytest.fixture
 def door() -> AwsFrontDoor:
     store = MetricStore()
-    service = AwsService(CLOUDWATCH, OPERATIONS, lambda region: Context(store, region))
+    service = AwsService(CLOUDWATCH, OPERATIONS, lambda region: WireContext(store, region))
     return AwsFrontDoor((service,), region_default="us-east-1")
 
 
@@ -73,7 +73,7 @@ def client(door: AwsFrontDoor) -> Any:
         parts = urlsplit(request.url)
         http = HttpRequest(request.method, parts.path, parts.query, headers, body)
         answer = asyncio.run(door.handle(http, "request-1"))
-        return AWSResponse(request.url, answer.status, dict(answer.headers), Raw(answer.body))
+        return AWSResponse(request.url, answer.status, dict(answer.headers), WireRaw(answer.body))
 
     client.meta.events.register("before-send.cloudwatch", send)
     return client

@@ -8,10 +8,12 @@ from typing import Any
 import grpc
 import orjson
 import pytest
-from tests.api.door_site import MODEL, DoorSite, door_site
 from tests.api.test_oip_grpc import call, raw, status_of
 from tests.api.test_oip_http import ask
-from tests.gateway.gateway_fakes import post, run, until
+from tests.kit.doors import MODEL, DoorSite, door_site
+from tests.kit.gateway import run
+from tests.kit.http_clients import post
+from tests.kit.polling import until
 
 from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.wire import frames

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from tests.api.door_site import door_site
-from tests.api.stream_fakes import Told, end, first, more, operations, streaming, whole
-from tests.gateway.gateway_fakes import fail_with, post, run, until
+from tests.kit.doors import door_site
+from tests.kit.gateway import fail_with, run
+from tests.kit.http_clients import post
+from tests.kit.polling import until
+from tests.kit.streams import HeldStream, end, first, more, operations, streaming, whole
 
 from penstock.errors import CallerError, ModelError
 
@@ -36,7 +38,7 @@ def test_the_body_goes_to_the_model_as_it_came_with_the_word_for_what_is_asked()
 def test_a_stream_is_server_sent_events_as_the_instance_wrote_them() -> None:
     async def main() -> None:
         async with door_site() as served:
-            told = served.instance.on_invoke = Told()
+            told = served.instance.on_invoke = HeldStream()
             client = await served.client()
             client.write(post("/v2/models/echo/generate_stream", BODY))
             await until(lambda: told.idents)

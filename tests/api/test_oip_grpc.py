@@ -7,8 +7,9 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.api.door_site import DoorSite, door_site
-from tests.gateway.gateway_fakes import fail_with, run, silent, until
+from tests.kit.doors import DoorSite, door_site
+from tests.kit.gateway import fail_with, run, silent
+from tests.kit.polling import until
 
 from penstock.api.oip.protobuf_scan import InferNames, infer_names, stream_answer, stream_error
 from penstock.core.request.grants import Grant

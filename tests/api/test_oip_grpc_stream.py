@@ -9,10 +9,11 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.api.door_site import DoorSite, door_site
-from tests.api.stream_fakes import Told, end, error_of, first, more, operations, streaming
-from tests.environments import python_of
-from tests.gateway.gateway_fakes import run, silent, until
+from tests.kit.doors import DoorSite, door_site
+from tests.kit.environments import python_of
+from tests.kit.gateway import run, silent
+from tests.kit.polling import until
+from tests.kit.streams import HeldStream, end, error_of, first, more, operations, streaming
 
 from penstock.errors import ModelError
 from penstock.wire import frames
@@ -50,7 +51,7 @@ def summary(data: bytes) -> tuple[str, str, bool | None]:
     return response.id, message.error_message or text, final.bool_param if final else None
 
 
-class Client:
+class StreamingClient:
     """One call under way: `send` a request, `told` is what came."""
 
     def __init__(self, served: DoorSite) -> None:
@@ -84,17 +85,17 @@ class Client:
         await self._channel.close()
 
 
-def with_client(test: Callable[[DoorSite, Client, Told], Any]) -> None:
+def with_client(test: Callable[[DoorSite, StreamingClient, HeldStream], Any]) -> None:
     async def main() -> None:
         async with door_site() as served:
-            told = served.instance.on_invoke = Told()
-            await test(served, Client(served), told)
+            told = served.instance.on_invoke = HeldStream()
+            await test(served, StreamingClient(served), told)
 
     run(main)
 
 
 def test_pieces_leave_when_they_are_made_and_requests_run_side_by_side() -> None:
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(request("a"), request("b"))
         await until(lambda: len(told.idents) == 2)
         a, b = told.idents
@@ -114,7 +115,7 @@ def test_pieces_leave_when_they_are_made_and_requests_run_side_by_side() -> None
 
 
 def test_who_asks_for_it_is_told_by_an_empty_answer_that_one_is_complete() -> None:
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(request("a", final=True), request("b", final=True))
         await until(lambda: len(told.idents) == 2)
         a, b = told.idents
@@ -132,7 +133,7 @@ def test_a_model_that_says_itself_which_piece_is_the_last_is_passed_on() -> None
         made.parameters["triton_final_response"].bool_param = last
         return bytes(made.SerializeToString())
 
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(request("a", final=True))
         await until(lambda: told.idents)
         [a] = told.idents
@@ -144,7 +145,7 @@ def test_a_model_that_says_itself_which_piece_is_the_last_is_passed_on() -> None
 
 
 def test_whole_answers_keep_the_order_of_their_requests_and_wait_for_no_stream() -> None:
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(*(request(ident) for ident in "abcd"))
         await until(lambda: len(told.idents) == 4)
         a, b, c, d = told.idents
@@ -162,7 +163,7 @@ def test_whole_answers_keep_the_order_of_their_requests_and_wait_for_no_stream()
 
 
 def test_a_stream_that_breaks_is_told_with_its_id_and_the_call_goes_on() -> None:
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(request("a"))
         await until(lambda: told.idents)
         error = ModelError("stream-broken", "x", original_message="the engine ended")
@@ -183,7 +184,7 @@ def test_a_stream_that_breaks_is_told_with_its_id_and_the_call_goes_on() -> None
 
 
 def test_a_client_that_cancels_the_call_cancels_all_its_requests() -> None:
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(request("a"), request("b"))
         await until(lambda: len(told.idents) == 2)
         told.send(first(told.idents[0], answer("a", b"1"), GRPC))
@@ -199,7 +200,7 @@ def test_only_so_many_requests_of_one_call_are_in_flight() -> None:
     async def main() -> None:
         async with door_site() as served:
             served.instance.on_invoke = silent
-            client = Client(served)
+            client = StreamingClient(served)
             client.send(*(request(str(number)) for number in range(70)))
             await until(lambda: len(served.instance.invokes) == 64)
             assert served.dispatcher.in_flight == 64
@@ -214,7 +215,7 @@ def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch)
 
     async def main() -> None:
         async with door_site() as served:
-            told = served.instance.on_invoke = Told()
+            told = served.instance.on_invoke = HeldStream()
             async with grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
                 call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")()
                 await call.write(request("a"))

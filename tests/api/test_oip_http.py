@@ -8,8 +8,9 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.api.door_site import DoorSite, door_site
-from tests.gateway.gateway_fakes import fail_with, post, routes, run
+from tests.kit.doors import DoorSite, door_site
+from tests.kit.gateway import fail_with, routes, run
+from tests.kit.http_clients import post
 
 from penstock.errors import ModelError, NotNowError
 from penstock.wire import frames

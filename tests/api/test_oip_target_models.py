@@ -7,10 +7,11 @@ import json
 from typing import Any
 
 import grpc
-from tests.api.door_site import MODEL, DoorSite, door_site
 from tests.api.test_oip_grpc import call, raw, status_of
 from tests.api.test_oip_http import ask
-from tests.gateway.gateway_fakes import post, routes, run
+from tests.kit.doors import MODEL, DoorSite, door_site
+from tests.kit.gateway import routes, run
+from tests.kit.http_clients import post
 
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.core.request.grants import Grant

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from tests.api.door_site import door_site
-from tests.environments import python_of
-from tests.gateway.gateway_fakes import run
+from tests.kit.doors import door_site
+from tests.kit.environments import python_of
+from tests.kit.gateway import run
 
 from penstock.wire import frames
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse

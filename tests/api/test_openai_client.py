@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.api.door_site import door_site
-from tests.api.stream_fakes import MODEL, streaming, whole
-from tests.environments import python_of
-from tests.gateway.gateway_fakes import run
+from tests.kit.doors import door_site
+from tests.kit.environments import python_of
+from tests.kit.gateway import run
+from tests.kit.streams import MODEL, streaming, whole
 
 from penstock.errors import ModelError
 from penstock.wire import frames

@@ -7,9 +7,11 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.api.door_site import door_site
-from tests.api.stream_fakes import MODEL, Told, end, first, operations, streaming, whole
-from tests.gateway.gateway_fakes import fail_with, post, run, silent, until
+from tests.kit.doors import door_site
+from tests.kit.gateway import fail_with, run, silent
+from tests.kit.http_clients import post
+from tests.kit.polling import until
+from tests.kit.streams import MODEL, HeldStream, end, first, operations, streaming, whole
 
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
 from penstock.wire.aws.errors import AwsError
@@ -51,7 +53,7 @@ def test_the_body_goes_to_the_endpoint_as_it_came_with_the_word_for_what_is_aske
 def test_events_are_passed_on_as_the_instance_wrote_them_each_when_it_came() -> None:
     async def main() -> None:
         async with door_site(model=MODEL) as served:
-            told = served.instance.on_invoke = Told()
+            told = served.instance.on_invoke = HeldStream()
             client = await served.client()
             client.write(post(CHAT, ASKS))
             await until(lambda: told.idents)
@@ -280,7 +282,7 @@ def test_where_keys_are_asked_for_a_wrong_one_is_told_so_in_the_protocols_form()
 def test_stopping_lets_a_stream_end() -> None:
     async def main() -> None:
         async with door_site(model=MODEL) as served:
-            told = served.instance.on_invoke = Told()
+            told = served.instance.on_invoke = HeldStream()
             client = await served.client()
             client.write(post(CHAT, ASKS))
             await until(lambda: told.idents)

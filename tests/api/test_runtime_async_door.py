@@ -15,8 +15,9 @@ import boto3
 import orjson
 import pytest
 from botocore.config import Config
-from tests.api.door_site import door_site
-from tests.gateway.gateway_fakes import post, run
+from tests.kit.doors import door_site
+from tests.kit.gateway import run
+from tests.kit.http_clients import post
 
 from penstock.api.runtime.asynchronous import AsyncDoor, InputRule, locations
 from penstock.artifacts.sources.named_places import NamedPlaces
@@ -49,7 +50,7 @@ WITH_KEYS = ServerConfig(
 )
 
 
-class Record:
+class AsyncRecord:
     """Stands where the queue is: keeps what it is given, or refuses it."""
 
     def __init__(self) -> None:
@@ -85,12 +86,14 @@ def deployment(name: str) -> DeploymentSpec | None:
 Shown = Callable[[str], DeploymentSpec | None]
 
 
-def door(record: Record, config: ServerConfig = ANYONE, shown: Shown = deployment) -> AsyncDoor:
+def door(
+    record: AsyncRecord, config: ServerConfig = ANYONE, shown: Shown = deployment
+) -> AsyncDoor:
     return AsyncDoor(record, shown, ManualClock(wall_s=1000.0), config, NO_PLACES)
 
 
 def answer(
-    data: bytes, record: Record, config: ServerConfig = ANYONE, shown: Shown = deployment
+    data: bytes, record: AsyncRecord, config: ServerConfig = ANYONE, shown: Shown = deployment
 ) -> tuple[int, Any, bytes]:
     async def main() -> tuple[int, Any, bytes]:
         async with door_site(asynchronous=door(record, config, shown)) as served:
@@ -104,7 +107,7 @@ def answer(
 
 
 def test_a_request_is_put_on_record_as_it_came_and_answered_with_202() -> None:
-    record = Record()
+    record = AsyncRecord()
     status, headers, body = answer(
         post(
             PATH,
@@ -151,7 +154,7 @@ def test_a_request_is_put_on_record_as_it_came_and_answered_with_202() -> None:
 
 def test_the_answers_head_is_this_byte_for_byte() -> None:
     async def main() -> bytes:
-        async with door_site(asynchronous=door(Record())) as served:
+        async with door_site(asynchronous=door(AsyncRecord())) as served:
             reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
             writer.write(
                 post(PATH, b"x", "X-Amzn-SageMaker-Inference-Id: a", "X-Amzn-SageMaker-Filename: f")
@@ -176,7 +179,7 @@ def test_the_answers_head_is_this_byte_for_byte() -> None:
 
 
 def test_without_words_of_the_callers_the_objects_have_a_name_of_their_own() -> None:
-    record = Record()
+    record = AsyncRecord()
     status, headers, body = answer(
         post(PATH, b"", "X-Amzn-SageMaker-InputLocation: s3://bucket/in.json"), record
     )
@@ -221,7 +224,7 @@ LOCATION = "X-Amzn-SageMaker-InputLocation: s3://bucket/in"
     ],
 )  # fmt: skip
 def test_what_could_not_be_done_is_refused_and_not_put_on_record(data: bytes, words: str) -> None:
-    record = Record()
+    record = AsyncRecord()
     status, headers, body = answer(data, record)
     assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")
     assert words in orjson.loads(body)["Message"]
@@ -242,7 +245,7 @@ def test_what_could_not_be_done_is_refused_and_not_put_on_record(data: bytes, wo
 )
 def test_with_keys_inputs_lie_in_s3_or_where_the_operator_allows(uri: str, allowed: bool) -> None:
     """Whoever may only call an endpoint must not read this server's files through its model."""
-    record = Record()
+    record = AsyncRecord()
     status, _, body = answer(
         post(PATH, b"", f"X-Amzn-SageMaker-InputLocation: {uri}"), record, WITH_KEYS
     )
@@ -258,7 +261,7 @@ def test_an_operators_prefix_ends_at_a_slash() -> None:
 
 
 def test_what_could_not_be_put_on_record_is_not_told_as_accepted() -> None:
-    record = Record()
+    record = AsyncRecord()
     record.refuses = NotNowError("state-not-writable", "The disk is full.", retry_after_s=5.0)
     status, headers, _ = answer(post(PATH, b"x"), record)
     assert (status, headers["x-amzn-errortype"]) == (503, "ServiceUnavailable")
@@ -267,7 +270,7 @@ def test_what_could_not_be_put_on_record_is_not_told_as_accepted() -> None:
 
 def test_two_requests_of_one_connection_are_answered_in_their_order() -> None:
     async def main() -> None:
-        async with door_site(asynchronous=door(Record())) as served:
+        async with door_site(asynchronous=door(AsyncRecord())) as served:
             client = await served.client()
             for ident in ("a", "b"):
                 client.write(post(PATH, b"x", f"X-Amzn-SageMaker-Inference-Id: {ident}"))
@@ -293,7 +296,7 @@ def test_an_asynchronous_endpoint_refuses_to_be_called_at_once() -> None:
     )
 
     async def main() -> None:
-        async with door_site(asynchronous=door(Record())) as served:
+        async with door_site(asynchronous=door(AsyncRecord())) as served:
             served.dispatcher.publish(routes)
             for operation in ("invocations", "invocations-response-stream"):
                 client = await served.client()
@@ -308,7 +311,7 @@ def test_an_asynchronous_endpoint_refuses_to_be_called_at_once() -> None:
 
 def test_boto3_unmodified_gets_its_members() -> None:
     async def main() -> None:
-        async with door_site(asynchronous=door(Record())) as served:
+        async with door_site(asynchronous=door(AsyncRecord())) as served:
             client = boto3.client(
                 "sagemaker-runtime",
                 endpoint_url=f"http://127.0.0.1:{served.server.port}",
@@ -350,7 +353,7 @@ def of_target_models(name: str) -> DeploymentSpec | None:
 
 def test_a_multi_model_endpoint_is_told_which_model_by_the_header_of_invoke_endpoint() -> None:
     """AWS has no asynchronous requests to such endpoints, so its operation has no member for it."""
-    record = Record()
+    record = AsyncRecord()
     header = "X-Amzn-SageMaker-Target-Model: team/a.tar.gz"
     assert answer(post(PATH, b"1", header), record, shown=of_target_models)[0] == 202
     [(kept, _)] = record.kept
@@ -369,7 +372,7 @@ def test_the_operation_has_no_inference_components_and_a_request_that_names_one_
     assert "InferenceComponentName" not in service_model(RUNTIME).operation_model(
         "InvokeEndpointAsync"
     ).input_shape.members  # fmt: skip
-    record = Record()
+    record = AsyncRecord()
     header = "X-Amzn-SageMaker-Inference-Component: one"
     status, headers, body = answer(post(PATH, b"1", header), record)
     assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")

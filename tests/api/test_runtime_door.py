@@ -10,8 +10,10 @@ import botocore.exceptions
 import orjson
 import pytest
 from botocore.config import Config
-from tests.api.door_site import door_site
-from tests.gateway.gateway_fakes import fail_with, post, run, silent, until
+from tests.kit.doors import door_site
+from tests.kit.gateway import fail_with, run, silent
+from tests.kit.http_clients import post
+from tests.kit.polling import until
 
 from penstock.api.runtime.errors import RuntimeErrors
 from penstock.errors import (

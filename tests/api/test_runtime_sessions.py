@@ -6,8 +6,10 @@ import asyncio
 import re
 
 import orjson
-from tests.api.door_site import DoorSite, door_site
-from tests.gateway.gateway_fakes import RawClient, post, routes, run, silent, until
+from tests.kit.doors import DoorSite, door_site
+from tests.kit.gateway import routes, run, silent
+from tests.kit.http_clients import RawClient, post
+from tests.kit.polling import until
 
 from penstock.core.deployment.deployment import (
     PREFIX_AWARE,

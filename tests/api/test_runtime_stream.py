@@ -11,9 +11,11 @@ import orjson
 import pytest
 from botocore.config import Config
 from botocore.eventstream import EventStreamBuffer
-from tests.api.door_site import door_site
-from tests.api.stream_fakes import Told, end, first, more, operations, streaming, whole
-from tests.gateway.gateway_fakes import fail_with, post, run, until
+from tests.kit.doors import door_site
+from tests.kit.gateway import fail_with, run
+from tests.kit.http_clients import post
+from tests.kit.polling import until
+from tests.kit.streams import HeldStream, end, first, more, operations, streaming, whole
 
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
 from penstock.wire import frames
@@ -147,7 +149,7 @@ def test_an_event_that_breaks_off_is_sent_before_the_frame_that_says_so() -> Non
 def test_a_frame_leaves_when_its_piece_is_made() -> None:
     async def main() -> None:
         async with door_site() as served:
-            told = served.instance.on_invoke = Told()
+            told = served.instance.on_invoke = HeldStream()
             client = await served.client()
             client.write(post(STREAM))
             await until(lambda: told.idents)
@@ -213,7 +215,7 @@ def test_a_break_is_the_last_frame_and_the_body_ends(
 def test_an_instance_that_dies_in_the_middle_is_a_model_stream_error() -> None:
     async def main() -> None:
         async with door_site() as served:
-            told = served.instance.on_invoke = Told()
+            told = served.instance.on_invoke = HeldStream()
             client = await served.client()
             client.write(post(STREAM))
             await until(lambda: told.idents)
@@ -255,7 +257,7 @@ def test_an_error_before_the_first_byte_is_an_ordinary_one(lines: list[str], wor
 def test_a_client_that_goes_away_cancels_its_generation() -> None:
     async def main() -> None:
         async with door_site() as served:
-            told = served.instance.on_invoke = Told()
+            told = served.instance.on_invoke = HeldStream()
             client = await served.client()
             client.write(post(STREAM))
             await until(lambda: told.idents)
@@ -271,7 +273,7 @@ def test_a_client_that_goes_away_cancels_its_generation() -> None:
 def test_a_stream_that_outlasts_the_time_to_stop_is_told_that_it_breaks() -> None:
     async def main() -> None:
         async with door_site(drain_s_max=0.1) as served:
-            told = served.instance.on_invoke = Told()
+            told = served.instance.on_invoke = HeldStream()
             client = await served.client()
             client.write(post(STREAM))
             await until(lambda: told.idents)

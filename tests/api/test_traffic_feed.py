@@ -9,8 +9,9 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.api.door_site import door_site
-from tests.gateway.gateway_fakes import post, run
+from tests.kit.doors import door_site
+from tests.kit.gateway import run
+from tests.kit.http_clients import post
 
 from penstock.api.admin.traffic import READERS_MAX, TrafficFeed, changed
 from penstock.clock import ManualClock

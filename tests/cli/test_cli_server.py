@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.harness import EXAMPLES, Server, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.servers import EXAMPLES, Server
 from tools.free_port import free_port
 
 pytestmark = pytest.mark.system

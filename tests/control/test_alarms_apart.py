@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import update
-from tests.control.test_alarms_driver import Site, alarm, played
+from tests.control.test_alarms_driver import AlarmDriverSite, alarm, played
 
 from penstock.control.alarms import rows
 from penstock.control.alarms.datapoints import Watched
@@ -46,7 +46,7 @@ BAD = {
 def test_an_alarm_that_can_not_be_computed_says_so_and_the_others_go_on(
     tmp_path: Path, bad: AlarmRecord
 ) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(bad)
         await site.put(alarm("witness"))
         for at in (0, 10):
@@ -78,7 +78,7 @@ def test_a_look_that_fails_takes_no_other_change_of_that_second_with_it(
             raise OverflowError("intermediate overflow in fsum")
         return await read(watched, *args, **kwargs)  # type: ignore[arg-type]
 
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         before = item_failures.counts().get("alarms", 0)
         await site.put(alarm("a-bad", metric="Others"))
         await site.put(alarm("witness"))
@@ -104,7 +104,7 @@ def test_a_look_that_fails_takes_no_other_change_of_that_second_with_it(
 
 
 def test_data_that_overflow_later_leave_the_alarm_without_data(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         record = alarm("a-bad")
         stat = record.spec.queries[0].stat
         queries = (
@@ -138,7 +138,7 @@ NO_SPECS = [
 def test_a_row_that_can_not_be_read_spoils_only_itself(
     tmp_path: Path, column: str, text: str
 ) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(alarm("a-bad"))
         await site.put(alarm("witness"))
         await site.database.call(spoil, column, text)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.control import databases
+from tests.kit import databases
+from tests.kit.polling import until
 
 from penstock.clock import ManualClock
 from penstock.control.alarms import history, rows
@@ -80,7 +80,7 @@ ROOM_AGAIN = {
 }
 
 
-class Site:
+class AlarmDriverSite:
     """One server's alarms: its state is on disk, its metrics and its clock are the test's."""
 
     def __init__(self, state_dir: Path) -> None:
@@ -157,9 +157,9 @@ class Site:
         return await self.database.call(read)
 
 
-def played(tmp_path: Path, story: Callable[[Site], Awaitable[None]]) -> None:
+def played(tmp_path: Path, story: Callable[[AlarmDriverSite], Awaitable[None]]) -> None:
     async def run() -> None:
-        site = Site(tmp_path / "state")
+        site = AlarmDriverSite(tmp_path / "state")
         await site.start()
         try:
             await story(site)
@@ -172,7 +172,7 @@ def played(tmp_path: Path, story: Callable[[Site], Awaitable[None]]) -> None:
 def test_an_alarm_enters_its_states_and_acts_as_long_as_one_lasts(tmp_path: Path) -> None:
     """Windows of ten seconds; each is looked at two seconds after its end."""
 
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(alarm(actions=AlarmActions(alarm=(POLICY,), ok=(POLICY, TOPIC))))
         for at, value in ((0, 1.0), (10, 1.0), (20, 9.0), (30, 9.0), (40, 9.0), (50, 1.0)):
             site.sample(value, at)
@@ -207,7 +207,7 @@ def test_a_state_survives_a_kill_and_is_not_entered_again(tmp_path: Path) -> Non
     """The metrics of before are lost. The alarm stays what it was until datapoints decide, and its
     policy is told again only after a period."""
 
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(alarm())
         for at in (0, 10):
             site.sample(9.0, at)
@@ -234,7 +234,7 @@ def test_a_state_survives_a_kill_and_is_not_entered_again(tmp_path: Path) -> Non
 
 
 def test_after_enough_periods_the_silence_is_the_metrics_own(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(alarm())
         for at in (0, 10):
             site.sample(9.0, at)
@@ -252,7 +252,7 @@ def test_after_enough_periods_the_silence_is_the_metrics_own(tmp_path: Path) -> 
 
 
 def test_a_state_that_was_set_lasts_until_the_next_look_and_acts(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(alarm())
         for at in range(0, 60, 10):
             site.sample(1.0, at)
@@ -276,7 +276,7 @@ def test_a_state_that_was_set_lasts_until_the_next_look_and_acts(tmp_path: Path)
 
 
 def test_without_actions_enabled_states_move_and_nothing_runs(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(replace(alarm(), actions_enabled=False))
         for at in range(0, 40, 10):
             site.sample(9.0, at)
@@ -291,7 +291,7 @@ def test_without_actions_enabled_states_move_and_nothing_runs(tmp_path: Path) ->
 
 
 def test_changes_of_others_count_within_a_second(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(alarm())
         for at in range(0, 60, 10):
             site.sample(6.0, at)
@@ -314,7 +314,7 @@ def test_changes_of_others_count_within_a_second(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_fails_is_history_and_the_state_stands(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         async def refuse(fired: AlarmFired) -> None:
             raise CallerError("policy-unknown", f"No scaling policy has the ARN {fired.action}.")
 
@@ -351,7 +351,7 @@ def test_a_policy_that_fails_is_history_and_the_state_stands(tmp_path: Path) -> 
 def test_an_alarm_on_a_metric_that_never_arrives(
     tmp_path: Path, rule: str, expected: list[str]
 ) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(alarm(rule=rule))
         await site.until(60)
         assert [summary for _, summary in await site.history("StateUpdate")] == expected
@@ -362,7 +362,7 @@ def test_an_alarm_on_a_metric_that_never_arrives(
 def test_math_over_two_metrics(tmp_path: Path) -> None:
     """Requests waiting per copy; a minute without copies is no datapoint."""
 
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         stats = {
             key: MetricStat(namespace="Shop", name=name, dimensions=(), period_s=60, stat="Sum")
             for key, name in (("m1", "Waiting"), ("m2", "Copies"))
@@ -390,7 +390,7 @@ def test_math_over_two_metrics(tmp_path: Path) -> None:
 
 
 def test_math_that_can_never_be_computed_leaves_the_others_alone(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         broken = alarm("broken")
         queries = (MetricQuery(id="e1", expression="m9 * 2"),)
         await site.put(replace(broken, spec=replace(broken.spec, queries=queries)))
@@ -405,7 +405,7 @@ def test_math_that_can_never_be_computed_leaves_the_others_alone(tmp_path: Path)
 
 
 def test_how_an_alarm_came_to_its_state_can_be_asked(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(replace(alarm(), owner=POLICY))
         await site.until(1)
         (before,) = explained(site.driver.seen())
@@ -442,7 +442,7 @@ def test_how_an_alarm_came_to_its_state_can_be_asked(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_is_set_back_does_not_stop_alarms(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(alarm())
         await site.until(25)
         site.clock._wall_s -= 86_400
@@ -458,7 +458,7 @@ def test_a_clock_that_is_set_back_does_not_stop_alarms(tmp_path: Path) -> None:
 def test_what_could_not_be_written_did_not_happen_yet(tmp_path: Path) -> None:
     """The state is entered, and acted on, at the next look that can be written."""
 
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(alarm())
         for at in (0, 10):
             site.sample(9.0, at)
@@ -477,7 +477,7 @@ def test_what_could_not_be_written_did_not_happen_yet(tmp_path: Path) -> None:
 
 
 def test_the_task_goes_on_after_a_failure_and_ends_when_stopped(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+    async def story(site: AlarmDriverSite) -> None:
         await site.put(alarm())
         for at in (0, 10):
             site.sample(9.0, at)
@@ -492,11 +492,5 @@ def test_the_task_goes_on_after_a_failure_and_ends_when_stopped(tmp_path: Path) 
         await site.driver.stop()
         await site.driver.stop()
         assert site.fired == [(33.0, "ALARM", (9.0, 9.0))]
-
-    async def until(reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60.0
-        while not reached():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.02)
 
     played(tmp_path, story)

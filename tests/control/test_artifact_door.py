@@ -23,7 +23,7 @@ from penstock.fleet.identity import contexts
 from penstock.fleet.identity.authority import Authority, key_and_request
 
 
-class Site:
+class ArtifactDoorSite:
     """A door of one server, and a node that fetches."""
 
     def __init__(self, folder: Path) -> None:
@@ -51,8 +51,8 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def site_in(folder: Path) -> AsyncIterator[Site]:
-    site = Site(folder)
+async def site_in(folder: Path) -> AsyncIterator[ArtifactDoorSite]:
+    site = ArtifactDoorSite(folder)
     identity = site.authority.server_identity(now=time.time())
     await site.door.start(contexts.listening(identity))
     try:
@@ -150,7 +150,7 @@ def test_a_name_leads_out_of_no_artifact(tmp_path: Path) -> None:
     asyncio.run(test())
 
 
-def asked_of(site: Site, asked: dict[str, str]) -> Any:
+def asked_of(site: ArtifactDoorSite, asked: dict[str, str]) -> Any:
     from penstock.artifacts.files.budget import Budget
 
     budget = Budget("test", bytes_max=2**20, seconds_max=20.0)

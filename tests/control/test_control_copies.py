@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.control import databases
-from tests.control.test_control_plane import SPEC, Gateway, poll, run
-from tests.fakes import model_files
-from tests.instance.instance_harness import FrameClient
+from tests.kit import databases, model_files
+from tests.kit.control_plane import SPEC, Gateway, run
+from tests.kit.instances import FrameClient
+from tests.kit.polling import until
 
 from penstock.clock import SystemClock
 from penstock.control.instances.entries import CopyEntry, InstanceEntry, placed
@@ -44,7 +44,7 @@ KIND = InstanceType(
 )
 
 
-class Server:
+class CopiesServer:
     """The operations of one server, on one instance of one endpoint."""
 
     def __init__(self, folder: Path) -> None:
@@ -112,7 +112,7 @@ class Server:
         async def there() -> bool:
             return condition()
 
-        await poll(there, lambda: f"{self.ledger.activities} {self.ledger.copies}")
+        await until(there, lambda: f"{self.ledger.activities} {self.ledger.copies}")
 
     async def ask(self, copy: int) -> object:
         """A request to a copy, on a connection of its own: the data plane's."""
@@ -138,8 +138,8 @@ def _ask(path: str, copy: int) -> object:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Server]:
-    server = Server(folder)
+async def running(folder: Path) -> AsyncIterator[CopiesServer]:
+    server = CopiesServer(folder)
     server.operations.instances.start(server.ledger, server.instance)
     try:
         await server.reach(server.instance, "running")
@@ -231,7 +231,7 @@ def test_a_copy_beside_another_is_refused_at_once_where_nothing_else_will_give_r
     """What is being loaded may keep less than it was granted: not the copy itself that asks."""
 
     async def test() -> None:
-        server = Server(tmp_path)
+        server = CopiesServer(tmp_path)
         ready, asks = (server.entry(number, "affine", tmp_path) for number in (1, 2))
         ready.phase, ready.need_bytes, ready.ready_since = "ready", 300 * MIB, 0.0
         server.ledger.instances["shop-blue"] = server.instance

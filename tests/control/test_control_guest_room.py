@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.control.test_control_plane import Server, gone, poll, run, running
 from tests.control.test_control_room import create, model, told
+from tests.kit.control_plane import ControlPlaneServer, gone, run, running
+from tests.kit.polling import until
 
 from penstock.core.deployment.deployment import DeploymentSpec
 
@@ -22,24 +23,24 @@ def job(need_mib: int, *, count: int = 1) -> DeploymentSpec:
     return replace(spec, endpoint=JOB, generation=1, variants=(variant,))
 
 
-def host(server: Server, spec: DeploymentSpec) -> None:
+def host(server: ControlPlaneServer, spec: DeploymentSpec) -> None:
     server.plane.host(spec, lambda: None, lambda event: None)
 
 
-async def works(server: Server, count: int = 1) -> list[str]:
+async def works(server: ControlPlaneServer, count: int = 1) -> list[str]:
     """Waits until so many copies of the guest answer; their instances."""
 
     async def there() -> bool:
         seen = server.plane.hosted(JOB)
         return seen is not None and len(seen.copies) == count
 
-    await poll(there, lambda: str(server.plane.activities(JOB)))
+    await until(there, lambda: str(server.plane.activities(JOB)))
     seen = server.plane.hosted(JOB)
     assert seen is not None
     return [copy.instance_id for copy in seen.copies]
 
 
-def happened(server: Server, name: str) -> list[tuple[str, str]]:
+def happened(server: ControlPlaneServer, name: str) -> list[tuple[str, str]]:
     return [(one.what, one.reason) for one in server.plane.activities(name)]
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.control.test_control_plane import Server, deployment, poll, run, running
+from tests.kit.control_plane import ControlPlaneServer, deployment, run, running
+from tests.kit.polling import until
 
 from penstock.control.reconcile.hosted import HostedObserved
 from penstock.control.store.store import Store
@@ -22,10 +23,10 @@ from penstock.fleet import child
 NAME = "transform-job/nightly"
 
 
-class Host:
+class HostedJob:
     """Hosts a deployment, and hears of it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ControlPlaneServer) -> None:
         self.server = server
         self.changes = 0
         self.events: list[dict[str, Any]] = []
@@ -42,7 +43,7 @@ class Host:
             found = self.server.plane.hosted(NAME)
             return found is not None and len(found.copies) == copies
 
-        await poll(there, lambda: str(self.server.plane.activities(NAME)))
+        await until(there, lambda: str(self.server.plane.activities(NAME)))
         found = self.server.plane.hosted(NAME)
         assert found is not None
         return found
@@ -51,13 +52,13 @@ class Host:
         async def nothing_left() -> bool:
             return self.server.plane.hosted(NAME) is None
 
-        await poll(nothing_left, lambda: str(self.server.plane.activities(NAME)))
+        await until(nothing_left, lambda: str(self.server.plane.activities(NAME)))
 
 
 def test_its_copies_answer_and_no_gateway_is_told_of_them(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path / "s") as server:
-            host = Host(server)
+            host = HostedJob(server)
             assert server.plane.hosted(NAME) is None
             host.ask(count=2)
             seen = await host.seen(2)
@@ -95,7 +96,7 @@ def test_an_instance_that_dies_is_replaced_and_its_calls_end(
 
     async def test() -> None:
         async with running(tmp_path / "s") as server:
-            host = Host(server)
+            host = HostedJob(server)
             host.ask()
             (before,) = (await host.seen(1)).copies
             (view,) = server.plane.instances(NAME)
@@ -108,7 +109,7 @@ def test_an_instance_that_dies_is_replaced_and_its_calls_end(
                     [], [before.copy],
                 )  # fmt: skip
 
-            await poll(another)
+            await until(another)
             assert not server.plane.answers(before.instance_id)
             assert server.plane.instance_phase(before.instance_id) == ""
             with pytest.raises(NotNowError) as told:
@@ -128,14 +129,14 @@ def test_a_model_that_can_not_be_loaded_is_told_of_and_tried_on(tmp_path: Path) 
 
     async def test() -> None:
         async with running(tmp_path / "s") as server:
-            host = Host(server)
+            host = HostedJob(server)
             host.ask(how="bad")
 
             async def failed_again() -> bool:
                 seen = server.plane.hosted(NAME)
                 return seen is not None and bool(seen.failures) and seen.failures[0].count >= 2
 
-            await poll(failed_again)
+            await until(failed_again)
             seen = server.plane.hosted(NAME)
             assert seen is not None
             assert seen.failures[0].permanent
@@ -149,7 +150,7 @@ def test_a_model_that_can_not_be_loaded_is_told_of_and_tried_on(tmp_path: Path) 
 def test_one_that_is_taken_back_before_it_was_seen_leaves_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path / "s") as server:
-            host = Host(server)
+            host = HostedJob(server)
             host.ask()
             server.plane.unhost(NAME)
             await host.gone()

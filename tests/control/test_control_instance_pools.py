@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.control.test_control_plane import MACHINE, Server, deployment, poll, run, running
+from tests.kit.control_plane import MACHINE, ControlPlaneServer, deployment, run, running
+from tests.kit.polling import until
 
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, PoolSpec
@@ -32,12 +33,12 @@ def pools(count: int, kinds: Iterable[str] = (LARGE, SMALL), *, other: str = "")
     return replace(made, variants=(replace(variant, pools=members),))
 
 
-async def create(server: Server, made: DeploymentSpec) -> None:
+async def create(server: ControlPlaneServer, made: DeploymentSpec) -> None:
     await server.plane.database.call(Store.create_endpoint, "shop", made, arn="shop", now=1.0)
     server.plane.notify("shop")
 
 
-def kinds(server: Server) -> Counter[str]:
+def kinds(server: ControlPlaneServer) -> Counter[str]:
     return Counter(one.instance_type for one in server.plane.instances("shop") if one.serves)
 
 
@@ -63,14 +64,14 @@ def test_what_the_machine_has_no_room_for_comes_from_the_next_pool(tmp_path: Pat
             async def settled() -> bool:
                 return kinds(server) == {LARGE: 2} and len(server.plane.instances("shop")) == 2
 
-            await poll(settled)
+            await until(settled)
             killed = server.pids()[0]
             os.kill(killed, signal.SIGKILL)
 
             async def back() -> bool:
                 return killed not in server.pids() and kinds(server) == {LARGE: 2}
 
-            await poll(back)
+            await until(back)
 
     run(test)
 

@@ -5,207 +5,23 @@ Instances are `tests/fleet/fake_instance.py`; the gateway is a recorder of what 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
-import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.control import databases
+from tests.kit import databases
+from tests.kit.control_plane import SPEC, ControlPlaneServer, deployment, gone, run, running
+from tests.kit.polling import until
+from tests.kit.processes import alive
 
-from penstock.config import ListenConfig, ServerConfig
 from penstock.control.access.keys import AccessKeys
-from penstock.control.plane import ControlPlane
-from penstock.control.state_dir import make_state_dir
-from penstock.control.store.records import EndpointRecord, NotFound
 from penstock.control.store.store import Store
-from penstock.core.backoff import Backoff
-from penstock.core.deployment.deployment import (
-    DeploymentSpec,
-    EndpointRoutes,
-    ModelSource,
-    VariantSpec,
-)
-from penstock.core.deployment.slot_retries import ReconcileSpec
-from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError
-from penstock.fleet.local import LocalFleet, runtime_dir_for
 
 pytestmark = pytest.mark.usefixtures("on_each_database")
-
-
-PROGRAM = Path(__file__).parents[1] / "fleet" / "fake_instance.py"
-MACHINE = ComputeResources(cores=2.0, memory_bytes=8 * 2**30)
-#: As always, only faster.
-SPEC = ReconcileSpec(backoff=Backoff(0.05, 30.0), gone_s_max=1.0, drain_s_max=5.0)
-DEADLINE_S = 30.0
-
-
-class Gateway:
-    """A `RoutePublisher` that writes down what it is told, in order."""
-
-    def __init__(self) -> None:
-        self.connected: dict[str, str] = {}
-        self.routes: dict[str, EndpointRoutes] = {}
-        self.requests: dict[int, int] = {}  #: copy -> requests in flight on it
-        self.story: list[str] = []
-        self.busy = asyncio.Event()  #: cleared: copies that drain have requests in flight
-        self.busy.set()
-
-    async def connect(self, instance_id: str, address: str) -> None:
-        self.connected[instance_id] = address
-
-    async def disconnect(self, instance_id: str) -> None:
-        self.connected.pop(instance_id, None)
-
-    def publish(self, routes: EndpointRoutes) -> None:
-        for variant in routes.variants:
-            for copy in variant.copies:
-                assert copy.instance_id in self.connected, "routed to where no request can go"
-        self.routes[routes.endpoint] = routes
-        self.story.append(f"publish {self.copies(routes.endpoint)}")
-
-    def withdraw(self, endpoint: str) -> None:
-        self.routes.pop(endpoint, None)
-        self.story.append("withdraw")
-
-    def outstanding(self, copy: int) -> int:
-        return self.requests.get(copy, 0)
-
-    async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
-        self.story.append(f"drain {list(copies)}")
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self.busy.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    def copies(self, endpoint: str = "shop") -> list[int]:
-        routes = self.routes.get(endpoint)
-        if routes is None:
-            return []
-        return [route.copy for variant in routes.variants for route in variant.copies]
-
-
-class Server:
-    """One life of a server: a plane, its gateway and its fleet."""
-
-    def __init__(self, state_dir: Path, machine: ComputeResources = MACHINE, **listen: Any) -> None:
-        self.gateway = Gateway()
-        if databases.term() is not None:  # whoever leads has taken it
-            make_state_dir(state_dir)
-        config = ServerConfig(
-            state_dir=state_dir,
-            listen=ListenConfig(**listen),
-            control=databases.control_config(),
-        )
-        self.plane = ControlPlane(
-            config,
-            lambda: LocalFleet(runtime_dir_for(state_dir), command=(sys.executable, str(PROGRAM))),
-            self.gateway,
-            machine=machine,
-            spec=SPEC,
-            term=databases.term(),
-        )
-
-    async def create(self, name: str = "shop", how: str = "ok", **options: Any) -> None:
-        await self.plane.database.call(
-            Store.create_endpoint, name, deployment(how, **options), arn=name, now=1.0
-        )
-        self.plane.notify(name)
-
-    async def update(self, name: str = "shop", how: str = "ok", **options: Any) -> None:
-        await self.plane.database.call(
-            Store.begin_update, name, deployment(how, **options), now=2.0
-        )
-        self.plane.notify(name)
-
-    async def weights(self, change: tuple[float | None, int | None]) -> None:
-        await self.plane.database.call(Store.update_weights, "shop", {"blue": change}, now=3.0)
-        self.plane.notify("shop")
-
-    async def delete(self, name: str = "shop") -> None:
-        await self.plane.database.call(Store.begin_delete, name, now=4.0)
-        self.plane.notify(name)
-
-    async def record(self, name: str = "shop") -> EndpointRecord:
-        return await self.plane.database.call(Store.describe_endpoint, name)
-
-    async def reaches(self, status: str, name: str = "shop") -> EndpointRecord:
-        async def there() -> bool:
-            return (await self.record(name)).status == status
-
-        await poll(there, lambda: f"not {status}: {self.plane.activities(name)}")
-        return await self.record(name)
-
-    def pids(self) -> list[int]:
-        return [one.pid for one in self.plane.instances("shop") if one.pid is not None]
-
-    def states(self, name: str = "shop") -> list[str]:
-        """Of every copy; of an instance that has none yet."""
-        return [state for one in self.plane.instances(name) for state in one.states]
-
-    async def settled(self, count: int, name: str = "shop") -> None:
-        """Exactly `count` instances, all of them serving."""
-
-        async def there() -> bool:
-            serve = self.states(name) == ["ready"] * count
-            return serve and len(self.gateway.copies(name)) == count
-
-        await poll(there, lambda: f"{self.plane.instances(name)} {self.plane.activities(name)}")
-
-
-def deployment(
-    how: str = "ok", *, count: int = 1, kind: str = "ml.local.small", gate: Path | None = None
-) -> DeploymentSpec:
-    environment = (("GATE", str(gate)),) if gate is not None else ()
-    source = ModelSource(model_name="intent", uri=f"fake://{how}", environment=environment)
-    variant = VariantSpec(
-        name="blue",
-        model=source,
-        instance_type=kind,
-        instance_count=count,
-        download_timeout_s=20.0,
-        startup_timeout_s=20.0,
-    )
-    return DeploymentSpec(endpoint="", generation=0, config_name=how, variants=(variant,))
-
-
-async def poll(
-    condition: Callable[[], Awaitable[bool]], story: Callable[[], str] = lambda: ""
-) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not await condition():
-        assert time.monotonic() < deadline, story()
-        await asyncio.sleep(0.01)
-
-
-@contextlib.asynccontextmanager
-async def running(state_dir: Path, **options: Any) -> AsyncIterator[Server]:
-    server = Server(state_dir, **options)
-    await server.plane.start()
-    try:
-        yield server
-    finally:
-        await server.plane.close()
-
-
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(test())
-
-
-def alive(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
 
 
 def test_an_endpoint_comes_into_service_with_all_its_copies(tmp_path: Path) -> None:
@@ -266,24 +82,13 @@ def test_a_wrong_model_fails_the_endpoint_with_file_cause_and_remedy(tmp_path: P
             async def stopped() -> bool:
                 return server.plane.instances("shop") == []
 
-            await poll(stopped)
+            await until(stopped)
             await server.delete()
             await gone(server)
             await server.create()  # the name is free again
             await server.reaches("InService")
 
     run(test)
-
-
-async def gone(server: Server, name: str = "shop") -> None:
-    async def there() -> bool:
-        try:
-            await server.record(name)
-        except NotFound:
-            return True
-        return False
-
-    await poll(there)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +120,7 @@ def test_a_failure_that_may_pass_fails_the_creation_after_three_attempts(
 
 def test_a_load_that_hangs_ends_in_a_startup_timeout(tmp_path: Path) -> None:
     async def test() -> None:
-        server = Server(tmp_path / "s")
+        server = ControlPlaneServer(tmp_path / "s")
         server.plane._spec = replace(SPEC, margin_s=0.2)
         await server.plane.start()
         try:
@@ -345,7 +150,7 @@ def test_an_update_serves_from_the_old_copies_until_the_new_ones_are_ready(tmp_p
             async def both() -> bool:
                 return server.states() == ["ready", "loading"]
 
-            await poll(both)
+            await until(both)
             assert server.gateway.copies() == [1]
             server.gateway.busy.clear()  # the old copy has requests in flight
             gate.touch()
@@ -447,7 +252,7 @@ def test_a_killed_instance_is_replaced_and_the_endpoint_stays_in_service(tmp_pat
             async def without() -> bool:
                 return server.gateway.copies() == [second.copies[0].copy]
 
-            await poll(without)
+            await until(without)
             await server.settled(2)
             assert server.gateway.copies() == [second.copies[0].copy, 3]
             assert (await server.record()).status == "InService"
@@ -477,7 +282,7 @@ def test_a_stopped_instance_is_found_silent_and_replaced(tmp_path: Path) -> None
                 done = [one.what for one in server.plane.activities("shop")]
                 return "instance silent" in done and not alive(pid)
 
-            await poll(silent, lambda: str(server.plane.activities("shop")))
+            await until(silent, lambda: str(server.plane.activities("shop")))
             status.settings = replace(status.settings, status_s_max=10.0)
             await server.settled(1)
 
@@ -519,7 +324,7 @@ def test_a_lost_worker_leaves_the_routes_until_the_instance_has_it_back(tmp_path
                 async def there() -> bool:
                     return server.gateway.copies() == expected
 
-                await poll(there)
+                await until(there)
 
             await emit("copy-lost", [])
             await emit("copy-ready", [1])
@@ -570,7 +375,7 @@ def test_a_deletion_is_possible_at_any_moment(tmp_path: Path, moment: str) -> No
             async def there() -> bool:
                 return (moment if moment != "updating" else "loading") in server.states()
 
-            await poll(there)
+            await until(there)
             if moment != "starting":  # else its pid is not known yet
                 assert processes_of(tmp_path) == sorted(server.pids())
             await server.delete()
@@ -642,7 +447,7 @@ def test_closing_ends_every_process_and_frees_the_state_directory(tmp_path: Path
             pids = server.pids()
             if databases.term() is None:  # else whoever leads holds the lock
                 with pytest.raises(CallerError) as raised:
-                    await Server(tmp_path / "s").plane.start()
+                    await ControlPlaneServer(tmp_path / "s").plane.start()
                 assert raised.value.code == "state-dir-in-use"
         assert len(pids) == 2
         assert not any(alive(pid) for pid in pids)
@@ -673,7 +478,7 @@ def test_a_database_that_can_not_be_written_holds_nothing_up_for_ever(tmp_path: 
             async def published() -> bool:
                 return server.gateway.copies() == [1]
 
-            await poll(published)
+            await until(published)
             assert (await server.record()).status == "Creating"
             await server.plane.database.call(only_reads, False)
             await server.reaches("InService")
@@ -691,7 +496,7 @@ def test_keys_made_by_another_process_are_seen_by_a_running_server(tmp_path: Pat
             async def known() -> bool:
                 return ring.bearer(made.secret) == made.key_id
 
-            await poll(known)
+            await until(known)
             store.close()
 
     run(test)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.control.test_control_copies import running as one_instance
-from tests.control.test_control_plane import gone, run, running
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.control_plane import gone, run, running
 
 from penstock.control.reconcile.ready_times_file import ReadyTimesFile
 from penstock.core.endpoint.ready_times import ReadyTimes, TimeToReady

@@ -9,16 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.control.test_control_plane import (
-    MACHINE,
-    Server,
-    alive,
-    deployment,
-    gone,
-    poll,
-    run,
-    running,
-)
+from tests.kit.control_plane import MACHINE, ControlPlaneServer, deployment, gone, run, running
+from tests.kit.polling import until
+from tests.kit.processes import alive
 
 from penstock.config import ControlConfig
 from penstock.control.store.store import Store
@@ -43,21 +36,21 @@ def model(
     return replace(spec, variants=(replace(variant, model=source),))
 
 
-async def create(server: Server, name: str, spec: DeploymentSpec) -> None:
+async def create(server: ControlPlaneServer, name: str, spec: DeploymentSpec) -> None:
     await server.plane.database.call(Store.create_endpoint, name, spec, arn=name, now=1.0)
     server.plane.notify(name)
 
 
-async def update(server: Server, name: str, spec: DeploymentSpec) -> None:
+async def update(server: ControlPlaneServer, name: str, spec: DeploymentSpec) -> None:
     await server.plane.database.call(Store.begin_update, name, spec, now=2.0)
     server.plane.notify(name)
 
 
-async def refused(server: Server, name: str) -> str:
+async def refused(server: ControlPlaneServer, name: str) -> str:
     return (await server.reaches("Failed", name)).failure_reason
 
 
-async def told(server: Server, name: str, what: str) -> str:
+async def told(server: ControlPlaneServer, name: str, what: str) -> str:
     """Waits until the endpoint's history has it; its reason."""
 
     def found() -> list[str]:
@@ -66,7 +59,7 @@ async def told(server: Server, name: str, what: str) -> str:
     async def there() -> bool:
         return bool(found())
 
-    await poll(there, lambda: str(server.plane.activities(name)))
+    await until(there, lambda: str(server.plane.activities(name)))
     return found()[-1]
 
 
@@ -94,7 +87,7 @@ def test_a_name_of_aws_is_a_bound_and_no_reservation(tmp_path: Path) -> None:
 
 def test_reserved_as_named_two_of_them_fill_a_laptop(tmp_path: Path) -> None:
     async def test() -> None:
-        server = Server(tmp_path / "s")
+        server = ControlPlaneServer(tmp_path / "s")
         control = ControlConfig(capacity="strict")
         server.plane = type(server.plane)(
             replace(server.plane._config, control=control),
@@ -199,7 +192,7 @@ def test_what_others_take_of_the_machine_is_not_given_away(tmp_path: Path) -> No
     """By account there are 8 GiB; the operating system has half a GiB free."""
 
     async def test() -> None:
-        server = Server(tmp_path / "s")
+        server = ControlPlaneServer(tmp_path / "s")
         free = GIB // 2
         server.plane._available_bytes = lambda: free
         await server.plane.start()
@@ -236,7 +229,7 @@ def test_instances_that_grow_past_the_machine_serve_on_and_nothing_is_added(
                 held = list(server.plane._reconciler._held())
                 return all(one.own_bytes == 4500 * 2**20 for one, _ in held)
 
-            await poll(measured)
+            await until(measured)
             await create(server, "third", model(100))
             assert "(what runs has outgrown it, and is left alone)" in await refused(
                 server, "third"
@@ -244,11 +237,11 @@ def test_instances_that_grow_past_the_machine_serve_on_and_nothing_is_added(
             assert (await server.record()).status == "InService"
             assert all(alive(pid) for pid in pids)
             sizes[0].write_text("1000")
-            await poll(lambda: shrunk(server))
+            await until(lambda: shrunk(server))
             await create(server, "fourth", model(100))
             await server.reaches("InService", "fourth")
 
-    async def shrunk(server: Server) -> bool:
+    async def shrunk(server: ControlPlaneServer) -> bool:
         assert server.plane._reconciler is not None
         server.plane._reconciler.work.status.ask()
         return any(one.own_bytes == 1000 * 2**20 for one, _ in server.plane._reconciler._held())

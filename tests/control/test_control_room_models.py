@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto, helper
-from tests.control.test_control_plane import Server, deployment, poll, run
-from tests.fakes import model_files
-from tests.instance.instance_harness import FrameClient
+from tests.kit import model_files
+from tests.kit.control_plane import ControlPlaneServer, deployment, run
+from tests.kit.instances import FrameClient
+from tests.kit.polling import until
 
 from penstock.control.instances.entries import placed
 from penstock.control.plane import ControlPlane
@@ -47,15 +48,15 @@ def spec(folder: Path) -> DeploymentSpec:
     return replace(made, variants=(slow,))
 
 
-async def create(server: Server, name: str, folder: Path) -> None:
+async def create(server: ControlPlaneServer, name: str, folder: Path) -> None:
     await server.plane.database.call(Store.create_endpoint, name, spec(folder), arn=name, now=1.0)
     server.plane.notify(name)
 
 
 @asynccontextmanager
-async def running(state_dir: Path, mib: int) -> AsyncIterator[Server]:
+async def running(state_dir: Path, mib: int) -> AsyncIterator[ControlPlaneServer]:
     """Instances as `penstock up` starts them, on a machine of that size."""
-    server = Server(state_dir)
+    server = ControlPlaneServer(state_dir)
     server.plane = ControlPlane(
         server.plane._config,
         lambda: LocalFleet(runtime_dir_for(state_dir)),
@@ -126,7 +127,7 @@ def test_a_model_that_ran_here_is_placed_by_what_it_took(tmp_path: Path) -> None
                 records = (tmp_path / "s" / "cache" / "memory").glob("*.json")
                 return entry.ran and any('"ran": true' in path.read_text() for path in records)
 
-            await poll(ran)
+            await until(ran)
             held = placed(entry, copies)
             taken, aside = held.taken_bytes, held.set_aside.memory_bytes
             assert 16 * MIB < taken < aside < taken + 200 * MIB

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.control import databases
+from tests.kit import databases
 
 from penstock.control.store.records import ListQuery
 from penstock.control.store.store import Store

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import routes, run
+from tests.kit.gateway import routes, run
+from tests.kit.polling import until
 
 from penstock.control.gateways import group as group_module
 from penstock.control.gateways.group import GatewayGroup, WaitingSums
@@ -56,7 +57,7 @@ class Local:
         return True
 
 
-class Site:
+class GatewayGroupSite:
     """Two gateways that write down what they hear."""
 
     def __init__(self, folder: Path) -> None:
@@ -110,9 +111,9 @@ class Site:
         return int(next(one["pid"] for one in self.group.seen() if one["name"] == name))
 
 
-def of_site(folder: Path, test: Callable[[Site], Awaitable[None]]) -> None:
+def of_site(folder: Path, test: Callable[[GatewayGroupSite], Awaitable[None]]) -> None:
     async def main() -> None:
-        site = Site(folder)
+        site = GatewayGroupSite(folder)
         try:
             await test(site)
         finally:
@@ -121,16 +122,8 @@ def of_site(folder: Path, test: Callable[[Site], Awaitable[None]]) -> None:
     run(main)
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    loop = asyncio.get_running_loop()
-    end = loop.time() + 25
-    while not condition():
-        assert loop.time() < end, "the condition never came true"
-        await asyncio.sleep(0.01)
-
-
 def test_all_are_told_what_there_is_and_then_each_change_in_its_order(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: GatewayGroupSite) -> None:
         await site.group.connect("i1", "unix:/1")
         site.group.publish(routes(1))
         site.group.share("keys", {"keys": 1})
@@ -161,7 +154,7 @@ def test_all_are_told_what_there_is_and_then_each_change_in_its_order(tmp_path: 
 def test_a_gateway_that_is_killed_comes_back_and_is_told_all_there_is_then(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: GatewayGroupSite) -> None:
         await site.group.start()
         before = site.pid("gateway-1")
         await site.group.connect("i1", "unix:/1")
@@ -181,7 +174,7 @@ def test_a_gateway_that_is_killed_comes_back_and_is_told_all_there_is_then(
 
 
 def test_nobody_waits_for_a_gateway_that_has_ended(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: GatewayGroupSite) -> None:
         await site.group.start()
         site.do("gateway-1", "hang")
         connecting = asyncio.create_task(site.group.connect("i1", "unix:/1"))
@@ -199,7 +192,7 @@ def test_nobody_waits_for_a_gateway_that_has_ended(tmp_path: Path) -> None:
 
 
 def test_one_that_begins_is_told_of_changes_and_not_waited_for(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: GatewayGroupSite) -> None:
         await site.group.start()
         site.do("gateway-1", "slow")
         os.kill(site.pid("gateway-1"), signal.SIGKILL)
@@ -218,7 +211,7 @@ def test_one_that_says_nothing_any_more_is_ended(
 ) -> None:
     monkeypatch.setattr(group_module, "SILENT_S_MAX", 1.0)
 
-    async def test(site: Site) -> None:
+    async def test(site: GatewayGroupSite) -> None:
         await site.group.start()
         before = site.pid("gateway-2")
         os.kill(before, signal.SIGSTOP)
@@ -231,7 +224,7 @@ def test_one_that_says_nothing_any_more_is_ended(
 
 
 def test_an_odd_word_of_a_gateway_ends_neither_it_nor_its_requests(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: GatewayGroupSite) -> None:
         site.odd = "metrics"
         await site.group.start()
         await until(lambda: {name for name, _, _ in site.told} == set(BOTH))
@@ -245,7 +238,7 @@ def test_one_that_can_not_be_told_or_ended_keeps_no_other_from_it(
 ) -> None:
     monkeypatch.setattr(group_module, "SILENT_S_MAX", 1.0)
 
-    class Fails(GatewayMember):
+    class FailingMember(GatewayMember):
         def tell(self, op: str, fields: Any = None) -> None:
             if op == "publish" and self.name == "gateway-1":
                 raise TypeError("can't be written")
@@ -256,9 +249,9 @@ def test_one_that_can_not_be_told_or_ended_keeps_no_other_from_it(
                 raise PermissionError("not its owner")
             super().kill()
 
-    monkeypatch.setattr(group_module, "GatewayMember", Fails)
+    monkeypatch.setattr(group_module, "GatewayMember", FailingMember)
 
-    async def test(site: Site) -> None:
+    async def test(site: GatewayGroupSite) -> None:
         await site.group.start()
         site.group.publish(routes(1))
         await until(lambda: "publish" in site.ops("gateway-2"))
@@ -277,7 +270,7 @@ def test_one_that_was_stopped_is_ended_before_its_silence_says_so(
 ) -> None:
     monkeypatch.setattr(group_module, "SILENT_S_MAX", 1e9)
 
-    async def test(site: Site) -> None:
+    async def test(site: GatewayGroupSite) -> None:
         await site.group.start()
         before = site.pid("gateway-2")
         os.kill(before, signal.SIGSTOP)
@@ -292,7 +285,7 @@ def test_one_that_was_stopped_is_ended_before_its_silence_says_so(
 def test_a_server_does_not_start_where_one_of_its_gateways_cannot(
     tmp_path: Path, does: str, code: str
 ) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: GatewayGroupSite) -> None:
         site.do("gateway-2", does)
         with pytest.raises(PenstockError) as refused:
             await site.group.start()
@@ -304,7 +297,7 @@ def test_a_server_does_not_start_where_one_of_its_gateways_cannot(
 def test_what_an_instance_refuses_one_of_them_is_refused_to_the_control_plane(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: GatewayGroupSite) -> None:
         await site.group.start()
         site.local.refusal = NotNowError("instance-unreachable", "nobody answers")
         with pytest.raises(NotNowError, match="nobody answers"):
@@ -314,7 +307,7 @@ def test_what_an_instance_refuses_one_of_them_is_refused_to_the_control_plane(
 
 
 def test_each_is_asked_and_those_that_answer_are_heard(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: GatewayGroupSite) -> None:
         await site.group.start()
         answers = await site.group.ask_each("explain", {"request_id": "x"})
         assert {name: one["name"] for name, one in answers.items()} == {one: one for one in BOTH}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
+from tests.kit.polling import wait_until
 
 from penstock.control.database.leader_table import Term, following
 from penstock.control.leader.leadership import Leadership
@@ -136,7 +135,7 @@ def test_a_leader_whose_connection_was_cut_keeps_the_lead(url: str) -> None:
         await other.start()
         cut(url, leader.session)
         beat = other.seen.beat
-        await asyncio.to_thread(wait_for, lambda: other.seen.beat >= beat + 10)
+        await asyncio.to_thread(wait_until, lambda: other.seen.beat >= beat + 10)
         assert (leader.epoch, other.epoch) == (1, 0)
         await leader.close()
         await other.close()
@@ -165,7 +164,7 @@ def test_two_that_both_believe_to_lead_write_as_one(tmp_path: Path, url: str) ->
 
         thread = threading.Thread(target=write_on)
         thread.start()
-        wait_for(lambda: written(url))
+        wait_until(lambda: written(url))
         connection.execute("UPDATE leader SET epoch = 2, session = 'leader' WHERE epoch = 1")
         model(second, "leader")
         before = written(url)
@@ -174,13 +173,6 @@ def test_two_that_both_believe_to_lead_write_as_one(tmp_path: Path, url: str) ->
         assert written(url) == before
         first.close()
         second.close()
-
-
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def written(url: str) -> int:

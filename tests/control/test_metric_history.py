@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
-from tests.control import databases
+from tests.kit import databases
 
 from penstock.control.database.schema import metric_series
 from penstock.control.metric_history import MetricHistory

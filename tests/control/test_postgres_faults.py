@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.postgres_server import PostgresServer
+from tests.kit.polling import wait_until
+from tests.kit.postgres import PostgresServer
 
 from penstock.control.database import connection as database
 from penstock.control.leader.leadership import Leadership
@@ -50,15 +51,15 @@ def fill(store: Store) -> None:
 
 def until_done(call: Callable[[], Any], *, seconds: float = 30.0) -> None:
     """Again and again while it is only not possible now."""
-    deadline = time.monotonic() + seconds
-    while True:
+
+    def done() -> bool:
         try:
             call()
         except NotNowError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        else:
-            return
+            return False
+        return True
+
+    wait_until(done, "what was asked for", seconds)
 
 
 def test_one_that_is_gone_is_told_and_the_same_store_goes_on_when_it_is_back(

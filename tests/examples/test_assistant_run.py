@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.harness import wait_until
+from tests.kit.polling import wait_until
 
 for package in ("faiss", "bm25s", "openvino_genai"):
     pytest.importorskip(package, reason="the example's requirements are not installed")

@@ -7,8 +7,8 @@ import os
 import signal
 from pathlib import Path
 
-from tests.fakes import model_files
 from tests.fleet.node_site import ID, NodeSite, client_of, node_site
+from tests.kit import model_files
 
 from penstock import __version__
 from penstock.fleet.node import default_cache_dir

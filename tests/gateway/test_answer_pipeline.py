@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import post
 from tests.gateway.http_by_hand import ByHand
-from tests.gateway.virtual_network import run_virtual
+from tests.kit.http_clients import post
+from tests.kit.virtual_network import run_virtual
 
 from penstock.gateway.http import answer_pipeline as pipeline
 from penstock.gateway.http.answer_pipeline import (

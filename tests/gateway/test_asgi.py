@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import PREFIX, post
 from tests.gateway.http_by_hand import ByHand
-from tests.gateway.virtual_network import run_virtual
+from tests.kit.gateway import PREFIX
+from tests.kit.http_clients import post
+from tests.kit.virtual_network import run_virtual
 
 from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.http.asgi import AsgiApp, AsgiDoor

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.gateway.gateway_fakes import Bench, reply, routes
-from tests.gateway.virtual_network import Instance, Network, run_virtual
+from tests.kit.gateway import Bench, reply, routes
+from tests.kit.virtual_network import Network, VirtualInstance, run_virtual
 
 from penstock.errors import ModelError, NotNowError
 from penstock.gateway.dispatch import awaited
@@ -21,7 +21,7 @@ def ask(network: Network, waiter: AwaitedReply) -> Invocation:
     return Invocation("echo", b"[]", b"", waiter, received=now, deadline=None)
 
 
-def in_pieces(instance: Instance, ident: int, _: frames.Invoke) -> None:
+def in_pieces(instance: VirtualInstance, ident: int, _: frames.Invoke) -> None:
     for piece in (b"x" * 600, b"y" * 600):
         instance.send(frames.encode(frames.CHUNK, ident, piece))
     instance.send(frames.encode_reply(ident, kind=frames.END))

@@ -6,7 +6,8 @@ import asyncio
 import socket
 
 import pytest
-from tests.gateway.gateway_fakes import run, until
+from tests.kit.gateway import run
+from tests.kit.polling import until
 
 from penstock.core.deployment.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.errors import CallerError, NotNowError
@@ -16,7 +17,7 @@ from penstock.gateway.channel.messages import Json, routes_from
 from penstock.wire.frames import HEAD, FrameError
 
 
-class End:
+class ChannelEnd:
     """Writes down what it hears; `asked` does what a test says."""
 
     def __init__(self) -> None:
@@ -42,9 +43,9 @@ class End:
         self.ended += 1
 
 
-async def pair() -> tuple[Channel, End, Channel, End]:
+async def pair() -> tuple[Channel, ChannelEnd, Channel, ChannelEnd]:
     ours, its = socket.socketpair()
-    here, there = End(), End()
+    here, there = ChannelEnd(), ChannelEnd()
     return await open_channel(ours, here), here, await open_channel(its, there), there
 
 
@@ -149,7 +150,7 @@ def test_what_is_no_message_ends_the_channel(payload: bytes) -> None:
 
     async def main() -> None:
         ours, its = socket.socketpair()
-        here = End()
+        here = ChannelEnd()
         channel = await open_channel(ours, here)
         its.setblocking(False)
         head = HEAD.pack(len(payload), messages.TELL, 0, 0, 0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tests.gateway.gateway_fakes import ManualTimers, run
+from tests.kit.gateway import run
+from tests.kit.timers import ManualTimers
 
 from penstock.clock import ManualClock
 from penstock.core.routing import CopyState

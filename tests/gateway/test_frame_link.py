@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from tests.gateway.gateway_fakes import Recording
-from tests.gateway.virtual_network import VirtualLoop, run_virtual
+from tests.kit.gateway import Recording
+from tests.kit.virtual_network import VirtualLoop, run_virtual
 
 from penstock.core.blame.poison_requests import FRESH, WORKER_DIED
 from penstock.errors import NotNowError
@@ -22,7 +22,7 @@ from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, LOOKS_MAX
 
 
-class Wire(asyncio.Transport):
+class LinkWire(asyncio.Transport):
     """The link's end of a socket; what it is asked to do is a list."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Wire(asyncio.Transport):
         return self.unread_bytes
 
 
-class Events:
+class LinkEventsSeen:
     """Writes down what the link reports."""
 
     def __init__(self) -> None:
@@ -63,13 +63,13 @@ class Linked:
     """A link that is connected to a `Wire`."""
 
     def __init__(self) -> None:
-        self.events = Events()
+        self.events = LinkEventsSeen()
         self.link = FrameLink("i1", "unix:/nowhere", cast(Any, self.events))
         self.wire = self.connect()
         self.numbers = 0
 
-    def connect(self) -> Wire:
-        self.wire = Wire()
+    def connect(self) -> LinkWire:
+        self.wire = LinkWire()
         self.link.connection_made(self.wire)
         return self.wire
 
@@ -485,7 +485,7 @@ async def test_closing_reports_what_was_unanswered_and_what_connects_late_is_cut
     await linked.link.close()
     assert linked.events.told == [("on_unusable", "i1", [sent])]
     assert linked.wire.told[1:] == ["abort"]
-    late = Wire()
+    late = LinkWire()
     linked.link.connection_made(late)
     assert (late.told, linked.link.usable, len(linked.events.told)) == (["abort"], False, 1)
     linked.link.connection_lost(None)
@@ -496,7 +496,7 @@ class Calling(FrameLink):
     """Calls an instance that takes `lives_s` (None = it is not there) of each connection."""
 
     def __init__(self, lives_s: list[float | None]) -> None:
-        self.told = Events()
+        self.told = LinkEventsSeen()
         super().__init__("i1", "unix:/nowhere", cast(Any, self.told))
         self.lives_s = lives_s
         self.called_at: list[float] = []
@@ -508,7 +508,7 @@ class Calling(FrameLink):
         life_s = self.lives_s.pop(0) if self.lives_s else 1e9
         if life_s is None:
             raise ConnectionRefusedError("nobody listens")
-        self.connection_made(Wire())
+        self.connection_made(LinkWire())
         self._loop.call_later(life_s, self.connection_lost, None)
 
 
@@ -576,7 +576,7 @@ def test_an_address_is_a_path_or_a_host_and_a_port(host: str) -> None:
     async def main() -> None:
         server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        events = Events()
+        events = LinkEventsSeen()
         link = FrameLink("i1", f"tcp:{host}:{port}", cast(Any, events))
         await asyncio.wait_for(link.open(20.0), 20.0)
         assert events.told == [("on_usable", "i1", True)]

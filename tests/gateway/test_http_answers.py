@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.gateway_fakes import PREFIX, post
 from tests.gateway.http_by_hand import ByHand
-from tests.gateway.virtual_network import run_virtual
+from tests.kit.gateway import PREFIX
+from tests.kit.http_clients import post
+from tests.kit.virtual_network import run_virtual
 
 from penstock.errors import CallerError, NotNowError
 from penstock.gateway.http.call import JOIN_BYTES_MAX, Call, status_line

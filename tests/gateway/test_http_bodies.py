@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.gateway.gateway_fakes import RawClient, post, run, until
-from tests.gateway.http_site import POST, Gatekeeper, Site, application, site
+from tests.gateway.http_site import POST, Gatekeeper, HttpSite, application, site
+from tests.kit.gateway import run
+from tests.kit.http_clients import RawClient, post
+from tests.kit.polling import until
 
 from penstock.core.request import body_budget
 from penstock.gateway.http.call import status_line
@@ -14,11 +16,11 @@ from penstock.gateway.http.call import status_line
 MANY = 1_000_000
 
 
-def taken(served: Site) -> int:
+def taken(served: HttpSite) -> int:
     return served.listener.bodies.bytes_taken
 
 
-async def half_a_body(served: Site, size: int = MANY, rest: int = MANY) -> RawClient:
+async def half_a_body(served: HttpSite, size: int = MANY, rest: int = MANY) -> RawClient:
     """A client that has sent `size` bytes and holds back `rest`."""
     before = taken(served)
     client = await served.client()

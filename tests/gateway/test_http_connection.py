@@ -8,8 +8,10 @@ import re
 import socket
 
 import pytest
-from tests.gateway.gateway_fakes import PREFIX, post, run, until
-from tests.gateway.http_site import POST, Gatekeeper, Site, application, site
+from tests.gateway.http_site import POST, Gatekeeper, HttpSite, application, site
+from tests.kit.gateway import PREFIX, run
+from tests.kit.http_clients import post
+from tests.kit.polling import until
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
@@ -459,7 +461,7 @@ def mutated(rng: random.Random) -> bytes:
 def test_a_thousand_malformed_requests_get_no_5xx_and_leave_the_server_serving() -> None:
     """Each connection ends by itself, or by the client having said all; none hangs the server."""
 
-    async def attack(served: Site, data: bytes) -> None:
+    async def attack(served: HttpSite, data: bytes) -> None:
         client = await served.client()
         client.write(data)
         client.writer.write_eof()

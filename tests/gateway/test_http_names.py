@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.gateway_fakes import post, run
 from tests.gateway.http_site import POST, Gatekeeper, site
+from tests.kit.gateway import run
+from tests.kit.http_clients import post
 
 from penstock.core.request.host_gate import HostGate
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.gateway.gateway_fakes import RawClient, post, run, until
-from tests.gateway.test_http_connection import Site, site
+from tests.gateway.http_site import HttpSite, site
+from tests.kit.gateway import run
+from tests.kit.http_clients import RawClient, post
+from tests.kit.polling import until
 
 from penstock.gateway.http import answer_pipeline as pipeline
 from penstock.gateway.http.call import Call, status_line
@@ -13,7 +15,7 @@ from penstock.gateway.http.call import Call, status_line
 HEAD = status_line(200) + b"content-type: text/event-stream\r\n"
 
 
-async def begun(served: Site, client: RawClient, request: bytes = b"") -> Call:
+async def begun(served: HttpSite, client: RawClient, request: bytes = b"") -> Call:
     """A request whose answer the test gives piece by piece."""
     before = len(served.door.waiting)
     client.write(request or post("/hot/later"))
@@ -21,7 +23,7 @@ async def begun(served: Site, client: RawClient, request: bytes = b"") -> Call:
     return served.door.waiting[-1]
 
 
-def written(served: Site) -> list[bytes]:
+def written(served: HttpSite) -> list[bytes]:
     """What the one connection gives to its transport from now on, write by write."""
     [connection] = served.listener.connections
     inner, seen = connection._write, []
@@ -128,7 +130,7 @@ def test_a_client_that_leaves_a_stream_is_told_of_and_nothing_more_is_written() 
     run(main)
 
 
-async def stalled(served: Site, unread_bytes: int) -> tuple[Any, Call, RawClient]:
+async def stalled(served: HttpSite, unread_bytes: int) -> tuple[Any, Call, RawClient]:
     """A stream of which about `unread_bytes` wait for a client that does not read."""
     client = await served.client(limit=2**16)
     call = await begun(served, client)

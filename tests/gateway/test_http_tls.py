@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import post, run, until
-from tests.gateway.http_site import Site, site
+from tests.gateway.http_site import HttpSite, site
+from tests.kit.gateway import run
+from tests.kit.http_clients import post
+from tests.kit.polling import until
 
 from penstock.gateway.http import tls as tls_module
 
@@ -37,13 +39,13 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
     return context, ssl.create_default_context(cafile=str(cert))
 
 
-async def silent(served: Site) -> asyncio.StreamReader:
+async def silent(served: HttpSite) -> asyncio.StreamReader:
     """A client that connects and says nothing."""
     client = await served.client()
     return client.reader
 
 
-def handshakes(served: Site) -> int:
+def handshakes(served: HttpSite) -> int:
     assert served.listener.tls is not None
     return len(served.listener.tls)
 

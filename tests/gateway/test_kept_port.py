@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.artifacts import private_authority
-from tests.gateway.gateway_fakes import RawClient, post, run, until
 from tests.gateway.http_site import site
+from tests.kit import certificates
+from tests.kit.gateway import run
+from tests.kit.http_clients import RawClient, post
+from tests.kit.polling import until
 
 from penstock.gateway.http.shared_port import SharedPort
 
@@ -39,7 +41,7 @@ def test_who_connects_between_two_listeners_is_served_by_the_next(kept: SharedPo
 
 
 def test_it_is_the_same_with_tls(kept: SharedPort, tmp_path: Path) -> None:
-    context, _ = private_authority.make(tmp_path)
+    context, _ = certificates.make(tmp_path)
 
     async def main() -> None:
         trusting = ssl.create_default_context()

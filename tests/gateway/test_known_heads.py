@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.gateway_fakes import PREFIX, post, run
 from tests.gateway.http_site import ScriptedDoor, site
+from tests.kit.gateway import PREFIX, run
+from tests.kit.http_clients import post
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
@@ -67,7 +68,7 @@ class MemoryTransport:
     def resume_reading(self) -> None: ...
 
 
-class Seen(ScriptedDoor):
+class SeenHead(ScriptedDoor):
     """What the requests were, as doors see them."""
 
     def __init__(self) -> None:
@@ -94,7 +95,7 @@ class Connected:
         authenticator: Any = None,
         gate: HostGate | None = None,
     ) -> None:
-        self.door = Seen()
+        self.door = SeenHead()
         self.listener = HttpListener(
             limits=LimitConfig(body_bytes_max=1000),
             clock=SystemClock(),

@@ -7,7 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.gateway.gateway_fakes import FakeInstance, Recording, routes, run, silent, until
+from tests.kit.gateway import FakeInstance, Recording, routes, run, silent
+from tests.kit.polling import until
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig

@@ -8,10 +8,11 @@ import ssl
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import PREFIX, post
-from tests.gateway.http_by_hand import ByHand, Wire
+from tests.gateway.http_by_hand import ByHand, HttpWire
 from tests.gateway.http_site import Gatekeeper
-from tests.gateway.virtual_network import VirtualLoop, run_virtual
+from tests.kit.gateway import PREFIX
+from tests.kit.http_clients import post
+from tests.kit.virtual_network import VirtualLoop, run_virtual
 
 from penstock.config import LimitConfig
 from penstock.core.request import body_budget
@@ -45,8 +46,8 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
     return
 
 
-def connected(listener: HttpListener) -> tuple[Wire, HttpConnection]:
-    wire, connection = Wire(), HttpConnection(listener)
+def connected(listener: HttpListener) -> tuple[HttpWire, HttpConnection]:
+    wire, connection = HttpWire(), HttpConnection(listener)
     wire.connection = connection
     connection.connection_made(wire)
     wire.told.clear()
@@ -217,7 +218,7 @@ def test_a_stop_without_time_waits_for_nothing() -> None:
 # What all connections hold
 
 
-def unread(by_hand: ByHand, *sizes: int) -> list[Wire]:
+def unread(by_hand: ByHand, *sizes: int) -> list[HttpWire]:
     """A connection for each, whose client leaves so many bytes."""
     wires = []
     for size in sizes:
@@ -271,7 +272,7 @@ def test_an_announced_body_is_waited_for_if_others_would_make_room(
 def test_bodies_are_counted_by_the_network_that_they_come_from() -> None:
     by_hand = ByHand()
     assert by_hand.connection.peer == "192.0.2.1"
-    wire, connection = Wire(), HttpConnection(by_hand.listener)
+    wire, connection = HttpWire(), HttpConnection(by_hand.listener)
     wire.peername = None
     connection.connection_made(wire)
     assert connection.peer == ""
@@ -325,7 +326,7 @@ def test_what_nobody_serves_is_not_found() -> None:
     assert b'"code":"not-found"' in by_hand.wire.sent
 
 
-class Failing(Gatekeeper):
+class FailingDoor(Gatekeeper):
     def check_head(self, *_: object) -> None:
         return
 
@@ -334,7 +335,7 @@ class Failing(Gatekeeper):
 
 
 def test_credentials_that_could_not_be_looked_at_let_nobody_in() -> None:
-    by_hand = ByHand(authenticator=Failing())
+    by_hand = ByHand(authenticator=FailingDoor())
     by_hand.read(post("/hot/x"))
     assert (by_hand.statuses, by_hand.door.refused, by_hand.door.handled) == (
         [500],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.gateway.virtual_network import run_virtual
+from tests.kit.virtual_network import run_virtual
 
 from penstock.clock import Clock
 from penstock.gateway.timers import LoopTimers

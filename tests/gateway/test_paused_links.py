@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.gateway.gateway_fakes import Bench, Recording, routes
-from tests.gateway.virtual_network import Network, answer, run_virtual
+from tests.kit.gateway import Bench, Recording, routes
+from tests.kit.virtual_network import Network, answer, run_virtual
 
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.gateway.dispatch.invocation import Affinity, Invocation

@@ -16,7 +16,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from tests.gateway.gateway_fakes import PREFIX, RawClient, run, until
+from tests.kit.gateway import PREFIX, run
+from tests.kit.http_clients import RawClient
+from tests.kit.polling import until
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig

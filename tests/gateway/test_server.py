@@ -12,17 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import (
-    PREFIX,
-    FakeInstance,
-    RawClient,
-    echo,
-    post,
-    routes,
-    run,
-    silent,
-    until,
-)
+from tests.kit.gateway import PREFIX, FakeInstance, echo, routes, run, silent
+from tests.kit.http_clients import RawClient, post
+from tests.kit.polling import until
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ListenConfig

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from tests.gateway.virtual_network import run_virtual
+from tests.kit.virtual_network import run_virtual
 
 from penstock.gateway.http import tls
 from penstock.gateway.http.tls import EXHAUSTED_S, TlsAcceptor
@@ -101,7 +101,7 @@ def test_what_ipv6_takes_is_said_and_not_left_to_the_system(
     run_virtual(main)
 
 
-class Listening:
+class ListeningAcceptor:
     """A listening socket whose `accept` raises."""
 
     def __init__(self, *errors: OSError) -> None:
@@ -116,7 +116,7 @@ class Listening:
         return 12345
 
 
-class Watched(TlsAcceptor):
+class WatchedProtocol(TlsAcceptor):
     """Writes down which sockets are looked at, in place of the event loop."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Watched(TlsAcceptor):
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 def test_where_nothing_can_be_accepted_it_looks_away_for_a_while(number: int) -> None:
     async def main() -> None:
-        made, listening = Watched(), Listening(OSError(number, "none left"))
+        made, listening = WatchedProtocol(), ListeningAcceptor(OSError(number, "none left"))
         made._accept(cast(Any, listening))
         assert (made.told, listening.asked) == (["look away", f"in {EXHAUSTED_S} s"], 1)
         await asyncio.sleep(EXHAUSTED_S)
@@ -155,7 +155,7 @@ def test_where_nothing_can_be_accepted_it_looks_away_for_a_while(number: int) ->
 )
 def test_one_client_that_can_not_be_accepted_stops_nobody(error: OSError) -> None:
     async def main() -> None:
-        made, listening = Watched(), Listening(error)
+        made, listening = WatchedProtocol(), ListeningAcceptor(error)
         made._accept(cast(Any, listening))
         assert (made.told, listening.asked) == ([], 1)
 
@@ -164,7 +164,7 @@ def test_one_client_that_can_not_be_accepted_stops_nobody(error: OSError) -> Non
 
 def test_a_socket_that_was_closed_meanwhile_is_looked_at_no_more() -> None:
     async def main() -> None:
-        made = Watched()
+        made = WatchedProtocol()
         closed = socket.socket()
         closed.close()
         made._watch(closed)

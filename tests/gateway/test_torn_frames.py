@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.gateway.gateway_fakes import Recording, routes
-from tests.gateway.virtual_network import Instance, Network, answer, run_virtual
+from tests.kit.gateway import Recording, routes
+from tests.kit.virtual_network import Network, VirtualInstance, answer, run_virtual
 
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, LOOKS_MAX
@@ -105,7 +105,7 @@ def test_an_instance_that_tears_each_connection_is_not_called_a_hundred_times_a_
     async def main() -> None:
         network = Network(1)
 
-        class Poison(Instance):
+        class Poison(VirtualInstance):
             def accept(self, link: object) -> None:
                 super().accept(link)  # type: ignore[arg-type]
                 asyncio.get_running_loop().call_soon(self.send, b"\xff" * 64)

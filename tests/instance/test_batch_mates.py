@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from batch_mates import always
 from hypothesis import strategies as st
-from instance_harness import FrameClient, instance
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameClient, instance
 
 AFFINE, SUMS, TEXTS, CODE, TRITON = 1, 2, 3, 4, 5
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.environments import python_of
 from tests.instance.generation_client import StreamClient
-from tests.instance.instance_harness import instance
 from tests.instance.test_generation_serving import ids_of, prompt_ids
-from tests.runtimes.adapter_files import pairs, write_adapter, write_merged
-from tests.runtimes.generation_models import CONFIG, greedy, write_weights
+from tests.kit.adapter_files import pairs, write_adapter, write_merged
+from tests.kit.environments import python_of
+from tests.kit.generation_models import CONFIG, greedy, write_weights
+from tests.kit.instances import instance
 
 pytestmark = [
     pytest.mark.integration,

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from pathlib import Path
 
-from tests.fakes import triton_files
+from tests.kit import triton_files
 
 from penstock.artifacts.description.description import EngineOptions, Generation, ModelDescription
 from penstock.artifacts.detection.detect import detect

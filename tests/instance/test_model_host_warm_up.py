@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from instance_harness import Answer, instance, wait_until
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, instance
+from tests.kit.polling import wait_until
 
 HOST = 7
 
@@ -63,7 +64,7 @@ def test_the_first_caller_is_answered_before_other_shapes_and_none_runs_beside_a
         assert shapes_left() == {"text": 2}
 
         (signs / "end").touch()
-        assert Answer(client.answer(waiting)).json == {"signs": str(signs)}
+        assert FrameAnswer(client.answer(waiting)).json == {"signs": str(signs)}
         wait_until(lambda: shapes_left() == {}, "the shapes are run once nobody is served")
         assert answered() == before
         client.close()

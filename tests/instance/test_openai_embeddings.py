@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from instance_harness import FrameClient, instance
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameClient, instance
 
 EMBEDDER, CLASSIFIER = 1, 2
 EMBEDDINGS = {"door": "openai", "parameters": '{"operation":"embeddings"}'}

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instance_harness import Answer, FrameClient, instance, wait_until
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, FrameClient, instance
+from tests.kit.polling import wait_until
 
 TENSORS, CODE, PIPELINE, LATE = 1, 2, 3, 4
 
@@ -91,7 +92,7 @@ def test_copies_are_dropped_and_loaded_while_the_others_serve_on(
 
     assert client.control(op="unload", copy=TENSORS) == {"ok": True, "found": True}
     assert client.invoke(TENSORS, b"[[1, 0, 0, 2]]").reason == "unknown-copy"
-    assert [Answer(client.answer(each)).json for each in under_way] == [{"sleep": 0.3}] * 2
+    assert [FrameAnswer(client.answer(each)).json for each in under_way] == [{"sleep": 0.3}] * 2
     serves(client, CODE, PIPELINE)
 
     loaded = client.load(LATE, model_files.row_sums(tmp_path / "sums"))
@@ -112,7 +113,7 @@ def test_a_copy_whose_worker_died_is_lost_alone(client: FrameClient) -> None:
         lambda: copies(client)[CODE]["running"] and copies(client)[CODE]["workers"], "it runs"
     )
     os.kill(worker["pid"], signal.SIGKILL)
-    assert Answer(client.answer(running)).reason == "worker-died"
+    assert FrameAnswer(client.answer(running)).reason == "worker-died"
     assert client.event("copy-lost")["copy"] == CODE
     serves(client, TENSORS, PIPELINE)
     assert client.event("copy-ready")["copy"] == CODE

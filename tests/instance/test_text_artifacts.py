@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from batch_mates import always
 from hypothesis import strategies as st
-from instance_harness import FrameClient, instance
+from tests.kit.instances import FrameClient, instance
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 INTENT, DUPLICATES = 1, 2

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from batch_mates import always
 from hypothesis import strategies as st
-from instance_harness import FrameClient, instance
-from tests.fakes.model_files import WORDS
+from tests.kit.instances import FrameClient, instance
+from tests.kit.model_files import WORDS
 from text_task_files import multi_head, pair_classifier
 
 PAIRS, HEADED = 1, 2

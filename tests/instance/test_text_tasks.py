@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from instance_harness import FrameClient, instance
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameClient, instance
 from text_task_files import HEADS, multi_head, pair_classifier, regression, text_task
 
 from penstock.instance.codecs.base import OIP_GRPC

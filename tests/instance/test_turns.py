@@ -7,7 +7,7 @@ import asyncio
 from penstock.instance.models.loader import Turns
 
 
-class Site:
+class TurnsSite:
     """Tasks that take a turn, and end when they are told to."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Site:
 
 def test_several_run_beside_one_another() -> None:
     async def run() -> None:
-        site = Site()
+        site = TurnsSite()
         assert not site.turns.are_taken
         await site.begin("a")
         await site.begin("b")
@@ -53,7 +53,7 @@ def test_several_run_beside_one_another() -> None:
 
 def test_what_is_alone_waits_for_all_and_all_wait_for_it() -> None:
     async def run() -> None:
-        site = Site()
+        site = TurnsSite()
         await site.begin("a")
         await site.begin("alone", alone=True)
         await site.begin("b")
@@ -69,7 +69,7 @@ def test_what_is_alone_waits_for_all_and_all_wait_for_it() -> None:
 
 def test_who_gives_up_waiting_holds_nobody_up() -> None:
     async def run() -> None:
-        site = Site()
+        site = TurnsSite()
         await site.begin("a")
         await site.begin("alone", alone=True)
         await site.begin("b")
@@ -83,7 +83,7 @@ def test_who_gives_up_waiting_holds_nobody_up() -> None:
 def test_who_gives_up_as_the_turn_comes_passes_it_on() -> None:
     async def run() -> None:
         for alone in (True, False):
-            site = Site()
+            site = TurnsSite()
             await site.begin("first", alone=True)
             await site.begin("gives-up", alone=alone)
             await site.begin("next", alone=True)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from instance_harness import Answer, FrameClient, instance
-from test_model_host import Host, packed
-from tests.fakes import model_files
+from test_model_host import ModelHostClient, packed
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, FrameClient, instance
 
 REMEMBERS = """
 CALLS = []
@@ -70,7 +70,7 @@ def test_every_lane_is_warmed_up(client: FrameClient, tmp_path: Path) -> None:
     folder = remembering(tmp_path / "model", {"body": "{}", "times": 2}, lanes=3)
     assert client.load(1, folder).get("ok")
     idents = [client.send(1, b"{}", content_type="application/json") for _ in range(3)]
-    answers = [Answer(client.answer(ident)).json for ident in idents]
+    answers = [FrameAnswer(client.answer(ident)).json for ident in idents]
     # At once in three lanes, or one after the other: no worker is cold.
     assert all(len(calls) >= 3 for calls in answers)
 
@@ -151,7 +151,7 @@ def test_a_target_model_is_warm_before_its_first_caller_is_answered_and_fails_al
     packed(good, prefix / "good.tar.gz")
     packed(remembering(tmp_path / "bad", {"body": "fail"}), prefix / "bad.tar.gz")
     with instance(tmp_path / "run", memory_bytes=4 << 30) as running:
-        host = Host(running, prefix)
+        host = ModelHostClient(running, prefix)
         assert host.load().get("ok")
         assert host.ask("good.tar.gz", 5).json == [
             ["application/json", '{"warm": 1}'],

@@ -13,8 +13,9 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.gateway.gateway_fakes import FakeInstance, echo, fail_with, routes, run, silent, until
-from tests.jobs.work_page import shown
+from tests.kit.gateway import FakeInstance, echo, fail_with, routes, run, silent
+from tests.kit.metrics_page import shown
+from tests.kit.polling import until
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import SystemClock
@@ -45,7 +46,7 @@ from penstock.wire import frames
 LATER = "later"
 
 
-class Site:
+class AsyncDriverSite:
     """A driver with everything around it but a server."""
 
     def __init__(self, folder: Path, spec: AsyncSpec, settings: ArtifactSettings) -> None:
@@ -138,17 +139,11 @@ class Site:
 
     async def settled(self, timeout_s: float = 20.0) -> None:
         """Until the record is empty and all is told."""
-        end = asyncio.get_running_loop().time() + timeout_s
-        while await self.on_record() or (await self.database.call(rows.due, 1e12, 1))[0]:
-            assert asyncio.get_running_loop().time() < end, "requests are left"
-            await asyncio.sleep(0.02)
 
-    async def settles(self, condition: Callable[[], bool], what: str) -> None:
-        """Until it holds; stores are asked several times before they count as away."""
-        end = asyncio.get_running_loop().time() + 20.0
-        while not condition():
-            assert asyncio.get_running_loop().time() < end, what
-            await asyncio.sleep(0.02)
+        async def over() -> bool:
+            return not (await self.on_record() or (await self.database.call(rows.due, 1e12, 1))[0])
+
+        await until(over, "the end of all requests", timeout_s)
 
     def failure(self, number: int) -> dict[str, Any]:
         return dict(orjson.loads((self.folder / "bad" / f"{number}").read_bytes()))
@@ -165,9 +160,11 @@ async def site(
     copies: tuple[int, ...] = (1,),
     settings: ArtifactSettings = ArtifactSettings(),  # noqa: B008 - frozen
     **spec: Any,
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[AsyncDriverSite]:
     with tempfile.TemporaryDirectory() as folder:
-        made = Site(Path(folder), AsyncSpec(output_uri="file:///unused", **spec), settings)
+        made = AsyncDriverSite(
+            Path(folder), AsyncSpec(output_uri="file:///unused", **spec), settings
+        )
         await made.database.open()
         await made.database.call(_endpoint, made.spec)
         await made.instance.start()

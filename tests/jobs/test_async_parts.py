@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.gateway.gateway_fakes import run, until
-from tests.jobs.work_page import shown
-from tests.system.async_site import subscriber
+from tests.kit.asynchronous import subscriber
+from tests.kit.gateway import run
+from tests.kit.metrics_page import shown
+from tests.kit.polling import until
 
 from penstock.clock import ManualClock
 from penstock.control.store.store import Store

@@ -6,10 +6,10 @@ import errno
 
 import orjson
 import pytest
-from tests.artifacts.object_server import ObjectServer
-from tests.faults.crash_disk import FailingDisk
-from tests.gateway.gateway_fakes import echo, fail_with, run
-from tests.jobs.test_async_driver import Site, site
+from tests.jobs.test_async_driver import AsyncDriverSite, site
+from tests.kit.crash_disk import FailingDisk
+from tests.kit.gateway import echo, fail_with, run
+from tests.kit.object_server import ObjectServer
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.asynchronous_actions import QueueSpec
@@ -19,7 +19,7 @@ from penstock.jobs.asynchronous.objects import Objects
 REQUESTS = 12
 
 
-async def unwritten(served: Site, count: int) -> None:
+async def unwritten(served: AsyncDriverSite, count: int) -> None:
     """Until so many have an outcome that can't be written."""
 
     def known() -> int:

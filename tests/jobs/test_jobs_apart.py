@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Table, insert, update
-from tests.control.test_control_plane import poll
-from tests.jobs.schedule_site import Site, at
-from tests.jobs.transform_plane import Site as TransformSite
+from tests.jobs.schedule_site import SchedulesSite, at
+from tests.jobs.transform_plane import TransformDriverSite
+from tests.kit.polling import until
 
 from penstock.clock import ManualClock
 from penstock.control.database.schema import transform_jobs
@@ -38,8 +38,8 @@ def spoil(store: Store, table: Table, column: str, text: str) -> None:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path / "state", "00:00:00")
+def site(tmp_path: Path) -> Iterator[SchedulesSite]:
+    made = SchedulesSite(tmp_path / "state", "00:00:00")
     for name in ("a-bad", "witness"):
         made.create(name, expression=DAILY)
     yield made
@@ -49,7 +49,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 @pytest.mark.parametrize("text", ["", "{", "[7]", "9", "null"])
 @pytest.mark.parametrize("column", ["expression", "timezone", "job"])
 def test_a_schedule_that_can_not_be_read_spoils_only_itself(
-    site: Site, column: str, text: str
+    site: SchedulesSite, column: str, text: str
 ) -> None:
     if (column, text) == ("timezone", ""):
         text = "Nowhere/Land"
@@ -64,7 +64,7 @@ def test_a_schedule_that_can_not_be_read_spoils_only_itself(
     assert [one.name for one in site.runner.run(site.schedules.all())] == ["witness"]
 
 
-def test_a_run_whose_schedule_is_gone_leaves_the_others_theirs(site: Site) -> None:
+def test_a_run_whose_schedule_is_gone_leaves_the_others_theirs(site: SchedulesSite) -> None:
     site.tick("03:00:00")
     before = item_failures.counts().get("schedules", 0)
     site.runner.run(site._database.call(spoil, records.schedule_runs, "schedule_key", "nobody"))
@@ -77,7 +77,7 @@ def test_a_run_whose_schedule_is_gone_leaves_the_others_theirs(site: Site) -> No
 
 
 def test_a_call_that_fails_in_an_unknown_way_is_its_runs_alone(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: SchedulesSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = site.plane.call
 
@@ -101,7 +101,7 @@ def test_a_job_that_can_not_be_read_says_so_and_the_others_go_on(
     tmp_path: Path, column: str, text: str
 ) -> None:
     async def story() -> None:
-        site = TransformSite(tmp_path)
+        site = TransformDriverSite(tmp_path)
         site.put("a.txt", "one")
         await site.database.open()
         for name in ("a-bad", "witness"):
@@ -127,17 +127,17 @@ def test_a_job_that_can_not_be_read_says_so_and_the_others_go_on(
 def test_a_job_that_can_not_begin_waits_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Fails(transform_driver.TransformRun):
+    class FailingRun(transform_driver.TransformRun):
         def __init__(self, record: JobRecord, **rest: object) -> None:
             if record.name == "a-bad":
                 raise ZeroDivisionError("float division by zero")
             super().__init__(record, **rest)  # type: ignore[arg-type]
 
     async def story() -> None:
-        site = TransformSite(tmp_path)
+        site = TransformDriverSite(tmp_path)
         site.put("a.txt", "one")
         await site.open()
-        monkeypatch.setattr(transform_driver, "TransformRun", Fails)
+        monkeypatch.setattr(transform_driver, "TransformRun", FailingRun)
         try:
             await site.create("a-bad", priority=9)
             await site.create("witness")
@@ -146,7 +146,7 @@ def test_a_job_that_can_not_begin_waits_and_the_others_go_on(
             assert site.driver.progress(bad)["Waiting"] == "start-failed"
             monkeypatch.undo()
             site.driver.notify("a-bad")
-            await poll(lambda: done(site, "a-bad"))
+            await until(lambda: done(site, "a-bad"))
         finally:
             await site.close()
 
@@ -155,7 +155,7 @@ def test_a_job_that_can_not_begin_waits_and_the_others_go_on(
 
 def test_a_job_that_has_no_place_in_the_line_keeps_no_other(tmp_path: Path) -> None:
     async def story() -> None:
-        site = TransformSite(tmp_path)
+        site = TransformDriverSite(tmp_path)
         site.put("a.txt", "one")
         await site.open()
         try:
@@ -173,7 +173,7 @@ def test_a_job_that_has_no_place_in_the_line_keeps_no_other(tmp_path: Path) -> N
     asyncio.run(story())
 
 
-async def done(site: TransformSite, job: str) -> bool:
+async def done(site: TransformDriverSite, job: str) -> bool:
     return (await site.record(job)).status == COMPLETED
 
 
@@ -202,7 +202,7 @@ def test_a_notification_that_can_not_be_posted_keeps_no_other(tmp_path: Path) ->
         clock = ManualClock(wall_s=100.0)
         notifier = Notifier(database, {"t": "http://x/"}, clock, WorkCounts(), post=post)
         notifier.start()
-        await poll(lambda: told(posted))
+        await until(lambda: told(posted))
         await notifier.close()
         await database.close()
 

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.control.test_control_plane import poll
-from tests.faults.crash_disk import FailingDisk
-from tests.gateway.gateway_fakes import until
-from tests.jobs.transform_plane import Site
-from tests.jobs.work_page import shown
+from tests.jobs.transform_plane import TransformDriverSite
+from tests.kit.crash_disk import FailingDisk
+from tests.kit.metrics_page import shown
+from tests.kit.polling import until
 
 from penstock.core.deployment.endpoint_state import SlotFailure
 from penstock.core.jobs.spec import Span
@@ -30,9 +29,11 @@ from penstock.jobs.transform.records import COMPLETED, FAILED, IN_PROGRESS, STOP
 GONE = NotNowError("instance-gone", "the instance ended by signal 11")
 
 
-def run(folder: Path, test: Callable[[Site], Awaitable[None]], **options: float) -> None:
+def run(
+    folder: Path, test: Callable[[TransformDriverSite], Awaitable[None]], **options: float
+) -> None:
     async def whole() -> None:
-        site = Site(folder, **options)
+        site = TransformDriverSite(folder, **options)
         await site.open()
         try:
             await test(site)
@@ -49,7 +50,7 @@ def once(error: Exception, times: int = 1) -> Callable[[str, Span], Exception | 
 
 
 def test_a_job_leaves_outputs_totals_and_nothing_else(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one", "two")
         site.put("deep/b.txt", "three")
         await site.create("j")
@@ -68,7 +69,7 @@ def test_a_job_leaves_outputs_totals_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_the_page_of_metrics_tells_of_jobs_that_go_and_how_they_ended(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         await site.create("good")
         await site.ended("good")
@@ -90,7 +91,7 @@ def test_the_page_of_metrics_tells_of_jobs_that_go_and_how_they_ended(tmp_path: 
 
 
 def test_what_a_record_was_refused_for_is_told_and_written(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one", "two?", "three?")
         site.put("b.txt", "four")
         await site.create("j")
@@ -108,7 +109,7 @@ def test_what_a_record_was_refused_for_is_told_and_written(tmp_path: Path) -> No
 def test_a_database_that_can_not_be_written_for_a_while_costs_nothing_but_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         failures = [NotNowError("state-not-writable", "the disk is full")] * 2
         written = transactions.add_spans
@@ -130,7 +131,7 @@ def test_a_database_that_can_not_be_written_for_a_while_costs_nothing_but_time(
 def test_an_instance_that_crashes_over_a_span_is_replaced_and_it_is_done_again(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.befalls = once(GONE, 2)
         await site.create("j")
@@ -141,7 +142,7 @@ def test_an_instance_that_crashes_over_a_span_is_replaced_and_it_is_done_again(
 
 
 def test_a_span_that_crashes_every_instance_fails_its_object(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.put("b.txt", "two")
         site.plane.befalls = lambda job, span: GONE if span.object == 0 else None
@@ -160,7 +161,7 @@ def test_a_span_that_crashes_every_instance_fails_its_object(tmp_path: Path) -> 
 def test_records_that_end_their_instances_are_refused_and_the_others_written(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", *"ab!cdef!gh")
         site.put("b.txt", "ten")
         await site.create("j", refused_max=2)
@@ -181,7 +182,7 @@ def test_records_that_end_their_instances_are_refused_and_the_others_written(
 def test_one_record_that_ends_its_instances_fails_its_object_where_none_may_be_refused(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one", "two!", "three")
         site.put("b.txt", "four")
         await site.create("j")
@@ -198,7 +199,7 @@ def test_one_record_that_ends_its_instances_fails_its_object_where_none_may_be_r
 def test_what_was_found_out_over_dead_instances_outlives_the_server(tmp_path: Path) -> None:
     """It is restarted after each death, and needs none more than if it had been left alone."""
 
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.plane.holds_at_deaths = True  # else the next one comes before the restart
         site.put("a.txt", "one", "two!", "three")
         await site.create("j", refused_max=1)
@@ -208,7 +209,7 @@ def test_what_was_found_out_over_dead_instances_outlives_the_server(tmp_path: Pa
                 cases = await site.database.call(transactions.cases_of, "j")
                 return any(case.tries + 5 * len(case.refused) >= count for case in cases.values())
 
-            await poll(died)
+            await until(died)
             await site.restart()
             site.plane.hold.set()
         assert (await site.ended("j")).status == COMPLETED
@@ -222,7 +223,7 @@ def test_what_was_found_out_over_dead_instances_outlives_the_server(tmp_path: Pa
 def test_errors_that_may_pass_are_tried_again_and_ours_do_not_blame_the_data(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.befalls = once(InternalError("internal", "a bug"))
         await site.create("j")
@@ -236,7 +237,7 @@ def test_errors_that_may_pass_are_tried_again_and_ours_do_not_blame_the_data(
 
 
 def test_an_input_that_goes_between_the_call_and_the_begin_fails_the_job(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         await site.create("first")  # takes the only core
@@ -253,7 +254,7 @@ def test_an_input_that_goes_between_the_call_and_the_begin_fails_the_job(tmp_pat
 
 
 def test_an_output_that_can_no_longer_be_written_fails_its_object(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         await site.create("j")
@@ -270,7 +271,7 @@ def test_an_output_that_can_no_longer_be_written_fails_its_object(tmp_path: Path
     run(tmp_path, test)
 
 
-async def waits_for_storage(site: Site, job: str) -> str:
+async def waits_for_storage(site: TransformDriverSite, job: str) -> str:
     """Until it says so, and why."""
 
     async def told() -> bool:
@@ -278,7 +279,7 @@ async def waits_for_storage(site: Site, job: str) -> str:
         assert (await site.record(job)).status == IN_PROGRESS
         return progress.get("Waiting") == "storage"
 
-    await poll(told)
+    await until(told)
     return str(site.driver.progress(await site.record(job))["WaitingMessage"])
 
 
@@ -289,7 +290,7 @@ def test_a_job_waits_for_its_disk_and_says_so_and_goes_on_after_a_restart(
 ) -> None:
     """The disk of the parts, and that of the outputs."""
 
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.put("b.txt", "two")
         site.plane.hold.clear()
@@ -309,7 +310,7 @@ def test_a_job_waits_for_its_disk_and_says_so_and_goes_on_after_a_restart(
 
 
 def test_errors_of_an_object_without_output_wait_for_the_disk_too(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one", "what?")
         site.plane.hold.clear()
         await site.create("j")
@@ -329,7 +330,7 @@ def test_parts_that_can_not_be_read_are_waited_for_where_the_output_is_a_stores(
 ) -> None:
     """What reading them raises is the system's own error there."""
 
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         real = outputs.assemble
         fails = [OSError(errno.EIO, os.strerror(errno.EIO))]
@@ -347,7 +348,7 @@ def test_parts_that_can_not_be_read_are_waited_for_where_the_output_is_a_stores(
 
 
 def test_a_stop_does_not_wait_for_the_disk_of_the_errors(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one", "what?")
         site.plane.hold.clear()
         await site.create("j")
@@ -367,7 +368,7 @@ def test_an_input_whose_disk_fails_is_waited_for(
 ) -> None:
     """While the objects are listed, and while they are read."""
 
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         site.plane.befalls = once(NotNowError("artifact-unreadable", "the disk fails"))
@@ -400,7 +401,7 @@ def failed(reason: str, *, permanent: bool = True) -> SlotFailure:
 
 
 def test_a_model_that_can_not_be_loaded_ends_the_job(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.failures = (failed("model-invalid"),)
         await site.create("j")
@@ -414,7 +415,7 @@ def test_a_model_that_can_not_be_loaded_ends_the_job(tmp_path: Path) -> None:
 def test_an_instance_that_was_held_still_until_its_end_is_no_records_fault(tmp_path: Path) -> None:
     """Whoever stops guests may do so as often as he likes: no record is looked for."""
 
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one", "two")
         site.plane.befalls = once(GONE, 20)
         site.plane.ends = (failed("instance-stood-still", permanent=False),)
@@ -427,7 +428,7 @@ def test_an_instance_that_was_held_still_until_its_end_is_no_records_fault(tmp_p
 
 
 def test_a_job_whose_instances_do_not_see_the_servers_disk_is_refused(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.shared = False
         with pytest.raises(CallerError) as raised:
@@ -438,7 +439,7 @@ def test_a_job_whose_instances_do_not_see_the_servers_disk_is_refused(tmp_path: 
 
 
 def test_a_job_without_room_waits_and_says_so(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.failures = (failed("memory-taken"),)
         await site.create("j")
@@ -446,7 +447,7 @@ def test_a_job_without_room_waits_and_says_so(tmp_path: Path) -> None:
         async def waits() -> bool:
             return site.driver.progress(await site.record("j")).get("Waiting") == "room"
 
-        await poll(waits)
+        await until(waits)
         await site.create("next", now=2.0)
         site.plane.failures = ()
         site.plane.start_copy("transform-job/j")
@@ -457,7 +458,7 @@ def test_a_job_without_room_waits_and_says_so(tmp_path: Path) -> None:
 
 
 def test_jobs_take_turns_by_priority_and_owner_within_the_cores(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         await site.create("first", owner="a")
@@ -479,13 +480,13 @@ def test_jobs_take_turns_by_priority_and_owner_within_the_cores(tmp_path: Path) 
 
 
 def test_no_job_has_more_instances_than_cores_or_spans(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         for number in range(5):
             site.put(f"{number}.txt", "one")
         site.plane.hold.clear()
         await site.create("wide", instance_count=1000)
         await site.until("wide", lambda record: record.started is not None)
-        await poll(lambda: _there(site, "transform-job/wide"))
+        await until(lambda: _there(site, "transform-job/wide"))
         (variant,) = site.plane.hosts["transform-job/wide"].variants
         assert variant.instance_count == 3
         assert variant.guest
@@ -495,7 +496,7 @@ def test_no_job_has_more_instances_than_cores_or_spans(tmp_path: Path) -> None:
         site.put("one.txt", "one")
         site.plane.hold.clear()
         await site.create("narrow", instance_count=2)
-        await poll(lambda: _there(site, "transform-job/narrow"))
+        await until(lambda: _there(site, "transform-job/narrow"))
         assert site.plane.hosts["transform-job/narrow"].variants[0].instance_count == 1
         site.plane.hold.set()
         await site.ended("narrow")
@@ -503,12 +504,12 @@ def test_no_job_has_more_instances_than_cores_or_spans(tmp_path: Path) -> None:
     run(tmp_path, test, cores=3.0)
 
 
-async def _there(site: Site, name: str) -> bool:
+async def _there(site: TransformDriverSite, name: str) -> bool:
     return name in site.plane.hosts
 
 
 def test_several_jobs_run_at_once_where_there_are_cores(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         for number in range(3):
@@ -524,7 +525,7 @@ def test_several_jobs_run_at_once_where_there_are_cores(tmp_path: Path) -> None:
 
 
 def test_a_restart_goes_on_where_the_record_ends(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.put("b.txt", "two")
         site.plane.befalls = lambda job, span: GONE if span.object == 1 else None
@@ -539,7 +540,7 @@ def test_a_restart_goes_on_where_the_record_ends(tmp_path: Path) -> None:
         async def first_is_there() -> bool:
             return "a.txt.out" in site.outputs("j")
 
-        await poll(first_is_there)
+        await until(first_is_there)
         await site.restart()
         site.plane.befalls = lambda job, span: None
         assert (await site.ended("j")).status == COMPLETED
@@ -554,7 +555,7 @@ def test_what_lay_on_the_disk_of_another_server_is_done_again_and_counted_once(
 ) -> None:
     """A server that takes over has the record and the outputs, and not the other one's parts."""
 
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one", "two?")
         site.put("b.txt", "three?", "x" * 300_000, "five")  # two spans
         site.plane.befalls = lambda job, span: (
@@ -566,7 +567,7 @@ def test_what_lay_on_the_disk_of_another_server_is_done_again_and_counted_once(
             _, _, assembled, done = await site.database.call(transactions.work_of, "j")
             return assembled == {0} and len(done) == 2
 
-        await poll(all_but_one)
+        await until(all_but_one)
         [parts] = (tmp_path / "state" / "jobs").iterdir()
         await site.restart(meanwhile=lambda: shutil.rmtree(parts))
         site.plane.befalls = lambda job, span: None
@@ -583,7 +584,7 @@ def test_what_lay_on_the_disk_of_another_server_is_done_again_and_counted_once(
 
 
 def test_a_stop_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         await site.create("runs")
@@ -605,14 +606,14 @@ def test_parts_of_jobs_that_are_no_more_are_swept_away_at_the_start(tmp_path: Pa
     left.parent.mkdir(parents=True)
     left.write_text("of a job whose end was recorded before its parts were all removed")
 
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         assert not left.parent.exists()
 
     run(tmp_path, test)
 
 
 def test_a_job_that_waits_is_in_progress_and_has_not_started(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+    async def test(site: TransformDriverSite) -> None:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         await site.create("first")

@@ -7,19 +7,19 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.kit.polling import until
 from tests.orchestrator.region_site import (
     EVENTS_HEAD,
     LIMITS,
-    Asked,
+    OrchestratorSite,
+    RegionRequest,
     ScriptedRegion,
-    Site,
     breaking,
     chunk,
     nothing,
     reset,
     saying,
     site,
-    until,
     whole,
 )
 
@@ -215,8 +215,7 @@ def test_a_deadline_ends_the_wait_for_a_region_and_for_its_answer(tmp_path: Path
             await until(roomy, what="room")
             answer = await here.ask(headers=short)
             assert (answer.status, "was not answered" in answer.json["Message"]) == (503, True)
-            ended = lambda: _true(region.gone == 1)  # noqa: E731
-            await until(ended, what="the region hears that nobody waits")
+            await until(lambda: region.gone == 1, what="the region hears that nobody waits")
 
     run(scenario())
 
@@ -241,7 +240,7 @@ def test_what_leaves_a_silent_region_goes_before_those_that_came_later(tmp_path:
             eu, us = here.regions["eu"], here.regions["us"]
             eu.script = nothing
             old = asyncio.ensure_future(here.ask(body=b"[1]"))
-            await until(lambda: _true(bool(eu.asked)), what="it is asked")
+            await until(lambda: bool(eu.asked), what="it is asked")
             eu.rooms["echo"] = us.rooms["echo"] = 0
 
             async def full() -> bool:
@@ -250,7 +249,7 @@ def test_what_leaves_a_silent_region_goes_before_those_that_came_later(tmp_path:
 
             await until(full, what="no region has room")
             new = asyncio.ensure_future(here.ask(body=b"[2]"))
-            held = lambda count: _true(here.orchestrator._forwarder.held == count)  # noqa: E731
+            held = lambda count: here.orchestrator._forwarder.held == count  # noqa: E731
             await until(lambda: held(1), what="the later one waits")
             eu.answers_probes = False
             await until(lambda: held(2), what="the other one has left")
@@ -265,7 +264,7 @@ def test_pieces_of_an_answer_arrive_before_its_end(tmp_path: Path) -> None:
     async def scenario() -> None:
         go_on = asyncio.Event()
 
-        async def pieces(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+        async def pieces(_asked: RegionRequest, writer: asyncio.StreamWriter) -> None:
             writer.write(EVENTS_HEAD + chunk(b"data: 1\n\n"))
             await go_on.wait()
             writer.write(chunk(b"data: 2\n\n") + b"0\r\n\r\n")
@@ -289,9 +288,9 @@ def test_a_client_that_goes_away_ends_its_request_in_the_region(tmp_path: Path) 
             region = here.regions["eu"]
             region.script = nothing
             _, writer = await here.open("/endpoints/echo/invocations")
-            await until(lambda: _true(bool(region.asked)), what="it is asked")
+            await until(lambda: bool(region.asked), what="it is asked")
             writer.transport.abort()
-            await until(lambda: _true(region.gone == 1), what="the region hears of it")
+            await until(lambda: region.gone == 1, what="the region hears of it")
 
     run(scenario())
 
@@ -300,7 +299,7 @@ def test_a_client_that_reads_late_fills_no_memory_and_loses_nothing(tmp_path: Pa
     """The region is read no faster than the client takes it."""
     piece, pieces, sent = b"x" * 65_536, 700, 0
 
-    async def much(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def much(_asked: RegionRequest, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (pieces * len(piece)))
         for _ in range(pieces):
@@ -413,7 +412,7 @@ def test_a_stopping_orchestrator_answers_what_it_has_and_refuses_the_rest(tmp_pa
     async def scenario() -> None:
         go_on = asyncio.Event()
 
-        async def later(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        async def later(asked: RegionRequest, writer: asyncio.StreamWriter) -> None:
             await go_on.wait()
             await saying(b"[1]")(asked, writer)
 
@@ -422,7 +421,7 @@ def test_a_stopping_orchestrator_answers_what_it_has_and_refuses_the_rest(tmp_pa
             region = here.regions["eu"]
             region.script = later
             asking = asyncio.ensure_future(here.ask())
-            await until(lambda: _true(bool(region.asked)), what="it is asked")
+            await until(lambda: bool(region.asked), what="it is asked")
             stopping = asyncio.ensure_future(here.orchestrator.stop())
             await asyncio.sleep(0)
             refused = await here.ask()
@@ -434,17 +433,13 @@ def test_a_stopping_orchestrator_answers_what_it_has_and_refuses_the_rest(tmp_pa
     run(scenario())
 
 
-async def _true(value: bool) -> bool:
-    return value
-
-
 def test_a_kept_connection_that_the_region_had_closed_is_no_failure_of_the_region(
     tmp_path: Path,
 ) -> None:
     """The race of a request with the end of an idle connection: a new one is opened, unseen."""
     known: set[asyncio.StreamWriter] = set()
 
-    async def once(asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def once(asked: RegionRequest, writer: asyncio.StreamWriter) -> None:
         if writer in known:
             writer.transport.abort()
             return
@@ -486,7 +481,7 @@ def test_an_orchestrator_is_ready_while_a_region_can_be_reached(tmp_path: Path) 
     """Without one its requests are told so, each region with its state; with one that has no room,
     of room. It lives all the while."""
 
-    async def codes(here: Site) -> tuple[int, int, int]:
+    async def codes(here: OrchestratorSite) -> tuple[int, int, int]:
         paths = ("/ping", "/v2/health/ready", "/v2/health/live")
         ping, ready, live = [(await here.ask(path, b"", method="GET")).status for path in paths]
         return ping, ready, live

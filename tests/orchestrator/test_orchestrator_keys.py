@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.orchestrator.region_site import ScriptedRegion, site, until
+from tests.kit.polling import until
+from tests.orchestrator.region_site import ScriptedRegion, site
 
 from penstock.control.access.keys import AccessKeys
 from penstock.control.store.store import Store

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.otlp_receiver import OtlpReceiver, SpanSeen, receiver
-from tests.orchestrator.region_site import ScriptedRegion, nothing, reset, saying, site, until
+from tests.kit.otlp_receiver import OtlpReceiver, SpanSeen, receiver
+from tests.kit.polling import until
+from tests.orchestrator.region_site import ScriptedRegion, nothing, reset, saying, site
 
 from penstock.config import TelemetryConfig
 

@@ -7,18 +7,19 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.artifacts import private_authority
-from tests.orchestrator.region_site import ScriptedRegion, Site, site, until
+from tests.kit import certificates
+from tests.kit.polling import until
+from tests.orchestrator.region_site import OrchestratorSite, ScriptedRegion, site
 
 from penstock.orchestrator.region import PROBE_EVERY_S, Region
 
 
-async def state_of(here: Site, name: str) -> dict[str, str]:
+async def state_of(here: OrchestratorSite, name: str) -> dict[str, str]:
     known = (await here.told("/penstock/v1/regions"))["regions"]
     return next(one for one in known if one["region"] == name)
 
 
-async def wait_state(here: Site, name: str, state: str) -> dict[str, str]:
+async def wait_state(here: OrchestratorSite, name: str, state: str) -> dict[str, str]:
     async def seen() -> bool:
         return (await state_of(here, name))["state"] == state
 
@@ -30,8 +31,8 @@ def test_a_region_with_a_certificate_of_a_stranger_is_sent_nothing(tmp_path: Pat
     """And one whose authority is named is used."""
     for name in ("eu", "us"):
         (tmp_path / name).mkdir()
-    eu_tls, eu_authority = private_authority.make(tmp_path / "eu")
-    us_tls, _ = private_authority.make(tmp_path / "us")
+    eu_tls, eu_authority = certificates.make(tmp_path / "eu")
+    us_tls, _ = certificates.make(tmp_path / "us")
     regions = [ScriptedRegion("eu", tls=eu_tls), ScriptedRegion("us", tls=us_tls)]
     more = {name: {"certificate": str(eu_authority)} for name in ("eu", "us")}
 

@@ -7,16 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.orchestrator.region_site import ScriptedRegion, Site, site, until
+from tests.kit.polling import until
+from tests.orchestrator.region_site import OrchestratorSite, ScriptedRegion, site
 
 
-async def traffic(here: Site, endpoint: str = "echo") -> dict[str, Any]:
+async def traffic(here: OrchestratorSite, endpoint: str = "echo") -> dict[str, Any]:
     told = await here.told(f"/penstock/v1/ratios?endpoint={endpoint}")
     one: dict[str, Any] = told["traffic"][0]
     return one
 
 
-async def shares(here: Site) -> dict[str, float]:
+async def shares(here: OrchestratorSite) -> dict[str, float]:
     return {one["region"]: one["ratio"] for one in (await traffic(here))["regions"]}
 
 

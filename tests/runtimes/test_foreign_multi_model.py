@@ -7,13 +7,14 @@ import hashlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from tests.kit.polling import until
 
 from penstock.artifacts.description.description import ModelDescription
 from penstock.core.blame.poison_requests import WORKER_DIED, WORKER_DIED_IN_COMPANY
@@ -25,12 +26,12 @@ from penstock.runtimes.loader import load_payload_runtime
 from penstock.runtimes.workers.memory import tree_pids
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
-SERVER = Path(__file__).parents[1] / "fakes" / "multi_model_server.py"
+SERVER = Path(__file__).parents[1] / "kit" / "multi_model_server.py"
 PATIENCE_S = 60.0
 META = encode_request_meta(RequestMeta(content_type="text/plain", target_model="as-asked"))
 
 
-class Heard:
+class ForeignListener:
     def __init__(self) -> None:
         self.said: list[str] = []
 
@@ -61,13 +62,13 @@ def weights(folder: Path, text: str = "") -> Path:
     return folder
 
 
-class Host:
+class HeardForeignHost:
     def __init__(self, server: ForeignHost) -> None:
         self.server = server
-        self.heard: dict[str, Heard] = {}
+        self.heard: dict[str, ForeignListener] = {}
 
     async def load(self, folder: Path, **more: Any) -> Any:
-        heard = self.heard[folder.name] = Heard()
+        heard = self.heard[folder.name] = ForeignListener()
         return await load_payload_runtime(context(folder, shared_server=self.server, **more), heard)
 
     async def listed(self) -> list[str]:
@@ -75,11 +76,11 @@ class Host:
 
 
 @asynccontextmanager
-async def host(tmp_path: Path, models_max: int = 2, **more: Any) -> AsyncIterator[Host]:
+async def host(tmp_path: Path, models_max: int = 2, **more: Any) -> AsyncIterator[HeardForeignHost]:
     given = context(tmp_path, environment={"MODELS_MAX": str(models_max)}, target_model="")
     server = await ForeignHost.start(given, folder=tmp_path / "shown", **more)
     try:
-        yield Host(server)
+        yield HeardForeignHost(server)
     finally:
         await server.close()
         await server.close()  # closing twice is allowed
@@ -97,12 +98,6 @@ async def ask(runtime: Any, body: str = "hello") -> Any:
     if isinstance(reply, Returned):
         return reply
     return reply.error if reply.error is not None else orjson.loads(reply.body)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - any condition
-            await asyncio.sleep(0.01)
 
 
 def test_models_are_loaded_asked_by_their_own_names_listed_and_unloaded(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.runtimes.pipeline_services import Catalogue, Writer, served
+from tests.kit.pipeline_services import Catalogue, Writer, served
 
 from penstock.core.request.trace_context import TraceContext
 from penstock.errors import PenstockError

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import model_files
-from tests.fakes.fake_runtimes import FakePayloadRuntime, FakeTensorRuntime
+from tests.kit import model_files
+from tests.kit.fake_runtimes import FakePayloadRuntime, FakeTensorRuntime
 
 from penstock.artifacts.detection.detect import detect
 from penstock.core.deployment.slot_retries import is_permanent

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cancelling import cancelled_after
+from tests.kit.cancelling import cancelled_after
+from tests.kit.polling import until
 
 from penstock.artifacts.description.description import ModelDescription
 from penstock.errors import ModelError, PenstockError
@@ -85,7 +85,7 @@ def test_a_worker_that_was_stopped_is_ended_as_if_it_had_died(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
-class Served:
+class ServedWorker:
     """Something that serves and has an end."""
 
     pid = 1
@@ -100,21 +100,21 @@ class Served:
         self.ended.append("closed")
 
 
-class Told(Supervised[Served]):
+class ListeningWorker(Supervised[ServedWorker]):
     """`spawned` holds each that was started; a start waits for `may_start`."""
 
     def __init__(self, context: LoadContext) -> None:
         self.told: list[str] = []
         super().__init__(context, self, serves=(2, 3))
-        self.spawned: list[Served] = []
+        self.spawned: list[ServedWorker] = []
         self.may_start = asyncio.Event()
         self.may_start.set()
         self.starting = asyncio.Event()
 
-    async def spawn(self) -> Served:
+    async def spawn(self) -> ServedWorker:
         self.starting.set()
         await self.may_start.wait()
-        self.spawned.append(Served())
+        self.spawned.append(ServedWorker())
         return self.spawned[-1]
 
     def lane_lost(self, lane: int, error: PenstockError) -> None:
@@ -127,15 +127,9 @@ class Told(Supervised[Served]):
         self.told.append(f"failed {lane}: {error.message}")
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - any condition
-            await asyncio.sleep(0.01)
-
-
 def test_its_lanes_hear_that_it_was_lost_and_that_another_serves(tmp_path: Path) -> None:
     async def scenario() -> None:
-        kept = Told(context_of(tmp_path))
+        kept = ListeningWorker(context_of(tmp_path))
         await kept.begin()
         assert (kept.process, kept.told) == (kept.spawned[0], [])
         kept.gone(ModelError("worker-died", "it died"))
@@ -151,7 +145,7 @@ def test_its_lanes_hear_that_it_was_lost_and_that_another_serves(tmp_path: Path)
 
 def test_one_that_dies_five_times_without_serving_is_given_up(tmp_path: Path) -> None:
     async def scenario() -> None:
-        kept = Told(context_of(tmp_path))
+        kept = ListeningWorker(context_of(tmp_path))
         await kept.begin()
         for death in range(5):
             await until(lambda: kept.process is not None)
@@ -165,7 +159,7 @@ def test_one_that_dies_five_times_without_serving_is_given_up(tmp_path: Path) ->
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_a_start_that_comes_too_late_leaves_nothing_behind(tmp_path: Path, end: str) -> None:
     async def scenario() -> None:
-        kept = Told(context_of(tmp_path))
+        kept = ListeningWorker(context_of(tmp_path))
         await kept.begin()
         kept.gone(ModelError("worker-died", "it died"))
         kept.may_start.clear()

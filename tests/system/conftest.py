@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.harness import EXAMPLES, Server, remove_all
+from tests.kit.servers import EXAMPLES, Server, remove_all
 
 
 @pytest.fixture

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
-import os
-import subprocess
-import sys
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +11,10 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from tests.environments import printed_by
-from tests.system.harness import EXAMPLES, Server, wait_until
-from tools.free_port import free_port
+from tests.kit.certificates import self_signed
+from tests.kit.environments import printed_by
+from tests.kit.polling import wait_until
+from tests.kit.servers import EXAMPLES, Server, penstock
 
 pytestmark = pytest.mark.system
 
@@ -52,14 +42,8 @@ class Guarded:
 
     def status_with(self, token: str, path: str = "/v2") -> int:
         """HTTP status of a GET with this bearer key; an empty one is not sent."""
-        request = urllib.request.Request(self.server.url + path)
-        if token:
-            request.add_header("Authorization", f"Bearer {token}")
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return self.server.ask(path, headers=headers)[0]
 
     def wait_for_endpoints(self) -> None:
         log = self.server.log
@@ -69,13 +53,6 @@ class Guarded:
             what="in service",
         )
         assert "error[" not in log(), log()
-
-
-def penstock(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "penstock", *words],
-        capture_output=True, text=True, check=False, env={**os.environ, **env}, timeout=60,
-    )  # fmt: skip
 
 
 def client_says(name: str, script: str, *arguments: str) -> dict[str, Any]:
@@ -96,48 +73,6 @@ def guarded() -> Iterator[Guarded]:
         said = site.server.log()
         for key in (site.access_key, site.bearer_key):
             assert key["secret"] not in said
-
-
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    """Certificate and key for localhost, as PEM files."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert_path, key_path = folder / "cert.pem", folder / "key.pem"
-    cert_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return cert_path, key_path
-
-
-def test_a_server_that_strangers_reach_does_not_start_without_credentials(tmp_path: Path) -> None:
-    ports = ("--port", str(free_port()), "--grpc-port", str(free_port()))
-    refused = penstock("up", "--host", "0.0.0.0", *ports, "--state-dir", str(tmp_path / "state"))
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines() == [
-        "error[credentials-required]: 0.0.0.0 can be reached from other machines, and no"
-        " credentials are asked for",
-        "hint: Add --auth and make a key with 'penstock keys create', or, where the network itself"
-        " keeps strangers out, --insecure.",
-    ]
 
 
 @pytest.mark.integration

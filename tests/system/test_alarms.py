@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.system.harness import Server, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 from tests.system.test_clients import client_python, tour
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]

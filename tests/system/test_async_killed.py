@@ -17,8 +17,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.system.async_site import AsyncSite
-from tests.system.harness import Server, alive, wait_until
+from tests.kit.asynchronous import AsyncSite
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive
+from tests.kit.servers import Server
 
 REQUESTS = int(os.environ.get("ASYNC_REQUESTS", "60"))
 KILLS = int(os.environ.get("ASYNC_KILLS", "6"))
@@ -30,7 +32,7 @@ SECONDS_MAX = 240 + 40 * KILLS + REQUESTS
 pytestmark = [pytest.mark.system, pytest.mark.timeout(SECONDS_MAX)]
 
 
-class Nemesis:
+class AsyncNemesis:
     """Kills, each time another share of the outputs is there."""
 
     def __init__(self, site: AsyncSite, expected: dict[str, bytes]) -> None:
@@ -99,7 +101,7 @@ def test_what_was_accepted_is_done_whoever_is_killed(tmp_path: Path) -> None:
 
         client = threading.Thread(target=submit, args=(site, "killed"))
         client.start()
-        nemesis = Nemesis(site, expected)
+        nemesis = AsyncNemesis(site, expected)
         nemesis.run()
         client.join(SECONDS_MAX)
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import botocore.exceptions
 import pytest
-from tests.system.harness import EXAMPLES, Server, create, python_model, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import EXAMPLES, Server
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
 
@@ -74,7 +76,7 @@ def test_what_a_models_code_raises_and_how_its_process_ends(server: Server, tmp_
 
 
 def test_why_an_endpoint_failed(server: Server, tmp_path: Path) -> None:
-    create(server, "lost", tmp_path / "nowhere")
+    server.deploy("lost", tmp_path / "nowhere", wait=False)
     api = server.client("sagemaker")
 
     def settled() -> str:

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.fakes import triton_files
-from tests.system.harness import Server, create, wait_until
+from tests.kit import triton_files
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -68,7 +69,7 @@ def test_a_repository_that_does_not_fit_is_told_with_file_and_step(
     root = triton_files.embeddings(tmp_path / "repository")
     config = root / "embed" / "config.pbtxt"
     config.write_text(config.read_text().replace('value: "SMALL"', 'value: "LARGE"'))
-    create(server, "broken", root)
+    server.deploy("broken", root, wait=False)
     with pytest.raises(AssertionError) as failed:
         server.wait_in_service("broken")
     assert "embed/config.pbtxt, step 2 (large): the tensor 'LARGE'" in str(failed.value)

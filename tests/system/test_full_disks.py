@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.async_site import AsyncSite
-from tests.system.harness import Server, python_model, wait_until
-from tests.system.transform_site import TransformSite
+from tests.kit.asynchronous import AsyncSite
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
+from tests.kit.transform import TransformSite
 
 pytestmark = pytest.mark.system
 

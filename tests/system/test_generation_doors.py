@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtimes.generation_models import write_model
-from tests.system.harness import Server, wait_until
+from tests.kit.generation_models import write_model
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 from tests.system.test_clients import client_python, tour
 
 pytest.importorskip("openvino_genai", reason="the extra `generate` is not installed")
@@ -52,10 +53,6 @@ def streamed_by_boto3(server: Server, model: str) -> list[dict[str, Any]]:
 
 def events_of(body: bytes) -> list[Any]:
     return [json.loads(line[len("data:") :]) for line in body.decode().splitlines() if line]
-
-
-def outstanding(server: Server, model: str) -> int:
-    return sum(int(copy["outstanding"]) for copy in server.copies(model))
 
 
 def test_boto3_streams_the_tokens_of_the_whole_answer(server: Server, language_model: str) -> None:
@@ -170,7 +167,7 @@ def test_clients_that_leave_their_streams_leave_nothing_behind(
         connection.request("POST", path, json.dumps(LONG).encode())
         connection.getresponse().read1(1)
         connection.close()
-    wait_until(lambda: not outstanding(server, language_model), seconds=20, what="all gone")
+    wait_until(lambda: not server.outstanding(language_model), seconds=20, what="all gone")
     assert streamed_by_boto3(server, language_model)
 
 

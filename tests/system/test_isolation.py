@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.harness import Server, python_model, wait_until
-from tests.system.load import Load
-from tests.system.test_faults import ECHO
+from tests.kit.load import Load
+from tests.kit.polling import wait_until
+from tests.kit.python_models import BUSY_ECHO, python_model
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -91,7 +92,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(folder / "state").start()
     model = python_model(folder / "poisoned", POISONED, model_yaml=MODEL)
     server.deploy("poisoned", model, count=2)
-    server.deploy("control", python_model(folder / "control", ECHO))
+    server.deploy("control", python_model(folder / "control", BUSY_ECHO))
     yield server
     server.stop()
 

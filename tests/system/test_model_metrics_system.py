@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.system.harness import Server, wait_until
-from tests.system.multi_model import create_multi_model, put
+from tests.kit.multi_model import create_multi_model, put
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 
 from penstock.core.cost.report import ModelUsage, usage_from_dict
 
@@ -22,17 +20,11 @@ _DURATIONS = ("ModelLoadingWaitTime", "ModelDownloadingTime", "ModelLoadingTime"
 _ENDPOINTS = "/aws/sagemaker/Endpoints"
 
 
-def ask(client: Any, model: str) -> int:
-    answer = client.invoke_endpoint(
-        EndpointName="many",
-        TargetModel=model,
-        Body=json.dumps({"x": 1}).encode(),
-        ContentType="application/json",
-    )
-    return int(json.loads(answer["Body"].read())["sum"])
+def ask(server: Server, model: str) -> int:
+    return int(server.invoke("many", {"x": 1}, TargetModel=model)["sum"])
 
 
-class Metrics:
+class ModelMetrics:
     """CloudWatch of one server, from now on."""
 
     def __init__(self, server: Server) -> None:
@@ -73,8 +65,7 @@ class Metrics:
 
     def page(self) -> dict[tuple[str, str, str], float]:
         """(sample, target model, cache or outcome) -> value"""
-        with urllib.request.urlopen(f"{self.server.url}/metrics", timeout=10) as reply:
-            families = text_string_to_metric_families(reply.read().decode())
+        families = text_string_to_metric_families(self.server.page())
         return {
             (
                 sample.name,
@@ -93,12 +84,11 @@ def test_hits_waits_and_loads_are_published_by_endpoint_and_by_model(
     prefix = tmp_path / "models"
     for number in range(2):
         put(prefix, f"m{number}.tar.gz", number)
-    metrics = Metrics(fresh_server)
+    metrics = ModelMetrics(fresh_server)
     create_multi_model(fresh_server, "many", prefix)
-    client = fresh_server.client("sagemaker-runtime")
     for _ in range(CALLS):
-        assert ask(client, "m0.tar.gz") == 1
-    assert ask(client, "m1.tar.gz") == 2
+        assert ask(fresh_server, "m0.tar.gz") == 1
+    assert ask(fresh_server, "m1.tar.gz") == 2
 
     def published() -> bool:
         return metrics.sum("ModelCacheHit", statistic="SampleCount") == CALLS + 1
@@ -139,13 +129,11 @@ def test_usage_is_what_a_cost_report_reads(fresh_server: Server, tmp_path: Path)
     prefix = tmp_path / "models"
     put(prefix, "m.tar.gz", 1)
     create_multi_model(fresh_server, "many", prefix)
-    client = fresh_server.client("sagemaker-runtime")
     for _ in range(CALLS):
-        assert ask(client, "m.tar.gz") == 2
+        assert ask(fresh_server, "m.tar.gz") == 2
 
     def used() -> ModelUsage | None:
-        with urllib.request.urlopen(f"{fresh_server.url}/admin/usage", timeout=10) as reply:
-            [instance] = usage_from_dict(json.loads(reply.read())) or [None]
+        [instance] = usage_from_dict(fresh_server.get("/admin/usage")) or [None]
         if instance is None or not instance.held_s:
             return None
         assert instance.endpoint == "many"
@@ -164,11 +152,10 @@ def test_what_an_instance_counted_last_is_published_though_its_endpoint_is_delet
 ) -> None:
     prefix = tmp_path / "models"
     put(prefix, "m.tar.gz", 1)
-    metrics = Metrics(fresh_server)
+    metrics = ModelMetrics(fresh_server)
     create_multi_model(fresh_server, "many", prefix)
-    client = fresh_server.client("sagemaker-runtime")
     for _ in range(CALLS):
-        assert ask(client, "m.tar.gz") == 2
+        assert ask(fresh_server, "m.tar.gz") == 2
     fresh_server.client("sagemaker").delete_endpoint(EndpointName="many")
 
     def all_published() -> bool:

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from tests.fakes import model_files
-from tests.system.harness import Server, wait_until
-from tests.system.target_models_site import ANSWER, Shop
+from tests.kit import model_files
+from tests.kit.multi_model import ANSWER, Shop
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 

@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.history import History, Window, problems
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive
+from tests.kit.python_models import pipeline
+from tests.kit.servers import Server
 from tests.system.door_clients import Clients
-from tests.system.harness import Server, alive, create, wait_until
-from tests.system.history import History, Window, problems
 
 pytestmark = pytest.mark.system
 
@@ -69,13 +72,6 @@ def echo(folder: Path) -> Path:
     return folder
 
 
-def pipeline(folder: Path, declared: str, code: str) -> Path:
-    (folder / "code").mkdir(parents=True)
-    (folder / "pipeline.yaml").write_text(declared)
-    (folder / "code" / "steps.py").write_text(code)
-    return folder
-
-
 SEED = int(os.environ.get("NEMESIS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 NEMESIS_S = float(os.environ.get("NEMESIS_S", "12"))
 LIMITS = {"PENSTOCK_LIMITS_REQUEST_TIMEOUT_S": "25", "PENSTOCK_LIMITS_STREAM_TIMEOUT_S": "25"}
@@ -87,7 +83,7 @@ SHOWS_S = 5.0
 LARGE_BODIES, LARGE_BYTES = 8, 5 << 20  #: together above the link's buffer
 
 
-class Nemesis:
+class EndpointNemesis:
     """One fault after the other; each is over, and all copies are well, before the next begins."""
 
     def __init__(self, server: Server, history: History, rng: random.Random) -> None:
@@ -217,8 +213,8 @@ def two_endpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "talk": pipeline(tmp_path / "talk", TALK, TALK_STEPS),
     }
     for name, folder in folders.items():
-        create(server, name, folder, count=2)
-        create(server, f"{name}-b", folder, count=2, endpoint=False)
+        server.deploy(name, folder, count=2, wait=False)
+        server.prepare(f"{name}-b", folder, count=2)
     for name in folders:
         server.wait_in_service(name)
     yield server
@@ -231,7 +227,7 @@ def test_each_request_has_one_outcome_and_its_own_whatever_happens(two_endpoints
     rng = random.Random(SEED)
     history = History()
     server = two_endpoints
-    nemesis = Nemesis(server, history, rng)
+    nemesis = EndpointNemesis(server, history, rng)
     faults: list[str] = []
     with Clients(history, server.port, server.grpc_port, per_door=1) as clients:
         wait_until(

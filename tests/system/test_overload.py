@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from bench.open_loop import open_loop
-from tests.system.gate import Gate
-from tests.system.harness import Server, python_model, wait_until
-from tests.system.load import Load
+from tests.kit.gate import Gate
+from tests.kit.load import Load
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 

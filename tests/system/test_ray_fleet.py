@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.environments import python_of
-from tests.system.harness import EXAMPLES, Server, alive, create, python_model, wait_until
-from tests.system.load import Load
-from tests.system.ray_site import (
+from tests.kit.environments import python_of
+from tests.kit.load import Load
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive
+from tests.kit.python_models import ECHO, python_model
+from tests.kit.ray_nodes import (
     ROOT,
     RayCluster,
     actors_of,
@@ -24,7 +26,8 @@ from tests.system.ray_site import (
     ready_copies,
     server_on,
 )
-from tests.system.transform_site import TransformSite
+from tests.kit.servers import EXAMPLES, Server
+from tests.kit.transform import TransformSite
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -37,13 +40,6 @@ def model_fn(model_dir):
     return None
 def transform_fn(model, body, content_type, accept):
     time.sleep(6)
-    return body, content_type
-"""
-
-ECHO = """
-def model_fn(model_dir):
-    return None
-def transform_fn(model, body, content_type, accept):
     return body, content_type
 """
 
@@ -67,7 +63,7 @@ def server(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def echo(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Four instances of a core each, so that there is one at least on every node but one."""
     model = python_model(tmp_path_factory.mktemp("model") / "echo", ECHO)
-    create(server, "echo", model, count=4)
+    server.deploy("echo", model, count=4, wait=False)
     server.wait_in_service("echo", seconds=240)
     return "echo"
 
@@ -124,7 +120,7 @@ def test_without_room_the_endpoint_says_so_and_gets_it_when_a_node_comes(
     server: Server, echo: str, cluster: RayCluster
 ) -> None:
     """The two nodes that are left are full: the instance waits for a node."""
-    create(server, "more", EXAMPLES / "echo" / "python")
+    server.deploy("more", EXAMPLES / "echo" / "python", wait=False)
     described = server.client("sagemaker").describe_endpoint(EndpointName="more")
     assert described["EndpointStatus"] == "Creating"
     cluster.add(1)
@@ -211,7 +207,7 @@ def test_a_server_on_no_node_reaches_the_cluster_by_rays_client(
     server = Server(tmp_path / "state", "--fleet", cluster.client, python=str(python_of("ray")))
     server.start()
     try:
-        create(server, "remote", python_model(tmp_path / "model", ECHO))
+        server.deploy("remote", python_model(tmp_path / "model", ECHO), wait=False)
         server.wait_in_service("remote", seconds=240)
         assert server.post("/endpoints/remote/invocations", b"[2.0]") == (200, b"[2.0]")
     finally:
@@ -224,7 +220,7 @@ def test_a_server_that_is_told_to_end_answers_what_is_in_flight(
     """Ray's core has a handler of its own for SIGTERM, by which a process is aborted after 3 s."""
     server = server_on(cluster, tmp_path / "state").start()
     try:
-        create(server, "slow", python_model(tmp_path / "model", SLOW))
+        server.deploy("slow", python_model(tmp_path / "model", SLOW), wait=False)
         server.wait_in_service("slow", seconds=240)
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(server.post, "/endpoints/slow/invocations", b"[3.0]")
@@ -262,10 +258,9 @@ def test_a_server_that_is_told_to_end_while_its_cluster_goes_away_ends(tmp_path:
         server = Server(tmp_path / "state", "--fleet", lost.client, python=str(python_of("ray")))
         server.start()
         try:
-            create(server, "remote", python_model(tmp_path / "model", ECHO))
+            server.deploy("remote", python_model(tmp_path / "model", ECHO), wait=False)
             server.wait_in_service("remote", seconds=240)
             lost.close()
-            assert server.process is not None
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(150) == 0, server.log()
             assert "Token authentication" not in server.log(), "it has begun a cluster"

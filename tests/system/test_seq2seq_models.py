@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from tests.system.harness import Server, wait_until
+from tests.kit import seq2seq_models as tiny
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 
 from penstock.wire.oip_messages import SERVICE, method_classes
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "runtimes"))
-import seq2seq_models as tiny
 
 pytestmark = pytest.mark.system
 

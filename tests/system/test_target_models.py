@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.environments import printed_by
-from tests.system.harness import Server, wait_until
-from tests.system.target_models_site import ANSWER, Shop
+from tests.kit.environments import printed_by
+from tests.kit.multi_model import ANSWER, Shop
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 from typer.testing import CliRunner
 
 from penstock.cli.main import app

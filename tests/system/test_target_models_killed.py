@@ -16,8 +16,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.system.async_site import AsyncSite
-from tests.system.harness import Server, alive, python_model, wait_until
+from tests.kit.asynchronous import AsyncSite
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
 
 KILLS = int(os.environ.get("LOAD_KILLS", "4"))
 MODELS = max(2, KILLS // 2 + 1)

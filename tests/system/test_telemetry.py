@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes import triton_files
-from tests.fakes.otlp_receiver import OtlpReceiver, SpanSeen, receiver
-from tests.system.harness import Server, wait_until
-from tests.system.regions_site import Orchestrated
+from tests.kit import triton_files
+from tests.kit.otlp_receiver import OtlpReceiver, SpanSeen, receiver
+from tests.kit.polling import wait_until
+from tests.kit.regions import Orchestrated
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -62,17 +63,8 @@ def invoke(
     server: Server, body: bytes = b"{}", **headers: str
 ) -> tuple[int, dict[str, str | None], str]:
     """Status, what the model said of its headers, and the id of the request."""
-    request = urllib.request.Request(
-        f"{server.url}/endpoints/tells/invocations",
-        data=body,
-        headers={"content-type": "application/json", **headers},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            said = json.loads(answer.read())
-            return answer.status, said, answer.headers["x-amzn-RequestId"]
-    except urllib.error.HTTPError as error:
-        return error.code, {}, error.headers["x-amzn-RequestId"]
+    status, answer, told = server.ask("/endpoints/tells/invocations", body, headers)
+    return status, json.loads(answer) if status == 200 else {}, told["x-amzn-RequestId"]
 
 
 def spans_of(collector: OtlpReceiver, request_id: str, *names: str) -> dict[str, SpanSeen]:

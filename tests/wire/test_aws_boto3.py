@@ -24,7 +24,7 @@ SECRET = "correct horse battery staple"
 Answer = dict[str, Any] | AwsError
 
 
-class Raw(io.BytesIO):
+class BotoRaw(io.BytesIO):
     """A response's body as botocore reads it from its HTTP library."""
 
     def stream(self, **_: Any) -> Iterator[bytes]:
@@ -62,7 +62,9 @@ class Service:
         except AwsError as error:
             response = self._protocol.serialize_error(self._model, error, request_id="id-1")
         headers = HeadersDict(response.headers)
-        return AWSResponse(request.url, response.status, headers, Raw(response.body + self._events))
+        return AWSResponse(
+            request.url, response.status, headers, BotoRaw(response.body + self._events)
+        )
 
     def _serve(self, http: HttpRequest) -> HttpResponse:
         signed = sigv4.parse_authorization(http.headers)

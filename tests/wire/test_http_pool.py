@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.artifacts import private_authority
-from tests.gateway.gateway_fakes import run, until
+from tests.kit import certificates
+from tests.kit.gateway import run
+from tests.kit.polling import until
 
 from penstock.clock import ManualClock
 from penstock.wire.http_client import (
@@ -228,7 +229,7 @@ def test_where_nobody_listens_it_is_unreachable() -> None:
 
 
 def test_a_certificate_that_nobody_vouches_for_is_told_apart(tmp_path: Path) -> None:
-    own, authority = private_authority.make(tmp_path)
+    own, authority = certificates.make(tmp_path)
 
     async def test(server: ScriptedServer) -> None:
         for cafile, heard in ((None, UNTRUSTED), (authority, ANSWER)):

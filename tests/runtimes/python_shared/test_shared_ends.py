@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_harness import PATIENCE_S, Pool, ask, model, pool, start, until
+from pool_harness import PATIENCE_S, LanesOfPool, ask, model, pool, start
+from tests.kit.polling import until
 
 from penstock.core.blame.poison_requests import WORKER_DIED, WORKER_DIED_IN_COMPANY
 from penstock.errors import ModelError, NotNowError
@@ -37,7 +38,7 @@ def predict_fn(data, model):
 """
 
 
-async def loaded(some: Pool, folder: Path, names: str, **more: Any) -> list[Any]:
+async def loaded(some: LanesOfPool, folder: Path, names: str, **more: Any) -> list[Any]:
     return [await some.load(model(folder / name, OBEYS), **more) for name in names]
 
 

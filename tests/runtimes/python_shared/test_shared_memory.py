@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_harness import ask, ask_until_answered, model, pool, until
+from pool_harness import ask, ask_until_answered, model, pool
+from tests.kit.polling import until
 
 from penstock.errors import ModelError
 from penstock.runtimes.base import Returned

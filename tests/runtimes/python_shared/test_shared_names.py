@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_harness import META, Pool, ask, model, pool, until
-from tests.fakes import model_files
+from pool_harness import META, LanesOfPool, ask, model, pool
+from tests.kit import model_files
+from tests.kit.polling import until
 
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.base import Payload
@@ -316,7 +317,7 @@ def test_a_model_whose_files_can_not_be_given_to_a_worker_is_told(tmp_path: Path
     asyncio.run(scenario())
 
 
-async def _names(some: Pool) -> list[tuple[str, ...]]:
+async def _names(some: LanesOfPool) -> list[tuple[str, ...]]:
     return [each.models for each in await some.workers.memory()]
 
 
