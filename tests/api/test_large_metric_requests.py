@@ -132,33 +132,29 @@ def test_what_nothing_is_read_for_may_still_depend_on_what_is_there(
     assert result["Values"] == [1.0]
 
 
-def test_small_requests_never_wait_for_large_ones(
+async def test_small_requests_never_wait_for_large_ones(
     context: OperationsContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight large ones begin first, and their thread stands still: plain and small ones go by."""
+    go = asyncio.Event()
+    beside = large.beside
 
-    async def story() -> None:
-        go = asyncio.Event()
-        beside = large.beside
+    async def held(work: Any, *, large: bool) -> Any:
+        if large:
+            await go.wait()
+        return await beside(work, large=large)
 
-        async def held(work: Any, *, large: bool) -> Any:
-            if large:
-                await go.wait()
-            return await beside(work, large=large)
-
-        monkeypatch.setattr(module, "beside", held)
-        monkeypatch.setattr(module, "SMALL_MAX", METRICS)
-        waiting = [asyncio.create_task(ask(context, "SUM(METRICS())", days=10.0)) for _ in range(8)]
-        await asyncio.sleep(0)
-        for formulas in ((), ("m1 + m2",)):
-            answer = await ask(context, *formulas, "m1", days=0.05, metrics=3)
-            assert answer["MetricDataResults"][-1]["Values"] == [1.0]
-        assert not any(one.done() for one in waiting)
-        go.set()
-        for answer in await asyncio.gather(*waiting):
-            assert answer["MetricDataResults"][0]["Values"] == [float(METRICS)]
-
-    asyncio.run(story())
+    monkeypatch.setattr(module, "beside", held)
+    monkeypatch.setattr(module, "SMALL_MAX", METRICS)
+    waiting = [asyncio.create_task(ask(context, "SUM(METRICS())", days=10.0)) for _ in range(8)]
+    await asyncio.sleep(0)
+    for formulas in ((), ("m1 + m2",)):
+        answer = await ask(context, *formulas, "m1", days=0.05, metrics=3)
+        assert answer["MetricDataResults"][-1]["Values"] == [1.0]
+    assert not any(one.done() for one in waiting)
+    go.set()
+    for answer in await asyncio.gather(*waiting):
+        assert answer["MetricDataResults"][0]["Values"] == [float(METRICS)]
 
 
 def test_large_ones_take_turns(context: OperationsContext, monkeypatch: pytest.MonkeyPatch) -> None:

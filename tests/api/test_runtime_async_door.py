@@ -38,6 +38,8 @@ from penstock.jobs.asynchronous.rows import AsyncRequest
 from penstock.wire import frames
 from penstock.wire.aws.models import RUNTIME, service_model
 
+pytestmark = pytest.mark.loop(by=run)
+
 PATH = "/endpoints/later/async-invocations"
 SPEC = AsyncSpec(
     output_uri="s3://bucket/out/", failure_uri="s3://bucket/bad", success_topic="arn:ok"
@@ -268,19 +270,16 @@ def test_what_could_not_be_put_on_record_is_not_told_as_accepted() -> None:
     assert headers["x-amz-retry-after"] == "5000"
 
 
-def test_two_requests_of_one_connection_are_answered_in_their_order() -> None:
-    async def main() -> None:
-        async with door_site(asynchronous=door(AsyncRecord())) as served:
-            client = await served.client()
-            for ident in ("a", "b"):
-                client.write(post(PATH, b"x", f"X-Amzn-SageMaker-Inference-Id: {ident}"))
-            bodies = [(await client.answer())[2] for _ in range(2)]
-            assert [orjson.loads(body)["InferenceId"] for body in bodies] == ["a", "b"]
-
-    run(main)
+async def test_two_requests_of_one_connection_are_answered_in_their_order() -> None:
+    async with door_site(asynchronous=door(AsyncRecord())) as served:
+        client = await served.client()
+        for ident in ("a", "b"):
+            client.write(post(PATH, b"x", f"X-Amzn-SageMaker-Inference-Id: {ident}"))
+        bodies = [(await client.answer())[2] for _ in range(2)]
+        assert [orjson.loads(body)["InferenceId"] for body in bodies] == ["a", "b"]
 
 
-def test_an_asynchronous_endpoint_refuses_to_be_called_at_once() -> None:
+async def test_an_asynchronous_endpoint_refuses_to_be_called_at_once() -> None:
     """Both operations of the runtime; other doors' requests are answered, before its own ones."""
     routes = EndpointRoutes(
         endpoint="later",
@@ -294,48 +293,41 @@ def test_an_asynchronous_endpoint_refuses_to_be_called_at_once() -> None:
             ),
         ),
     )
-
-    async def main() -> None:
-        async with door_site(asynchronous=door(AsyncRecord())) as served:
-            served.dispatcher.publish(routes)
-            for operation in ("invocations", "invocations-response-stream"):
-                client = await served.client()
-                client.write(post(f"/endpoints/later/{operation}", b"x"))
-                status, headers, body = await client.answer()
-                assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")
-                assert "InvokeEndpointAsync" in orjson.loads(body)["Message"]
-            assert served.instance.invokes == []
-
-    run(main)
+    async with door_site(asynchronous=door(AsyncRecord())) as served:
+        served.dispatcher.publish(routes)
+        for operation in ("invocations", "invocations-response-stream"):
+            client = await served.client()
+            client.write(post(f"/endpoints/later/{operation}", b"x"))
+            status, headers, body = await client.answer()
+            assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")
+            assert "InvokeEndpointAsync" in orjson.loads(body)["Message"]
+        assert served.instance.invokes == []
 
 
-def test_boto3_unmodified_gets_its_members() -> None:
-    async def main() -> None:
-        async with door_site(asynchronous=door(AsyncRecord())) as served:
-            client = boto3.client(
-                "sagemaker-runtime",
-                endpoint_url=f"http://127.0.0.1:{served.server.port}",
-                aws_access_key_id="none",
-                aws_secret_access_key="none",
-                region_name="us-east-1",
-                config=Config(retries={"max_attempts": 1, "mode": "standard"}),
-            )
-            told = await asyncio.to_thread(
-                client.invoke_endpoint_async,
-                EndpointName="later",
-                InferenceId="mine",
-                InputLocation="s3://bucket/in",
-                Filename="f.json",
-            )
-            assert told["ResponseMetadata"]["HTTPStatusCode"] == 202
-            told.pop("ResponseMetadata")
-            assert told == {
-                "InferenceId": "mine",
-                "OutputLocation": "s3://bucket/out/f.json",
-                "FailureLocation": "s3://bucket/bad/f-error.out",
-            }
-
-    run(main)
+async def test_boto3_unmodified_gets_its_members() -> None:
+    async with door_site(asynchronous=door(AsyncRecord())) as served:
+        client = boto3.client(
+            "sagemaker-runtime",
+            endpoint_url=f"http://127.0.0.1:{served.server.port}",
+            aws_access_key_id="none",
+            aws_secret_access_key="none",
+            region_name="us-east-1",
+            config=Config(retries={"max_attempts": 1, "mode": "standard"}),
+        )
+        told = await asyncio.to_thread(
+            client.invoke_endpoint_async,
+            EndpointName="later",
+            InferenceId="mine",
+            InputLocation="s3://bucket/in",
+            Filename="f.json",
+        )
+        assert told["ResponseMetadata"]["HTTPStatusCode"] == 202
+        told.pop("ResponseMetadata")
+        assert told == {
+            "InferenceId": "mine",
+            "OutputLocation": "s3://bucket/out/f.json",
+            "FailureLocation": "s3://bucket/bad/f-error.out",
+        }
 
 
 def test_without_a_failure_path_no_failure_location_is_told() -> None:

@@ -191,99 +191,89 @@ async def running(
         yield site
 
 
-def test_one_copy_is_unloaded_and_its_neighbours_answer_all_the_while(
+async def test_one_copy_is_unloaded_and_its_neighbours_answer_all_the_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
-        async with running(tmp_path, monkeypatch) as site:
-            await site.create(2)
-            await site.settled(2)
-            (instance,) = site.plane.instances("shop")
-            stays, goes = site.routed()
-            async with Traffic(site) as traffic:
-                await site.until(lambda: len(traffic.answers) == 2)
-                remaining = await site.worker(stays)
-                ended = await site.worker(goes)
-                await site.set_count(1)
-                await site.settled(1)
-                assert site.routed() == [stays]
-                await traffic.more(20)
-                # Given back: the process of the copy is gone, and nothing else.
-                await site.until(lambda: not alive(ended))
-            assert set(traffic.answers) == {remaining, ended}
-            (now,) = site.plane.instances("shop")
-            assert (now.instance_id, now.pid) == (instance.instance_id, instance.pid)
-            ends = [what for what in site.told() if "drain" in what or "unload" in what]
-            assert ends == ["drain copy", "unload copy", "copy unloaded"]
-            # Its place can be taken again, on the same instance.
-            await site.set_count(2)
-            await site.settled(2)
-            assert site.plane.instances("shop")[0].pid == instance.pid
-
-    asyncio.run(test())
+    async with running(tmp_path, monkeypatch) as site:
+        await site.create(2)
+        await site.settled(2)
+        (instance,) = site.plane.instances("shop")
+        stays, goes = site.routed()
+        async with Traffic(site) as traffic:
+            await site.until(lambda: len(traffic.answers) == 2)
+            remaining = await site.worker(stays)
+            ended = await site.worker(goes)
+            await site.set_count(1)
+            await site.settled(1)
+            assert site.routed() == [stays]
+            await traffic.more(20)
+            # Given back: the process of the copy is gone, and nothing else.
+            await site.until(lambda: not alive(ended))
+        assert set(traffic.answers) == {remaining, ended}
+        (now,) = site.plane.instances("shop")
+        assert (now.instance_id, now.pid) == (instance.instance_id, instance.pid)
+        ends = [what for what in site.told() if "drain" in what or "unload" in what]
+        assert ends == ["drain copy", "unload copy", "copy unloaded"]
+        # Its place can be taken again, on the same instance.
+        await site.set_count(2)
+        await site.settled(2)
+        assert site.plane.instances("shop")[0].pid == instance.pid
 
 
-def test_a_copy_that_dies_comes_back_and_one_that_cannot_is_replaced_while_its_neighbour_serves(
+async def test_a_copy_that_dies_comes_back_and_one_that_cannot_is_replaced_beside_its_neighbour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
-        async with running(tmp_path, monkeypatch) as site:
-            await site.create(2)
+    async with running(tmp_path, monkeypatch) as site:
+        await site.create(2)
+        await site.settled(2)
+        (instance,) = site.plane.instances("shop")
+        well, dies = site.routed()
+        neighbour = await site.worker(well)
+        async with Traffic(site) as traffic:
+            # It dies once: its instance brings it back, the same copy.
+            first = await site.worker(dies)
+            os.kill(first, signal.SIGKILL)
+            await site.until(lambda: "instance says copy-ready" in site.told())
             await site.settled(2)
-            (instance,) = site.plane.instances("shop")
-            well, dies = site.routed()
-            neighbour = await site.worker(well)
-            async with Traffic(site) as traffic:
-                # It dies once: its instance brings it back, the same copy.
-                first = await site.worker(dies)
-                os.kill(first, signal.SIGKILL)
-                await site.until(lambda: "instance says copy-ready" in site.told())
-                await site.settled(2)
-                assert site.routed() == [well, dies]
-                second = await site.worker(dies)
-                assert second not in (first, neighbour)
-                # It dies and can't be loaded any more: its slot has failed, and nobody else's.
-                site.closed.touch()
-                os.kill(second, signal.SIGKILL)
-                await site.until(lambda: "copy failed" in site.told())
-                await site.until(lambda: site.routed() == [well] and site.healthy() == {well})
-                await traffic.more(20)
-                assert site.copies()[well] == ("blue", "ready")
-                assert await site.status() == "InService"
-                # What was wrong is mended: a new copy takes its place.
-                site.closed.unlink()
-                await site.settled(2)
-                assert dies not in site.routed()
-                (new,) = set(site.routed()) - {well}
-                replaced = await site.worker(new)
-                await site.until(lambda: replaced in traffic.answers)
-                await traffic.more(20)
-            assert await site.worker(well) == neighbour
-            (now,) = site.plane.instances("shop")
-            assert (now.instance_id, now.pid) == (instance.instance_id, instance.pid)
-            assert "instance failed" not in site.told()
-
-    asyncio.run(test())
+            assert site.routed() == [well, dies]
+            second = await site.worker(dies)
+            assert second not in (first, neighbour)
+            # It dies and can't be loaded any more: its slot has failed, and nobody else's.
+            site.closed.touch()
+            os.kill(second, signal.SIGKILL)
+            await site.until(lambda: "copy failed" in site.told())
+            await site.until(lambda: site.routed() == [well] and site.healthy() == {well})
+            await traffic.more(20)
+            assert site.copies()[well] == ("blue", "ready")
+            assert await site.status() == "InService"
+            # What was wrong is mended: a new copy takes its place.
+            site.closed.unlink()
+            await site.settled(2)
+            assert dies not in site.routed()
+            (new,) = set(site.routed()) - {well}
+            replaced = await site.worker(new)
+            await site.until(lambda: replaced in traffic.answers)
+            await traffic.more(20)
+        assert await site.worker(well) == neighbour
+        (now,) = site.plane.instances("shop")
+        assert (now.instance_id, now.pid) == (instance.instance_id, instance.pid)
+        assert "instance failed" not in site.told()
 
 
-def test_a_gateway_reaches_each_model_of_an_instance_over_one_connection(
+async def test_a_gateway_reaches_each_model_of_an_instance_over_one_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Routes name copies, so whoever can name a model can be sent to it: here as an endpoint."""
-
-    async def test() -> None:
-        async with running(tmp_path, monkeypatch) as site:
-            await site.create(1)
-            await site.settled(1)
-            (instance,) = site.plane.instances("shop")
-            by_component = {component: copy for copy, (component, _) in site.copies().items()}
-            assert site.routed() == [by_component["blue"]]
-            route = CopyRoute(
-                copy=by_component["other"], instance_id=instance.instance_id, outstanding_max=8
-            )
-            variant = VariantRoutes(name="v", weight=1.0, strategy="RANDOM", copies=(route,))
-            site.gateway.publish(EndpointRoutes(endpoint="other", variants=(variant,)))
-            assert await site.ask("x", "other") == {"other": "x"}
-            assert (await site.ask("x"))["data"] == "x"
-
-    asyncio.run(test())
+    async with running(tmp_path, monkeypatch) as site:
+        await site.create(1)
+        await site.settled(1)
+        (instance,) = site.plane.instances("shop")
+        by_component = {component: copy for copy, (component, _) in site.copies().items()}
+        assert site.routed() == [by_component["blue"]]
+        route = CopyRoute(
+            copy=by_component["other"], instance_id=instance.instance_id, outstanding_max=8
+        )
+        variant = VariantRoutes(name="v", weight=1.0, strategy="RANDOM", copies=(route,))
+        site.gateway.publish(EndpointRoutes(endpoint="other", variants=(variant,)))
+        assert await site.ask("x", "other") == {"other": "x"}
+        assert (await site.ask("x"))["data"] == "x"

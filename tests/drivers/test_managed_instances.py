@@ -104,36 +104,30 @@ async def traffic(site: ManagedSite, component: str) -> AsyncIterator[Counter[st
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_instances_come_with_copies_are_consolidated_without_loss_and_go_when_idle(
+async def test_instances_come_with_copies_are_consolidated_without_loss_and_go_when_idle(
     tmp_path: Path,
 ) -> None:
     managed = ManagedScaling(
         instances_min=0, instances_max=3, strategy=CONSOLIDATION, step_max=1, cooldown_s=0.5
     )
-
-    async def test() -> None:
-        async with ManagedSite(tmp_path).up() as site:
-            await site.create(managed)
-            await site.component("x", 2)
-            await site.component("y", 2)
-            await site.until(lambda: site.instances() == Counter({2: 2}))
-            async with traffic(site, "x") as x, traffic(site, "y") as y:
-                # One copy of each is left: they go together, and one instance is enough.
-                await site.set_copies("x", 1)
-                await site.set_copies("y", 1)
-                await site.until(lambda: site.instances() == Counter({2: 1}))
-                low = x["answered"], y["answered"]
-                await site.until(
-                    lambda: x["answered"] > low[0] + 20 and y["answered"] > low[1] + 20
-                )
-                assert set(x) == set(y) == {"asked", "answered"}
-            await site.set_copies("x", 0)
-            await site.set_copies("y", 0)
-            await site.until(lambda: site.instances() == Counter())
-            told = [(one.what, one.reason) for one in site.plane.activities("shop")]
-            assert ("stop instance", "idle-release") in told
-            # And out again, from none.
+    async with ManagedSite(tmp_path).up() as site:
+        await site.create(managed)
+        await site.component("x", 2)
+        await site.component("y", 2)
+        await site.until(lambda: site.instances() == Counter({2: 2}))
+        async with traffic(site, "x") as x, traffic(site, "y") as y:
+            # One copy of each is left: they go together, and one instance is enough.
             await site.set_copies("x", 1)
-            assert await site.ask([7], component="x") == [7]
-
-    asyncio.run(test())
+            await site.set_copies("y", 1)
+            await site.until(lambda: site.instances() == Counter({2: 1}))
+            low = x["answered"], y["answered"]
+            await site.until(lambda: x["answered"] > low[0] + 20 and y["answered"] > low[1] + 20)
+            assert set(x) == set(y) == {"asked", "answered"}
+        await site.set_copies("x", 0)
+        await site.set_copies("y", 0)
+        await site.until(lambda: site.instances() == Counter())
+        told = [(one.what, one.reason) for one in site.plane.activities("shop")]
+        assert ("stop instance", "idle-release") in told
+        # And out again, from none.
+        await site.set_copies("x", 1)
+        assert await site.ask([7], component="x") == [7]

@@ -21,6 +21,8 @@ from penstock.gateway.dispatch.link import (
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, LOOKS_MAX
 
+pytestmark = pytest.mark.loop(by=run_virtual)
+
 
 class LinkWire(asyncio.Transport):
     """The link's end of a socket; what it is asked to do is a list."""
@@ -538,49 +540,41 @@ def test_one_that_breaks_at_once_is_called_as_seldom_and_one_that_lasted_is_call
     assert called([0.0, 0.0, 1.0, 0.5]) == [0.0, 0.02, 0.06, 1.08, 1.62]
 
 
-def test_opening_takes_as_long_as_it_may_and_goes_on_behind_it() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        link = Calling([None] * 6)
-        began = loop.time()
-        with pytest.raises(NotNowError) as caught:
-            await link.open(0.5)
-        assert round(loop.time() - began, 3) == 0.5
-        assert (caught.value.code, caught.value.retry_after_s) == ("instance-unreachable", 1.0)
-        assert not link.usable
-        await asyncio.sleep(5.0)
-        assert link.usable
-        await link.close()
-
-    run_virtual(main)
+async def test_opening_takes_as_long_as_it_may_and_goes_on_behind_it() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    link = Calling([None] * 6)
+    began = loop.time()
+    with pytest.raises(NotNowError) as caught:
+        await link.open(0.5)
+    assert round(loop.time() - began, 3) == 0.5
+    assert (caught.value.code, caught.value.retry_after_s) == ("instance-unreachable", 1.0)
+    assert not link.usable
+    await asyncio.sleep(5.0)
+    assert link.usable
+    await link.close()
 
 
-def test_what_was_closed_before_it_connected_calls_no_more() -> None:
-    async def main() -> None:
-        link = Calling([None] * 100)
-        opening = asyncio.ensure_future(link.open(1000.0))
-        await asyncio.sleep(3.0)
-        await link.close()
-        calls = len(link.called_at)
-        await asyncio.sleep(30.0)
-        assert len(link.called_at) == calls
-        with pytest.raises(asyncio.CancelledError):
-            await opening
-
-    run_virtual(main)
+async def test_what_was_closed_before_it_connected_calls_no_more() -> None:
+    link = Calling([None] * 100)
+    opening = asyncio.ensure_future(link.open(1000.0))
+    await asyncio.sleep(3.0)
+    await link.close()
+    calls = len(link.called_at)
+    await asyncio.sleep(30.0)
+    assert len(link.called_at) == calls
+    with pytest.raises(asyncio.CancelledError):
+        await opening
 
 
+@pytest.mark.loop(by=asyncio.run)
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_an_address_is_a_path_or_a_host_and_a_port(host: str) -> None:
-    async def main() -> None:
-        server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        events = LinkEventsSeen()
-        link = FrameLink("i1", f"tcp:{host}:{port}", cast(Any, events))
-        await asyncio.wait_for(link.open(20.0), 20.0)
-        assert events.told == [("on_usable", "i1", True)]
-        await link.close()
-        server.close()
-
-    asyncio.run(main())
+async def test_an_address_is_a_path_or_a_host_and_a_port(host: str) -> None:
+    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    events = LinkEventsSeen()
+    link = FrameLink("i1", f"tcp:{host}:{port}", cast(Any, events))
+    await asyncio.wait_for(link.open(20.0), 20.0)
+    assert events.told == [("on_usable", "i1", True)]
+    await link.close()
+    server.close()

@@ -30,6 +30,8 @@ from penstock.gateway.http.known_heads import (
 from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
 
+pytestmark = pytest.mark.loop(by=run)
+
 PLAIN_GET = b"GET /hot/x HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /hot/x HTTP/1.1\r\nHost: x\r\n"
 
@@ -414,16 +416,13 @@ def test_a_client_that_begins_to_repeat_itself_is_noticed() -> None:
     assert server.connection._unknown == 0
 
 
-def test_over_a_socket_a_known_head_is_answered_as_any_other() -> None:
-    async def main() -> None:
-        async with site() as served:
-            client = await served.client()
-            for number in range(5):
-                client.write(post("/hot/x", b"body %d" % number))
-                assert (await client.answer())[2] == b"body %d" % number
-            assert len(served.listener.known_heads or ()) == 1, "two were looked up, one kept"
-
-    run(main)
+async def test_over_a_socket_a_known_head_is_answered_as_any_other() -> None:
+    async with site() as served:
+        client = await served.client()
+        for number in range(5):
+            client.write(post("/hot/x", b"body %d" % number))
+            assert (await client.answer())[2] == b"body %d" % number
+        assert len(served.listener.known_heads or ()) == 1, "two were looked up, one kept"
 
 
 def known(url: bytes = b"/hot/x", *names: bytes) -> KnownHead:

@@ -27,6 +27,8 @@ from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.http.proxy import ProxyApp
 from penstock.gateway.request_id import RequestIds
 
+pytestmark = pytest.mark.loop(by=run)
+
 
 class Control:
     """The control plane's end: what it was asked, and pieces that it gives when told to."""
@@ -199,16 +201,13 @@ def test_without_the_control_plane_its_paths_are_told_to_be_away() -> None:
     of_site(test, control=False)
 
 
-def test_a_listener_with_a_port_believes_no_id_of_a_client() -> None:
-    async def main() -> None:
-        control = Control()
-        open_to_all = listener(control.app(), PREFIX)
-        client = await RawClient.to(await open_to_all.start("127.0.0.1", 0))
-        client.write(
-            b"GET /x HTTP/1.1\r\nHost: localhost\r\n" + REQUEST_ID_HEADER + b": forged\r\n\r\n"
-        )
-        _, headers, _ = await client.answer()
-        assert control.asked[0]["request_id"] == headers["x-amzn-requestid"]
-        await open_to_all.stop(0.1)
-
-    run(main)
+async def test_a_listener_with_a_port_believes_no_id_of_a_client() -> None:
+    control = Control()
+    open_to_all = listener(control.app(), PREFIX)
+    client = await RawClient.to(await open_to_all.start("127.0.0.1", 0))
+    client.write(
+        b"GET /x HTTP/1.1\r\nHost: localhost\r\n" + REQUEST_ID_HEADER + b": forged\r\n\r\n"
+    )
+    _, headers, _ = await client.answer()
+    assert control.asked[0]["request_id"] == headers["x-amzn-requestid"]
+    await open_to_all.stop(0.1)

@@ -97,34 +97,31 @@ def test_a_call_that_fails_in_an_unknown_way_is_its_runs_alone(
 
 @pytest.mark.parametrize("text", ["", "{", "[7]", "null", '{"version": 9}'])
 @pytest.mark.parametrize("column", ["spec", "totals"])
-def test_a_job_that_can_not_be_read_says_so_and_the_others_go_on(
+async def test_a_job_that_can_not_be_read_says_so_and_the_others_go_on(
     tmp_path: Path, column: str, text: str
 ) -> None:
-    async def story() -> None:
-        site = TransformDriverSite(tmp_path)
-        site.put("a.txt", "one")
-        await site.database.open()
-        for name in ("a-bad", "witness"):
-            await site.database.call(
-                transactions.create, site.spec(name), {}, arn=f"arn:{name}", now=1.0, tags={}
-            )
-        await site.database.call(spoil, transform_jobs, column, text)
-        await site.driver.start()
-        try:
-            assert (await site.ended("witness")).status == COMPLETED
-            bad = await site.record("a-bad")
-            assert bad.status == IN_PROGRESS
-            assert site.driver.progress(bad)["Waiting"] == "record-unreadable"
-            await site.database.call(transactions.begin_stop, "a-bad", now=2.0)
-            site.driver.notify("a-bad")
-            assert (await site.ended("a-bad")).status == STOPPED
-        finally:
-            await site.close()
-
-    asyncio.run(story())
+    site = TransformDriverSite(tmp_path)
+    site.put("a.txt", "one")
+    await site.database.open()
+    for name in ("a-bad", "witness"):
+        await site.database.call(
+            transactions.create, site.spec(name), {}, arn=f"arn:{name}", now=1.0, tags={}
+        )
+    await site.database.call(spoil, transform_jobs, column, text)
+    await site.driver.start()
+    try:
+        assert (await site.ended("witness")).status == COMPLETED
+        bad = await site.record("a-bad")
+        assert bad.status == IN_PROGRESS
+        assert site.driver.progress(bad)["Waiting"] == "record-unreadable"
+        await site.database.call(transactions.begin_stop, "a-bad", now=2.0)
+        site.driver.notify("a-bad")
+        assert (await site.ended("a-bad")).status == STOPPED
+    finally:
+        await site.close()
 
 
-def test_a_job_that_can_not_begin_waits_and_the_others_go_on(
+async def test_a_job_that_can_not_begin_waits_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class FailingRun(transform_driver.TransformRun):
@@ -133,44 +130,38 @@ def test_a_job_that_can_not_begin_waits_and_the_others_go_on(
                 raise ZeroDivisionError("float division by zero")
             super().__init__(record, **rest)  # type: ignore[arg-type]
 
-    async def story() -> None:
-        site = TransformDriverSite(tmp_path)
-        site.put("a.txt", "one")
-        await site.open()
-        monkeypatch.setattr(transform_driver, "TransformRun", FailingRun)
-        try:
-            await site.create("a-bad", priority=9)
-            await site.create("witness")
-            assert (await site.ended("witness")).status == COMPLETED
-            bad = await site.record("a-bad")
-            assert site.driver.progress(bad)["Waiting"] == "start-failed"
-            monkeypatch.undo()
-            site.driver.notify("a-bad")
-            await until(lambda: done(site, "a-bad"))
-        finally:
-            await site.close()
-
-    asyncio.run(story())
+    site = TransformDriverSite(tmp_path)
+    site.put("a.txt", "one")
+    await site.open()
+    monkeypatch.setattr(transform_driver, "TransformRun", FailingRun)
+    try:
+        await site.create("a-bad", priority=9)
+        await site.create("witness")
+        assert (await site.ended("witness")).status == COMPLETED
+        bad = await site.record("a-bad")
+        assert site.driver.progress(bad)["Waiting"] == "start-failed"
+        monkeypatch.undo()
+        site.driver.notify("a-bad")
+        await until(lambda: done(site, "a-bad"))
+    finally:
+        await site.close()
 
 
-def test_a_job_that_has_no_place_in_the_line_keeps_no_other(tmp_path: Path) -> None:
-    async def story() -> None:
-        site = TransformDriverSite(tmp_path)
-        site.put("a.txt", "one")
-        await site.open()
-        try:
-            for name, count in (("a-bad", "many"), ("witness", 1)):
-                spec = site.spec(name, instance_count=count)
-                await site.database.call(
-                    transactions.create, spec, {}, arn=f"arn:{name}", now=1.0, tags={}
-                )
-            site.driver.notify("witness")
-            assert (await site.ended("witness")).status == COMPLETED
-            assert (await site.record("a-bad")).status == IN_PROGRESS
-        finally:
-            await site.close()
-
-    asyncio.run(story())
+async def test_a_job_that_has_no_place_in_the_line_keeps_no_other(tmp_path: Path) -> None:
+    site = TransformDriverSite(tmp_path)
+    site.put("a.txt", "one")
+    await site.open()
+    try:
+        for name, count in (("a-bad", "many"), ("witness", 1)):
+            spec = site.spec(name, instance_count=count)
+            await site.database.call(
+                transactions.create, spec, {}, arn=f"arn:{name}", now=1.0, tags={}
+            )
+        site.driver.notify("witness")
+        assert (await site.ended("witness")).status == COMPLETED
+        assert (await site.record("a-bad")).status == IN_PROGRESS
+    finally:
+        await site.close()
 
 
 async def done(site: TransformDriverSite, job: str) -> bool:

@@ -69,7 +69,8 @@ class PostgresServer:
 
     def signal(self, number: int) -> None:
         """To all its processes; each has a process group of its own."""
-        first = self.pid
+        assert self.process is not None
+        first = self.process.pid
         children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
         for pid in (first, *map(int, children)):
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Fixtures of the system tests; what they are made of is in harness.py."""
+"""Fixtures of the system tests; what they are made of is in tests/kit."""
 
 from __future__ import annotations
 
