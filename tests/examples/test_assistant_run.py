@@ -39,8 +39,8 @@ class Running:
             self.process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
         wait_until(
             lambda: "assistant ready" in self.log() or self.process.poll() is not None,
-            seconds=110,
-            what="the assistant is ready",
+            "the assistant is ready",
+            110,
         )
         assert self.process.poll() is None, self.log()
         self.port = int(self._said(r"assistant ready: http://127\.0\.0\.1:(\d+)"))

@@ -127,7 +127,7 @@ def test_text_streams_and_escape_ends_the_answer_everywhere(
     assert page.value("document.getElementById('stop').hidden") is False
     page.press("Escape")
     page.wait_for("document.querySelector('.notice')?.textContent === 'Stopped.'")
-    wait_until(lambda: site.outstanding() == 0, seconds=20, what="nothing is left")
+    wait_until(lambda: site.outstanding() == 0, "nothing is left", 20)
     ask(page, QUESTION)
 
 

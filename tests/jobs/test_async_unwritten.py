@@ -10,6 +10,7 @@ from tests.jobs.test_async_driver import AsyncDriverSite, site
 from tests.kit.crash_disk import FailingDisk
 from tests.kit.gateway import echo, fail_with, run
 from tests.kit.object_server import ObjectServer
+from tests.kit.polling import until
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.asynchronous_actions import QueueSpec
@@ -29,7 +30,7 @@ async def unwritten(served: AsyncDriverSite, count: int) -> None:
         [queue] = served.driver.snapshot()
         return int(queue["unwritten"] + queue["put-off"])
 
-    await served.settles(lambda: known() >= count, "outcomes that can't be written")
+    await until(lambda: known() >= count, "outcomes that can't be written")
 
 
 @pytest.mark.parametrize("name", ["ENOSPC", "EDQUOT", "EIO", "EROFS", "ESTALE"])
@@ -105,7 +106,7 @@ def test_an_outcome_is_given_up_only_a_week_after_its_time_and_told_and_counted(
                 await served.ask(1, expires=now - 1.0)
                 await unwritten(served, 1)
                 await served.ask(2, expires=now - QueueSpec(concurrency_max=1).outcome_s_max)
-                await served.settles(lambda: bool(served.posts), "one that is given up")
+                await until(lambda: bool(served.posts), "one that is given up")
                 assert await served.on_record() == 1
             [told] = [orjson.loads(one.message) for one in served.posts]
             assert (told["inferenceId"], told["invocationStatus"]) == ("r2", "Failed")

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import boto3
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from botocore.config import Config
+from tests.kit.boto3_clients import client_of
 
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS
@@ -38,16 +34,6 @@ class AlarmContext:
         self.alarms = site.driver
         self.clock = site.clock
         self.region = region
-
-
-class RawBody:
-    """What botocore reads an answer's body from."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def stream(self) -> Iterator[bytes]:
-        yield self._body
 
 
 class AlarmSite:
@@ -82,34 +68,13 @@ class AlarmSite:
         asyncio.run(tick())
 
     def client(self) -> Any:
-        """A boto3 client whose requests go to the front door without a socket."""
-        client = boto3.client(
-            "cloudwatch",
-            region_name="eu-central-1",
-            endpoint_url="http://127.0.0.1:1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-            config=Config(retries={"total_max_attempts": 1}),
-        )
-        client.meta.events.register("before-send.cloudwatch", self._send)
-        return client
+        return client_of("cloudwatch", self.answer)
 
-    def _send(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        headers = {
-            name: value.decode() if isinstance(value, bytes) else value
-            for name, value in request.headers.items()
-        }
-        body = request.body or b""
-        if isinstance(body, str):
-            body = body.encode()
-        parts = urlsplit(request.url)
-        http = HttpRequest(request.method, parts.path, parts.query, headers, body)
-        answer = asyncio.run(self.door.handle(http, "request-1"))
-        return AWSResponse(request.url, answer.status, dict(answer.headers), RawBody(answer.body))
+    def answer(self, http: HttpRequest) -> HttpResponse:
+        return asyncio.run(self.door.handle(http, "request-1"))
 
     def query(self, form: str) -> HttpResponse:
         """As clients of before JSON send it."""
         headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
         body = f"{form}&Version=2010-08-01".encode()
-        http = HttpRequest("POST", "/", headers=headers, body=body)
-        return asyncio.run(self.door.handle(http, "request-1"))
+        return self.answer(HttpRequest("POST", "/", headers=headers, body=body))

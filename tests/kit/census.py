@@ -42,7 +42,7 @@ class CensusServer(Server):
         """Classes whose objects hold such a name."""
         self._path.unlink(missing_ok=True)
         os.kill(self.pid, signal.SIGUSR1)
-        wait_until(self._path.exists, seconds=60, what="a census")
+        wait_until(self._path.exists, "a census", 60)
         found = json.loads(self._path.read_text())
         return [one for one in found if not one.startswith(_KNOWN)]
 
@@ -55,6 +55,6 @@ class CensusServer(Server):
             return not left
 
         try:
-            wait_until(nothing_left, seconds=90, what="a server that has forgotten")
+            wait_until(nothing_left, "a server that has forgotten", 90)
         except AssertionError:
             raise AssertionError("\n".join(sorted(set(left)))) from None

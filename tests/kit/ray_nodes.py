@@ -104,6 +104,6 @@ def _parent(pid: int) -> int:
 def ready_copies(server: Server, endpoint: str, count: int, *, seconds: float = 120) -> Any:
     return wait_until(
         lambda: sum(copy["state"] == "ready" for copy in server.copies(endpoint)) >= count,
-        seconds=seconds,
-        what=f"{count} ready copies",
+        f"{count} ready copies",
+        seconds,
     )

@@ -8,12 +8,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit
 
-import boto3
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from botocore.config import Config
-from tests.kit.alarms import ACCOUNT, T0, RawBody
+from tests.kit.alarms import ACCOUNT, T0
+from tests.kit.boto3_clients import client_of
 
 from penstock.api.autoscaling.operations import OPERATIONS
 from penstock.api.autoscaling.parts import Scaling
@@ -28,7 +25,6 @@ from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, Var
 from penstock.core.deployment.endpoint_state import UPDATING
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.series.store import MetricStore
-from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH
 
 __all__ = ["ACCOUNT", "T0", "VARIANT", "ScalingSite"]
@@ -159,27 +155,6 @@ class ScalingSite:
 
     def client(self, service: str = "application-autoscaling", *, checks: bool = True) -> Any:
         """An unmodified boto3 that talks to the door. Without `checks` it sends all it gets."""
-        client = boto3.client(
-            service, region_name="eu-central-1", endpoint_url="http://127.0.0.1:1",
-            aws_access_key_id="none", aws_secret_access_key="none",
-            config=Config(retries={"total_max_attempts": 1}, parameter_validation=checks),
-        )  # fmt: skip
-
-        def send(request: AWSPreparedRequest, **_kwargs: Any) -> AWSResponse:
-            parts = urlsplit(request.url)
-            headers = {
-                name.lower(): value.decode() if isinstance(value, bytes) else str(value)
-                for name, value in request.headers.items()
-            }
-            body = request.body or b""
-            http = HttpRequest(
-                request.method, parts.path or "/", parts.query, headers,
-                body if isinstance(body, bytes) else body.encode(),
-            )  # fmt: skip
-            answer = self.run(self.door.handle(http, "id"))
-            return AWSResponse(
-                request.url, answer.status, dict(answer.headers), RawBody(answer.body)
-            )
-
-        client.meta.events.register("before-send", send)
-        return client
+        return client_of(
+            service, lambda http: self.run(self.door.handle(http, "id")), checks=checks
+        )

@@ -251,7 +251,7 @@ class OrchestratorSite:
                 if endpoint in one["endpoints"] and one["health"] in ("serving", "slow-start")
             } == set(names)
 
-        await until(serving, what=f"{endpoint} served by {names}")
+        await until(serving, f"{endpoint} served by {names}")
 
 
 def whole(data: bytes) -> HttpAnswer:

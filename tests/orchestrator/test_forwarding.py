@@ -160,7 +160,7 @@ async def test_nothing_is_sent_where_there_is_no_room_and_room_lets_it_go(tmp_pa
         async def waits() -> bool:
             return bool((await held())["traffic"][0]["held"] == 1)
 
-        await until(waits, what="it is held")
+        await until(waits, "it is held")
         refused = await here.ask()
         assert refused.status == 503
         assert "as many requests wait as may" in refused.json["Message"]
@@ -181,10 +181,10 @@ async def test_a_deadline_ends_the_wait_for_a_region_and_for_its_answer(tmp_path
             told = await here.told("/penstock/v1/ratios?endpoint=echo")
             return bool(told["traffic"][0]["regions"][0]["room"])
 
-        await until(roomy, what="room")
+        await until(roomy, "room")
         answer = await here.ask(headers=short)
         assert (answer.status, "was not answered" in answer.json["Message"]) == (503, True)
-        await until(lambda: region.gone == 1, what="the region hears that nobody waits")
+        await until(lambda: region.gone == 1, "the region hears that nobody waits")
 
 
 async def test_a_region_that_says_nothing_is_left_for_one_that_speaks(tmp_path: Path) -> None:
@@ -204,19 +204,19 @@ async def test_what_leaves_a_silent_region_goes_before_those_that_came_later(
         eu, us = here.regions["eu"], here.regions["us"]
         eu.script = nothing
         old = asyncio.ensure_future(here.ask(body=b"[1]"))
-        await until(lambda: bool(eu.asked), what="it is asked")
+        await until(lambda: bool(eu.asked), "it is asked")
         eu.rooms["echo"] = us.rooms["echo"] = 0
 
         async def full() -> bool:
             told = await here.told("/penstock/v1/ratios?endpoint=echo")
             return not any(one["room"] for one in told["traffic"][0]["regions"])
 
-        await until(full, what="no region has room")
+        await until(full, "no region has room")
         new = asyncio.ensure_future(here.ask(body=b"[2]"))
         held = lambda count: here.orchestrator._forwarder.held == count  # noqa: E731
-        await until(lambda: held(1), what="the later one waits")
+        await until(lambda: held(1), "the later one waits")
         eu.answers_probes = False
-        await until(lambda: held(2), what="the other one has left")
+        await until(lambda: held(2), "the other one has left")
         us.rooms["echo"] = 1
         assert [(await each).status for each in (old, new)] == [200, 200]
         assert [each.body for each in us.asked] == [b"[1]", b"[2]"]
@@ -246,9 +246,9 @@ async def test_a_client_that_goes_away_ends_its_request_in_the_region(tmp_path: 
         region = here.regions["eu"]
         region.script = nothing
         _, writer = await here.open("/endpoints/echo/invocations")
-        await until(lambda: bool(region.asked), what="it is asked")
+        await until(lambda: bool(region.asked), "it is asked")
         writer.transport.abort()
-        await until(lambda: region.gone == 1, what="the region hears of it")
+        await until(lambda: region.gone == 1, "the region hears of it")
 
 
 def test_a_client_that_reads_late_fills_no_memory_and_loses_nothing(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_client_that_reads_late_fills_no_memory_and_loses_nothing(tmp_path: Pa
                 stood, before = sent == before, sent
                 return stood and sent > 0
 
-            await until(stands, what="the region is no longer read")
+            await until(stands, "the region is no longer read")
             assert sent < pieces * 3 // 4
             async with asyncio.timeout(60):
                 answer = whole(await reader.read())
@@ -345,7 +345,7 @@ async def test_a_region_that_drains_gets_nothing_new(tmp_path: Path) -> None:
             told = await here.told("/penstock/v1/ratios?endpoint=echo")
             return bool(told["traffic"][0]["regions"][0]["room"] == 0)
 
-        await until(closed, what="no room is seen")
+        await until(closed, "no room is seen")
         here.regions["eu"].asked.clear()
         assert (await here.ask()).headers["x-penstock-region"] == "us"
         assert here.regions["eu"].asked == []
@@ -365,7 +365,7 @@ async def test_a_stopping_orchestrator_answers_what_it_has_and_refuses_the_rest(
         region = here.regions["eu"]
         region.script = later
         asking = asyncio.ensure_future(here.ask())
-        await until(lambda: bool(region.asked), what="it is asked")
+        await until(lambda: bool(region.asked), "it is asked")
         stopping = asyncio.ensure_future(here.orchestrator.stop())
         await asyncio.sleep(0)
         refused = await here.ask()
@@ -434,7 +434,7 @@ async def test_an_orchestrator_is_ready_while_a_region_can_be_reached(tmp_path: 
         async def gone() -> bool:
             return await codes(here) == (503, 503, 200)
 
-        await until(gone, what="it is not ready")
+        await until(gone, "it is not ready")
         told = await here.ask("/ping", b"", method="GET")
         assert told.json["code"] == "no-region-reachable"
         assert "eu: region-refused" in told.json["message"]

@@ -101,7 +101,7 @@ def test_the_time_for_which_a_request_was_held_is_a_span(
                 told = await here.told("/penstock/v1/ratios?endpoint=echo")
                 return bool(told["traffic"][0]["held"] == 1)
 
-            await until(waits, what="it is held")
+            await until(waits, "it is held")
             region.rooms["echo"] = 1
             assert (await asking).status == 200
 
@@ -164,9 +164,9 @@ def test_a_client_that_goes_away_is_no_fault(tmp_path: Path, collector: OtlpRece
             async def gone() -> bool:
                 return region.gone == 1
 
-            await until(asked, what="it is asked")
+            await until(asked, "it is asked")
             writer.transport.abort()
-            await until(gone, what="the region hears of it")
+            await until(gone, "the region hears of it")
 
     run(scenario())
     found = by_name(collector)

@@ -23,7 +23,7 @@ async def wait_state(here: OrchestratorSite, name: str, state: str) -> dict[str,
     async def seen() -> bool:
         return (await state_of(here, name))["state"] == state
 
-    await until(seen, what=f"{name} is {state}")
+    await until(seen, f"{name} is {state}")
     return await state_of(here, name)
 
 
@@ -98,7 +98,7 @@ async def test_an_endpoint_that_no_region_has_any_more_is_asked_for_as_any_unkno
             known = (await here.told("/penstock/v1/ratios"))["traffic"]
             return [one["endpoint"] for one in known] == [""]
 
-        await until(forgotten, what="the endpoint is forgotten")
+        await until(forgotten, "the endpoint is forgotten")
         assert (await here.ask()).status == 200
 
 
@@ -122,7 +122,7 @@ def test_a_bug_while_a_region_is_watched_does_not_end_the_watch(
             async def again() -> bool:
                 return len(seen) > 2 and (await state_of(here, "eu"))["state"] == "followed"
 
-            await until(again, what="it is probed and followed again")
+            await until(again, "it is probed and followed again")
 
     asyncio.run(scenario())
     assert "watching region eu failed" in caplog.text
@@ -149,5 +149,5 @@ async def test_a_region_far_away_is_used_again_after_a_lost_probe(
         async def answered_again() -> bool:
             return False in seen and seen[-1]
 
-        await until(answered_again, what="a probe is answered again")
+        await until(answered_again, "a probe is answered again")
         assert (await here.ask()).status == 200

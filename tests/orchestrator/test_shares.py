@@ -30,7 +30,7 @@ async def test_shares_move_to_where_the_capacity_is_in_steps_with_reasons(tmp_pa
         async def moved() -> bool:
             return abs((await shares(here))["us"] - 0.75) < 0.03
 
-        await until(moved, what="us has three quarters")
+        await until(moved, "us has three quarters")
         changes = (await traffic(here))["changes"]
         assert {one["reason"] for one in changes} == {"capacity"}
         assert all(abs(one["after"] - one["before"]) < 0.2001 for one in changes)
@@ -40,7 +40,7 @@ async def test_shares_move_to_where_the_capacity_is_in_steps_with_reasons(tmp_pa
         assert await shares(here) == {"eu": 0.9, "us": 0.1}
         body = json.dumps({"endpoint": "echo", "mode": "automatic"}).encode()
         await here.ask("/penstock/v1/ratios", body, method="PUT")
-        await until(moved, what="they move again, once they are let go")
+        await until(moved, "they move again, once they are let go")
 
 
 async def test_a_region_that_is_not_named_gets_nothing(tmp_path: Path) -> None:

@@ -47,11 +47,7 @@ class Guarded:
 
     def wait_for_endpoints(self) -> None:
         log = self.server.log
-        wait_until(
-            lambda: log().count("is in service") == 2 or "error[" in log(),
-            seconds=60,
-            what="in service",
-        )
+        wait_until(lambda: log().count("is in service") == 2 or "error[" in log(), "in service", 60)
         assert "error[" not in log(), log()
 
 
@@ -67,7 +63,7 @@ def guarded() -> Iterator[Guarded]:
         site.wait_for_endpoints()
         # The younger of the two keys: when it is known, both are.
         token = site.bearer_key["secret"]
-        wait_until(lambda: site.status_with(token) == 200, seconds=15, what="the keys are known")
+        wait_until(lambda: site.status_with(token) == 200, "the keys are known", 15)
         yield site
         assert site.server.stop() == 0, site.server.log()
         said = site.server.log()
@@ -106,7 +102,7 @@ def test_a_server_without_keys_says_so_and_starts(guarded: Guarded) -> None:
 def test_a_running_server_learns_of_new_and_of_deleted_keys(guarded: Guarded) -> None:
     key = guarded.make_key("--bearer", "--label", "for a day")
     token = key["secret"]
-    wait_until(lambda: guarded.status_with(token) == 200, seconds=15, what="the new key opens")
+    wait_until(lambda: guarded.status_with(token) == 200, "the new key opens", 15)
     listed = json.loads(
         penstock("keys", "list", "--state-dir", str(guarded.state_dir), "--json").stdout
     )
@@ -114,7 +110,7 @@ def test_a_running_server_learns_of_new_and_of_deleted_keys(guarded: Guarded) ->
     assert token not in str(listed)
     deleted = penstock("keys", "delete", key["key_id"], "--state-dir", str(guarded.state_dir))
     assert deleted.returncode == 0
-    wait_until(lambda: guarded.status_with(token) == 403, seconds=15, what="the key is refused")
+    wait_until(lambda: guarded.status_with(token) == 403, "the key is refused", 15)
 
 
 def test_only_its_health_is_told_to_strangers(guarded: Guarded) -> None:
@@ -153,7 +149,7 @@ def test_a_key_to_ask_one_model_asks_that_one_and_does_nothing_else(guarded: Gua
     def answered() -> bool:
         return penstock(*intent, PENSTOCK_KEY=token).returncode == 0
 
-    wait_until(answered, seconds=15, what="the new key opens")
+    wait_until(answered, "the new key opens", 15)
     session = boto3.Session(key["key_id"], key["secret"], region_name="us-east-1")
     clients: dict[str, Any] = {
         name: session.client(name, endpoint_url=guarded.server.url)
@@ -195,7 +191,7 @@ def test_tls_serves_tritonclient_and_the_command_line(tmp_path: Path) -> None:
         def answered() -> bool:
             return penstock(*call, PENSTOCK_KEY=token, SSL_CERT_FILE=str(cert)).returncode == 0
 
-        wait_until(answered, seconds=15, what="the new key opens")
+        wait_until(answered, "the new key opens", 15)
         by_flag = penstock(*call, "--key", token, SSL_CERT_FILE=str(cert))
         assert json.loads(by_flag.stdout)["body"][0]["label"] == "order-status"
         untrusted = penstock(*call, "--key", token)

@@ -119,11 +119,12 @@ def test_an_adapter_is_on_every_copy_of_its_base_as_these_come_and_go(site: Adap
     site.set_copies("chat", 2)
     wait_until(
         lambda: site.phases() == {"chat": ["ready"] * 2, "first": ["ready"] * 2},
-        seconds=90, what="both are on both instances",
-    )  # fmt: skip
+        "both are on both instances",
+        90,
+    )
     assert [site.tokens("first") for _ in range(6)] == [expected["first"]] * 6
     site.set_copies("chat", 0)
-    wait_until(lambda: "chat" not in site.states(), seconds=60, what="the base has no copy")
+    wait_until(lambda: "chat" not in site.states(), "the base has no copy", 60)
     assert "first" not in site.states()
     assert site.describe("first")["InferenceComponentStatus"] == "InService"
     site.set_copies("chat", 1)
@@ -136,17 +137,17 @@ def test_an_update_of_an_adapter_and_one_of_its_base_lose_no_request(site: Adapt
     site.adapter("own", "first")
     found: list[list[int]] = []
     with Repeating(lambda: found.append(site.tokens("own")), threads=3):
-        wait_until(lambda: len(found) > 5, seconds=60, what="requests are answered")
+        wait_until(lambda: len(found) > 5, "requests are answered", 60)
         site.client.update_inference_component(
             InferenceComponentName="own", Specification=site.specification("second")
         )
         site.serves("own")
-        wait_until(lambda: found[-1] == expected["second"], seconds=60, what="the new one answers")
+        wait_until(lambda: found[-1] == expected["second"], "the new one answers", 60)
         changed = {"ModelName": "chat", "ComputeResourceRequirements": NEEDS}
         site.client.update_inference_component(InferenceComponentName="chat", Specification=changed)
         assert "FailureReason" not in site.serves("chat")
         before = len(found)
-        wait_until(lambda: len(found) > before + 5, seconds=60, what="more are answered")
+        wait_until(lambda: len(found) > before + 5, "more are answered", 60)
     assert [one for one in found if one not in (expected["first"], expected["second"])] == []
     first_new = found.index(expected["second"])
     late = [one for one in found[first_new:] if one == expected["first"]]

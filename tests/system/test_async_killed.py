@@ -52,9 +52,7 @@ class AsyncNemesis:
             self.killed[victim] += 1
 
     def _await_progress(self, answers: float) -> None:
-        wait_until(
-            lambda: len(self.checked()) >= int(answers), seconds=120, what=f"{answers} answers"
-        )
+        wait_until(lambda: len(self.checked()) >= int(answers), f"{answers} answers", 120)
 
     def checked(self) -> dict[str, bytes]:
         """The answers that are there: each is whole, and the one that it should be."""
@@ -79,9 +77,9 @@ class AsyncNemesis:
             found = [one[field] for one in copies]
             return [pid for one in found for pid in (one if isinstance(one, list) else [one])]
 
-        victim = self._rng.choice(wait_until(pids, seconds=90, what=f"a {field} to kill"))
+        victim = self._rng.choice(wait_until(pids, f"a {field} to kill", 90))
         os.kill(int(victim), signal.SIGKILL)
-        wait_until(lambda: not alive(int(victim)), seconds=30, what="its end")
+        wait_until(lambda: not alive(int(victim)), "its end", 30)
 
 
 def test_what_was_accepted_is_done_whoever_is_killed(tmp_path: Path) -> None:
@@ -94,8 +92,8 @@ def test_what_was_accepted_is_done_whoever_is_killed(tmp_path: Path) -> None:
         submit(site, "undisturbed")
         wait_until(
             lambda: len(site.answers("undisturbed")) == REQUESTS,
-            seconds=120 + REQUESTS / 5,
-            what="the undisturbed run",
+            "the undisturbed run",
+            120 + REQUESTS / 5,
         )
         expected = site.answers("undisturbed")
 
@@ -109,10 +107,10 @@ def test_what_was_accepted_is_done_whoever_is_killed(tmp_path: Path) -> None:
             assert site.failures() == {}, "kills are nobody's failure"
             return len(nemesis.checked()) == REQUESTS
 
-        wait_until(all_answered, seconds=180, what="all that was accepted")
+        wait_until(all_answered, "all that was accepted", 180)
         print(f"killed {nemesis.killed}", flush=True)
         assert nemesis.checked() == expected
-        wait_until(lambda: not on_record(tmp_path), seconds=60, what="an empty record")
+        wait_until(lambda: not on_record(tmp_path), "an empty record", 60)
         left = [one for one in (site.out / "killed").iterdir() if one.name not in expected]
         assert left == [], "drafts that nobody finishes"
     finally:
@@ -128,7 +126,7 @@ def submit(site: AsyncSite, folder: str) -> None:
 
     for number in range(REQUESTS):
         what = f"request {number} accepted"
-        wait_until(partial(accepted, number), seconds=180, what=what)
+        wait_until(partial(accepted, number), what, 180)
 
 
 def on_record(folder: Path) -> int:

@@ -26,7 +26,7 @@ def test_cost_and_energy_of_a_request_are_told_wherever_one_looks(
                 return dict(cost)
         return None
 
-    cost = wait_until(told, seconds=40, what="the first charge after an answer")
+    cost = wait_until(told, "the first charge after an answer", 40)
     assert cost["dollars"] > 0
     assert sum(cost["joules"].values()) > 0
     assert set(cost["joules"]) <= {"rapl", "nvml", "rapl+nvml", "nvml+estimated", "estimated"}

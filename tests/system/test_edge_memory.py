@@ -131,7 +131,5 @@ def test_refused_requests_of_a_pipeline_keep_no_bodies(tmp_path: Path, budget: N
                 assert answers.startswith(b"HTTP/1.1 200")
                 assert answers.count(b"HTTP/1.1 400") == 20
         wait_until(
-            lambda: server.post("/endpoints/waits/invocations", b"[]")[0] == 200,
-            seconds=20,
-            what="an answer",
+            lambda: server.post("/endpoints/waits/invocations", b"[]")[0] == 200, "an answer", 20
         )

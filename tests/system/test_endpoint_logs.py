@@ -83,7 +83,7 @@ def test_why_an_endpoint_failed(server: Server, tmp_path: Path) -> None:
         described = api.describe_endpoint(EndpointName="lost")
         return str(described.get("FailureReason", ""))
 
-    reason = wait_until(settled, seconds=100, what="the failure")
+    reason = wait_until(settled, "the failure", 100)
     assert "nowhere" in reason
     assert any(line.endswith(f"Failed: {reason}") for line in lines(server, "lost"))
     api.delete_endpoint(EndpointName="lost")
@@ -95,6 +95,7 @@ def test_that_an_instance_was_killed(server: Server, tmp_path: Path) -> None:
     os.kill(copy["pid"], signal.SIGKILL)
     wait_until(
         lambda: any("the instance ended: signal 9" in line for line in lines(server, "victim")),
-        seconds=60, what="the line",
-    )  # fmt: skip
+        "the line",
+        60,
+    )
     server.client("sagemaker").delete_endpoint(EndpointName="victim")

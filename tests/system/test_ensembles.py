@@ -46,7 +46,7 @@ def asked(server: Server, text: str) -> tuple[int, bytes]:
         status, answer = server.post("/v2/models/embed/infer", body(text))
         return None if status == 503 else (status, answer)
 
-    found: tuple[int, bytes] = wait_until(answered, seconds=60, what=f"an answer to {text!r}")
+    found: tuple[int, bytes] = wait_until(answered, f"an answer to {text!r}", 60)
     return found
 
 

@@ -52,17 +52,17 @@ def is_ready(server: Server) -> bool:
 def test_a_killed_instance_loses_no_accepted_request_and_comes_back(two_copies: Server) -> None:
     victim = two_copies.ready_copies("echo")[0]["pid"]
     with Load(two_copies.port, "/endpoints/echo/invocations") as load:
-        wait_until(lambda: load.answered > 200, seconds=20, what="load")
+        wait_until(lambda: load.answered > 200, "load", 20)
         os.kill(victim, signal.SIGKILL)
         before = load.answered
-        wait_until(lambda: load.answered > before + 300, seconds=30, what="answers after the kill")
+        wait_until(lambda: load.answered > before + 300, "answers after the kill", 30)
         wait_until(
             lambda: (
                 len(two_copies.ready_copies("echo")) == 2
                 and victim not in [copy["pid"] for copy in two_copies.ready_copies("echo")]
             ),
-            seconds=30,
-            what="a new instance in place of the killed one",
+            "a new instance in place of the killed one",
+            30,
         )
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])
@@ -72,10 +72,10 @@ def test_a_killed_worker_loses_no_accepted_request_and_comes_back(two_copies: Se
     """The Python model's own process dies; its instance gives the requests back and restarts it."""
     victim = two_copies.ready_copies("echo")[0]["worker_pids"][0]
     with Load(two_copies.port, "/endpoints/echo/invocations") as load:
-        wait_until(lambda: load.answered > 200, seconds=20, what="load")
+        wait_until(lambda: load.answered > 200, "load", 20)
         os.kill(victim, signal.SIGKILL)
         before = load.answered
-        wait_until(lambda: load.answered > before + 300, seconds=30, what="answers after the kill")
+        wait_until(lambda: load.answered > before + 300, "answers after the kill", 30)
         wait_until(
             lambda: (
                 len(two_copies.ready_copies("echo")) == 2
@@ -83,8 +83,8 @@ def test_a_killed_worker_loses_no_accepted_request_and_comes_back(two_copies: Se
                     victim not in copy["worker_pids"] for copy in two_copies.ready_copies("echo")
                 )
             ),
-            seconds=30,
-            what="a new worker in place of the killed one",
+            "a new worker in place of the killed one",
+            30,
         )
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])
@@ -100,12 +100,12 @@ def test_the_only_copy_dies_and_everything_is_answered_when_it_is_back(
     with ThreadPoolExecutor(5) as callers:
         gate.shut()
         accepted = [callers.submit(ask, empty_server, body) for body in BODIES[:4]]
-        wait_until(lambda: empty_server.outstanding("echo") == 4, seconds=30, what="four in flight")
-        wait_until(lambda: gate.waiting, seconds=30, what="one in the model's hands")
+        wait_until(lambda: empty_server.outstanding("echo") == 4, "four in flight", 30)
+        wait_until(lambda: gate.waiting, "one in the model's hands", 30)
         os.kill(copy["pid"], signal.SIGKILL)
-        wait_until(lambda: b"load" in gate.waiting, seconds=60, what="a new copy that loads")
+        wait_until(lambda: b"load" in gate.waiting, "a new copy that loads", 60)
         accepted.append(callers.submit(ask, empty_server, b"[9.0]"))
-        wait_until(lambda: empty_server.in_flight() == 5, seconds=30, what="the fifth in flight")
+        wait_until(lambda: empty_server.in_flight() == 5, "the fifth in flight", 30)
         assert not any(each.done() for each in accepted)
         gate.open()
         expected = [*BODIES[:4], b"[9.0]"]
@@ -118,17 +118,17 @@ def test_a_killed_server_comes_back_with_every_endpoint_and_leaves_no_orphans(
     pids = [copy["pid"] for copy in two_copies.ready_copies("echo")]
     workers = [pid for copy in two_copies.ready_copies("echo") for pid in copy["worker_pids"]]
     with Load(two_copies.port, "/endpoints/echo/invocations") as load:
-        wait_until(lambda: load.answered > 200, seconds=20, what="load")
+        wait_until(lambda: load.answered > 200, "load", 20)
         two_copies.kill()
         wait_until(
             lambda: not any(alive(pid) for pid in (*pids, *workers)),
-            seconds=20,
-            what="the end of the instances of the killed server",
+            "the end of the instances of the killed server",
+            20,
         )
         two_copies.start()
         described = two_copies.wait_in_service("echo")
         before = load.statuses[200]
-        wait_until(lambda: load.statuses[200] > before + 200, seconds=30, what="answers again")
+        wait_until(lambda: load.statuses[200] > before + 200, "answers again", 30)
     assert described["EndpointConfigName"] == "echo"
     assert set(load.statuses) <= {200, 503}, load.errors
     assert load.wrong == []
@@ -151,9 +151,7 @@ def test_a_server_killed_while_an_endpoint_is_being_deleted_finishes_deleting_it
     client.delete_endpoint(EndpointName="echo")
     two_copies.kill()
     two_copies.start()
-    wait_until(
-        lambda: not client.list_endpoints()["Endpoints"], seconds=30, what="the endpoint gone"
-    )
+    wait_until(lambda: not client.list_endpoints()["Endpoints"], "the endpoint gone", 30)
 
 
 def test_sigterm_answers_what_is_in_flight_and_exits_with_zero(
@@ -167,10 +165,10 @@ def test_sigterm_answers_what_is_in_flight_and_exits_with_zero(
     with ThreadPoolExecutor(6) as callers:
         gate.shut()
         accepted = [callers.submit(ask, fresh_server, body) for body in BODIES]
-        wait_until(lambda: fresh_server.outstanding("echo") == 6, seconds=30, what="six in flight")
-        wait_until(lambda: len(gate.waiting) == 2, seconds=30, what="one in each model's hands")
+        wait_until(lambda: fresh_server.outstanding("echo") == 6, "six in flight", 30)
+        wait_until(lambda: len(gate.waiting) == 2, "one in each model's hands", 30)
         fresh_server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: not is_ready(fresh_server), seconds=20, what="nothing new is taken")
+        wait_until(lambda: not is_ready(fresh_server), "nothing new is taken", 20)
         assert ask(fresh_server, b"[9.0]")[0] == 503
         assert not any(each.done() for each in accepted)
         gate.open()

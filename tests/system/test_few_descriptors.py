@@ -76,7 +76,7 @@ def test_an_instance_is_replaced_while_all_connections_are_taken(tmp_path: Path)
                 kept.sendall(request)
                 return kept.recv(65_536).startswith(b"HTTP/1.1 200 ")
 
-            wait_until(answers, seconds=60, what="a new instance")
+            wait_until(answers, "a new instance", 60)
             assert not before & set(children_of(server.pid))
         assert "the limit on open files is 256" in server.log()
     finally:

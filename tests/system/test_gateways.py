@@ -142,13 +142,13 @@ def test_requests_of_all_gateways_are_counted_as_one_servers(site: Server, echo:
         ]
         return sum(float(row.rpartition(" ")[2]) for row in found)
 
-    before = wait_until(lambda: counted() + 1, seconds=30, what="metrics") - 1
+    before = wait_until(lambda: counted() + 1, "metrics", 30) - 1
     asks = 0
     seen = set()
     while len(seen) < GATEWAYS:
         seen.add(asked(site, echo)[0])
         asks += 1
-    wait_until(lambda: counted() == before + asks, seconds=30, what="all counts")
+    wait_until(lambda: counted() == before + asks, "all counts", 30)
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,7 @@ def test_what_is_answered_later_is_taken_by_any_gateway(site: Server, tmp_path: 
         assert status == 202
         outputs.append(Path(headers["x-amzn-sagemaker-outputlocation"][7:]))
     for output in outputs:
-        wait_until(output.exists, seconds=60, what=f"{output.name}")
+        wait_until(output.exists, f"{output.name}", 60)
         assert output.read_bytes() == b"[7]"
     site.client("sagemaker").delete_endpoint(EndpointName="later")
 
@@ -264,7 +264,7 @@ def test_a_session_is_kept_by_any_gateway_until_any_of_them_ends_it(
                 refusing.add(unknown.gateway)
         return len(refusing) == GATEWAYS
 
-    wait_until(ended_everywhere, seconds=30, what="the end of the session at each gateway")
+    wait_until(ended_everywhere, "the end of the session at each gateway", 30)
     site.client("sagemaker").delete_endpoint(EndpointName="talks")
     assert gateway
 
@@ -293,7 +293,7 @@ def test_an_endpoint_is_replaced_and_deleted_under_load_through_all_gateways(
         return False
 
     # Every gateway has forgotten it: as many connections in a row as make a miss unlikely.
-    wait_until(lambda: all(gone() for _ in range(20)), seconds=60, what="its end everywhere")
+    wait_until(lambda: all(gone() for _ in range(20)), "its end everywhere", 60)
 
 
 def test_a_gateway_that_is_killed_takes_its_own_connections_alone(site: Server, echo: str) -> None:
@@ -310,7 +310,7 @@ def test_a_gateway_that_is_killed_takes_its_own_connections_alone(site: Server, 
         load.after(50)
         os.kill(victim["pid"], signal.SIGKILL)
         # While it ends the kernel still hands it callers: they are its own, too.
-        wait_until(lambda: not runs(victim["pid"]), seconds=60, what="its end")
+        wait_until(lambda: not runs(victim["pid"]), "its end", 60)
         ended = time.monotonic()
         for _ in range(50):
             for connection in kept:
@@ -319,9 +319,7 @@ def test_a_gateway_that_is_killed_takes_its_own_connections_alone(site: Server, 
                 with connection.getresponse() as answer:
                     assert (answer.status, answer.read()) == (200, b"[1,2]")
         load.after(50)
-        wait_until(
-            lambda: all_serve(site, not_pid=victim["pid"]), seconds=60, what="another gateway"
-        )
+        wait_until(lambda: all_serve(site, not_pid=victim["pid"]), "another gateway", 60)
         load.after(50)
     assert load.wrong == []
     assert load.last_lost_began <= ended, load.lost  # who came after its end lost nothing
@@ -352,9 +350,9 @@ def test_a_gateway_that_hangs_is_ended_and_another_one_takes_its_place(
     """The kernel goes on giving it connections: it must not stay."""
     victim = gateways(site)["gateway-1"]
     os.kill(victim["pid"], signal.SIGSTOP)
-    wait_until(lambda: not alive(victim["pid"]), seconds=60, what="the end of a gateway that hangs")
+    wait_until(lambda: not alive(victim["pid"]), "the end of a gateway that hangs", 60)
     # The control plane itself was asked through the other one, or not at all, meanwhile.
-    wait_until(lambda: served(site, victim["pid"]), seconds=60, what="another gateway")
+    wait_until(lambda: served(site, victim["pid"]), "another gateway", 60)
     assert len(through_each(site, echo)) == GATEWAYS
 
 
@@ -384,7 +382,7 @@ def test_endpoints_are_changed_while_a_gateway_hangs(site: Server) -> None:
         return status == 200 or b"already existing" in answer
 
     wait_until(created, "an answer of the one that does not hang", 60)
-    wait_until(lambda: served(site, victim["pid"]), seconds=60, what="another gateway")
+    wait_until(lambda: served(site, victim["pid"]), "another gateway", 60)
     site.wait_in_service("meanwhile")
     assert len(through_each(site, "meanwhile")) == GATEWAYS
     site.client("sagemaker").delete_endpoint(EndpointName="meanwhile")
@@ -398,7 +396,7 @@ def test_requests_are_held_by_each_gateway_and_wanted_as_one(tmp_path: Path) -> 
         client = server.client("sagemaker")
         client.create_endpoint(EndpointName="asleep", EndpointConfigName="asleep")
         # Its copy takes a process start: what comes before waits, wherever it comes.
-        wait_until(lambda: "asleep" in index_of(server), seconds=30, what="routes everywhere")
+        wait_until(lambda: "asleep" in index_of(server), "routes everywhere", 30)
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda _: asked(server, "asleep"), range(16)))
         assert {answer for _, answer, _ in answers} == {b"[1,2]"}
@@ -430,11 +428,11 @@ def test_a_key_that_is_deleted_opens_no_gateway_any_more(tmp_path: Path) -> None
             """What as many connections as meet both gateways are told."""
             return {server.ask("/v2", headers=key)[0] for _ in range(24)}
 
-        wait_until(lambda: answers() == {200}, seconds=60, what="the key everywhere")
+        wait_until(lambda: answers() == {200}, "the key everywhere", 60)
         _, seen, _ = server.ask("/admin/gateways", headers=key)  # handed on, and asked again
         assert len(json.loads(seen)["gateways"]) == 2
         keys("delete", made["key_id"])
-        wait_until(lambda: answers() == {403}, seconds=60, what="its end everywhere")
+        wait_until(lambda: answers() == {403}, "its end everywhere", 60)
     finally:
         server.stop()
 
@@ -446,7 +444,7 @@ def test_gateways_end_with_their_server_even_where_one_is_stopped(tmp_path: Path
     os.kill(pids[0], signal.SIGSTOP)
     server.kill()
     for pid in pids:
-        wait_until(lambda pid=pid: not alive(pid), seconds=30, what=f"the end of {pid}")
+        wait_until(lambda pid=pid: not alive(pid), f"the end of {pid}", 30)
     again = Server(tmp_path / "state", "--gateways", "2")
     again.port, again.grpc_port = server.port, server.grpc_port
     again.url = server.url
@@ -467,6 +465,6 @@ def test_what_is_in_flight_is_answered_before_a_server_stops(tmp_path: Path) -> 
     server.deploy("slow", python_model(tmp_path / "m", SLOW), count=1)
     with ThreadPoolExecutor(6) as pool:
         asks = [pool.submit(asked, server, "slow", b'{"seconds": 1}') for _ in range(6)]
-        wait_until(lambda: server.in_flight() >= 6, seconds=30, what="six in flight")
+        wait_until(lambda: server.in_flight() >= 6, "six in flight", 30)
         assert server.stop() == 0
         assert len({one.result()[1] for one in asks}) == 1

@@ -63,7 +63,7 @@ def answered(site: Server, process: str = "") -> float:
 def test_the_aggregate_is_the_sum_of_what_each_gateway_counts(site: Server) -> None:
     for _ in range(CALLS):
         call(site)
-    wait_until(lambda: answered(site) >= CALLS, seconds=30, what="all calls on the aggregate")
+    wait_until(lambda: answered(site) >= CALLS, "all calls on the aggregate", 30)
     each = [answered(site, name) for name in NAMES]
     assert all(each), "connections are spread over the gateways"
     assert answered(site) == sum(each)
@@ -90,9 +90,7 @@ def test_every_loop_is_on_the_aggregate(site: Server) -> None:
             for sample in family.samples
         }
 
-    wait_until(
-        lambda: {"control", *NAMES} <= processes(), seconds=30, what="the loops of all processes"
-    )
+    wait_until(lambda: {"control", *NAMES} <= processes(), "the loops of all processes", 30)
 
 
 def test_a_request_is_traced_and_explained_whichever_gateway_had_it(
@@ -106,7 +104,7 @@ def test_a_request_is_traced_and_explained_whichever_gateway_had_it(
     seen = set()
     for _ in range(CALLS):
         request_id = call(site)
-        name = wait_until(lambda: traced(request_id), seconds=30, what="its span")  # noqa: B023
+        name = wait_until(lambda: traced(request_id), "its span", 30)  # noqa: B023
         story = site.get(f"/admin/requests/{request_id}")
         assert story["gateway"] == name
         assert story["trace_id"] == collector.of_request(request_id)["runtime echo"].trace_id
@@ -129,10 +127,10 @@ def test_counts_of_a_gateway_that_was_killed_stay(site: Server) -> None:
             seen.append(answered(site))
         return len(gateway_pids(site)) == len(NAMES) and pid not in gateway_pids(site)
 
-    wait_until(restarted, seconds=60, what="the gateway's restart")
+    wait_until(restarted, "the gateway's restart", 60)
     for _ in range(5):
-        wait_until(lambda: _called(site), seconds=30, what="an answer")
-    wait_until(lambda: answered(site) >= told + 5, seconds=30, what="later calls on the aggregate")
+        wait_until(lambda: _called(site), "an answer", 30)
+    wait_until(lambda: answered(site) >= told + 5, "later calls on the aggregate", 30)
     assert seen == sorted(seen)
     assert min(seen) >= told
     assert before > 0

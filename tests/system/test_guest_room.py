@@ -40,8 +40,9 @@ def test_an_endpoint_that_needs_the_whole_machine_gets_it_from_a_job(tmp_path: P
         )
         wait_until(
             lambda: site.describe("nightly")["PenstockProgress"]["Instances"],
-            seconds=60, what="the job's instance",
-        )  # fmt: skip
+            "the job's instance",
+            60,
+        )
         server.deploy("shop", model_files.affine(tmp_path / "affine"), instance_type=WHOLE_MACHINE)
         assert server.wait_in_service("shop")["EndpointStatus"] == "InService"
         assert site.describe("nightly")["TransformJobStatus"] == "InProgress"

@@ -38,15 +38,13 @@ def test_no_request_is_lost_with_a_process_that_was_stopped_and_another_takes_it
 
     victim = ready()[0]
     with Load(empty_server.port, "/endpoints/echo/invocations", headers=DEADLINE) as load:
-        wait_until(lambda: load.answered > 200, seconds=30, what="load")
+        wait_until(lambda: load.answered > 200, "load", 30)
         os.kill(victim, signal.SIGSTOP)
-        wait_until(lambda: not alive(victim), seconds=20, what="the end of what was stopped")
+        wait_until(lambda: not alive(victim), "the end of what was stopped", 20)
         wait_until(
-            lambda: len(ready()) == COPIES and victim not in ready(),
-            seconds=30,
-            what="another one in its place",
+            lambda: len(ready()) == COPIES and victim not in ready(), "another one in its place", 30
         )
         before = load.answered
-        wait_until(lambda: load.answered > before + 200, seconds=30, what="answers after that")
+        wait_until(lambda: load.answered > before + 200, "answers after that", 30)
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])

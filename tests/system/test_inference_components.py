@@ -68,9 +68,7 @@ def test_two_components_grow_shrink_go_to_zero_and_leave_in_a_row(site: Componen
             assert {one["name"] for one in answers} == {"red"}
             assert len({one["pid"] for one in answers}) <= copies
     site.serves("blue", copies=1)
-    wait_until(
-        lambda: site.states() == {"red": ["ready"], "blue": ["ready"]}, seconds=60, what="one each"
-    )
+    wait_until(lambda: site.states() == {"red": ["ready"], "blue": ["ready"]}, "one each", 60)
     # As notebooks end: component, model, endpoint, without waiting.
     site.client.delete_inference_component(InferenceComponentName="red")
     site.client.delete_model(ModelName="red")
@@ -155,7 +153,7 @@ def test_a_server_killed_in_the_middle_of_an_update_ends_where_it_was_told(
     )  # fmt: skip
     site.serves("late", copies=0)
     assert site.ask("red")["name"] == "blue"
-    wait_until(lambda: site.states() == {"red": ["ready"] * 3}, seconds=60, what="three copies")
+    wait_until(lambda: site.states() == {"red": ["ready"] * 3}, "three copies", 60)
 
 
 def test_managed_instances_come_with_the_copies_from_none(site: ComponentSite) -> None:
@@ -207,5 +205,5 @@ def test_an_update_under_load_loses_no_request_and_answers_with_the_one_or_the_o
             )
             site.settled("red", copies=2)
             before = len(seen)
-            wait_until(lambda low=before: len(seen) > low + 20, seconds=30, what="answers")
+            wait_until(lambda low=before: len(seen) > low + 20, "answers", 30)
             assert set(seen[before + 10 :]) == {model}

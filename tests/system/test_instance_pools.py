@@ -79,7 +79,7 @@ def answers_where_it_was_asked(server: Server) -> None:
         (cost,) = server.get("/admin/costs")["costs"]
         return dict(cost["dollars_by_type"])
 
-    wait_until(lambda: costs().keys() == {WANTED, OTHER}, seconds=60, what="a charge of both types")
+    wait_until(lambda: costs().keys() == {WANTED, OTHER}, "a charge of both types", 60)
 
 
 def test_what_one_type_has_no_room_for_runs_on_the_next_and_goes_first(limited: Server) -> None:
@@ -93,16 +93,14 @@ def test_what_one_type_has_no_room_for_runs_on_the_next_and_goes_first(limited: 
     assert answers.keys() == {b"wanted", b"other"}
     answers_where_it_was_asked(limited)
     limited.set_count("mixed", 1)
-    wait_until(
-        lambda: counts(limited, "mixed") == {WANTED: 1, OTHER: 0}, seconds=40, what="scale-in"
-    )
+    wait_until(lambda: counts(limited, "mixed") == {WANTED: 1, OTHER: 0}, "scale-in", 40)
     assert limited.post("/endpoints/mixed/invocations", b"?") == (200, b"wanted")
     (pid,) = {one["pid"] for one in limited.copies("mixed") if one["state"] == "ready"}
     os.kill(pid, signal.SIGKILL)
     wait_until(
         lambda: {one["pid"] for one in limited.copies("mixed") if one["state"] == "ready"} - {pid},
-        seconds=60,
-        what="a copy in its place",
+        "a copy in its place",
+        60,
     )
     assert counts(limited, "mixed") == {WANTED: 1, OTHER: 0}
     limited.delete("mixed")
@@ -120,8 +118,8 @@ def test_where_no_pool_has_room_the_endpoint_fails_and_says_what_each_lacks(
             == "Failed"
             else None
         ),
-        seconds=60,
-        what="the failure",
+        "the failure",
+        60,
     )
     assert described["FailureReason"].startswith(
         f"CapacityError: no instance pool of variant all has room. {WANTED}: there are 1 instances"

@@ -56,11 +56,7 @@ def test_four_endpoints_of_a_large_type_serve_update_and_come_back(
     fresh_server.kill()
     fresh_server.start()
     for name in folders:
-        wait_until(
-            lambda name=name: fresh_server.ready_copies(name),
-            seconds=120,
-            what=f"{name} is back",
-        )
+        wait_until(lambda name=name: fresh_server.ready_copies(name), f"{name} is back", 120)
         assert answers(fresh_server, name)
 
 

@@ -75,14 +75,14 @@ def test_kills_of_a_called_models_process_cost_no_request(tmp_path: Path) -> Non
             nonlocal kills
             while len(answers) + BETWEEN_KILLS < CALLS:
                 before = len(answers)
-                for pid in wait_until(lambda: processes(server), seconds=60, what="a process"):
+                for pid in wait_until(lambda: processes(server), "a process", 60):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                         kills += 1
                 wait_until(
                     lambda before=before: len(answers) >= before + BETWEEN_KILLS,
-                    seconds=90,
-                    what="answers after a kill",
+                    "answers after a kill",
+                    90,
                 )
 
         killing = threading.Thread(target=nemesis)

@@ -93,7 +93,7 @@ def test_hits_waits_and_loads_are_published_by_endpoint_and_by_model(
     def published() -> bool:
         return metrics.sum("ModelCacheHit", statistic="SampleCount") == CALLS + 1
 
-    wait_until(published, seconds=60, what="the window of ten seconds is published")
+    wait_until(published, "the window of ten seconds is published", 60)
     assert metrics.sum("ModelCacheHit") == CALLS - 1
     assert metrics.sum("ModelCacheHit", "m0.tar.gz") == CALLS - 1
     assert metrics.values("ModelCacheHit", "Average", "m1.tar.gz") == [0.0]
@@ -104,14 +104,14 @@ def test_hits_waits_and_loads_are_published_by_endpoint_and_by_model(
         assert median > 0, name
     wait_until(
         lambda: metrics.sum("Invocations", "m0.tar.gz") == CALLS,
-        seconds=60,
-        what="the model's invocations are published",
+        "the model's invocations are published",
+        60,
     )
     assert metrics.values("ModelLatency", "p90", "m0.tar.gz")
     wait_until(
         lambda: 2.0 in metrics.values("LoadedModelCount", "Maximum", namespace=_ENDPOINTS),
-        seconds=60,
-        what="both models count as loaded on the instance",
+        "both models count as loaded on the instance",
+        60,
     )
     assert 1.0 in metrics.values("LoadedModelCount", "Maximum", "m0.tar.gz", namespace=_ENDPOINTS)
     listed = metrics.client.list_metrics(
@@ -140,7 +140,7 @@ def test_usage_is_what_a_cost_report_reads(fresh_server: Server, tmp_path: Path)
         [model] = instance.models
         return model if model.requests == CALLS and model.resident_byte_s > 0 else None
 
-    model = wait_until(used, seconds=60, what="every request is in the usage")
+    model = wait_until(used, "every request is in the usage", 60)
     assert (model.model, model.loads) == ("m.tar.gz", 1)
     assert model.bytes_peak > 0
     assert 0 < model.compute_s <= model.resident_s
@@ -161,5 +161,5 @@ def test_what_an_instance_counted_last_is_published_though_its_endpoint_is_delet
     def all_published() -> bool:
         return metrics.sum("ModelCacheHit", statistic="SampleCount") == CALLS
 
-    wait_until(all_published, seconds=60, what="every request is counted")
+    wait_until(all_published, "every request is counted", 60)
     assert metrics.sum("Invocations", "m.tar.gz") + metrics.sum("Invocations", "(others)") == CALLS

@@ -200,8 +200,8 @@ def test_a_model_that_cannot_load_fails_its_endpoint_with_file_cause_and_remedy(
             (found := client.describe_endpoint(EndpointName=name))["EndpointStatus"] != "Creating"
             and found
         ),
-        seconds=60,
-        what=f"{name} Failed",
+        f"{name} Failed",
+        60,
     )
     assert described["EndpointStatus"] == "Failed"
     for word in words:
@@ -230,6 +230,6 @@ def test_nothing_outlives_a_server_that_is_killed_not_even_what_a_model_started(
     fresh_server.kill()
     wait_until(
         lambda: not any(runs(pid) for pid in (worker, instance, program)),
-        seconds=20,
-        what="the end of all its processes",
+        "the end of all its processes",
+        20,
     )

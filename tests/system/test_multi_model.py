@@ -72,8 +72,8 @@ def test_a_killed_instance_loses_no_request_and_its_models_answer_elsewhere(
         assert list(pool.map(sums, range(100))) == [100 + number % 4 for number in range(100)]
     wait_until(
         lambda: [c["state"] for c in empty_server.copies("many")] == ["ready", "ready"],
-        seconds=60,
-        what="the instance is replaced",
+        "the instance is replaced",
+        60,
     )
 
 

@@ -99,7 +99,7 @@ class EndpointNemesis:
         endpoint = self._rng.choice(("echo", "talk"))
         print(f"{time.monotonic():.2f} {fault} {endpoint}", flush=True)
         getattr(self, f"_{fault}")(endpoint)
-        wait_until(lambda: self._well(endpoint), seconds=60, what=f"{endpoint} well after {fault}")
+        wait_until(lambda: self._well(endpoint), f"{endpoint} well after {fault}", 60)
         self.done.append(fault)
 
     def _well(self, endpoint: str) -> bool:
@@ -117,7 +117,7 @@ class EndpointNemesis:
         began, pid = time.monotonic(), int(self._victim(endpoint)["pid"])
         os.kill(pid, signal.SIGKILL)
         self._may_break_streams("kill_instance", began)
-        wait_until(lambda: self._replaced(endpoint, pid), seconds=60, what="another instance")
+        wait_until(lambda: self._replaced(endpoint, pid), "another instance", 60)
 
     def _replaced(self, endpoint: str, pid: int) -> bool:
         return not alive(pid) and pid not in [c["pid"] for c in self._server.copies(endpoint)]
@@ -131,7 +131,7 @@ class EndpointNemesis:
             copies = self._server.copies(endpoint)
             return all(copy["worker_pids"] and pid not in copy["worker_pids"] for copy in copies)
 
-        wait_until(replaced, seconds=60, what="another worker")
+        wait_until(replaced, "another worker", 60)
 
     def _stop_instance(self, endpoint: str) -> None:
         """What was sent to it waits until it goes on; nothing is allowed to fail."""
@@ -230,9 +230,7 @@ def test_each_request_has_one_outcome_and_its_own_whatever_happens(two_endpoints
     nemesis = EndpointNemesis(server, history, rng)
     faults: list[str] = []
     with Clients(history, server.port, server.grpc_port, per_door=1) as clients:
-        wait_until(
-            lambda: all(history.count("ok", d) for d in clients.doors), seconds=30, what="ok"
-        )
+        wait_until(lambda: all(history.count("ok", d) for d in clients.doors), "ok", 30)
         until = time.monotonic() + NEMESIS_S
         while time.monotonic() < until:
             faults = faults or rng.sample(FAULTS, len(FAULTS))
@@ -240,8 +238,8 @@ def test_each_request_has_one_outcome_and_its_own_whatever_happens(two_endpoints
         marks = {door: history.count("ok", door) for door in clients.doors}
         wait_until(
             lambda: all(history.count("ok", door) > marks[door] for door in clients.doors),
-            seconds=30,
-            what="answers at every door after the last fault",
+            "answers at every door after the last fault",
+            30,
         )
     found = problems(
         history.facts,
@@ -254,6 +252,6 @@ def test_each_request_has_one_outcome_and_its_own_whatever_happens(two_endpoints
     for endpoint in ("echo", "talk"):
         wait_until(
             lambda name=endpoint: not any(c["outstanding"] for c in server.copies(name)),
-            seconds=10,
-            what="the last slot free",
+            "the last slot free",
+            10,
         )

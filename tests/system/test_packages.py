@@ -176,7 +176,7 @@ def target(server: Server, name: str) -> str:
 
 def comes(server: Server, name: str, model: str) -> None:
     """A host looks at the content anew every few seconds."""
-    wait_until(lambda: target(server, name) == model, seconds=60, what=f"{name} is {model}")
+    wait_until(lambda: target(server, name) == model, f"{name} is {model}", 60)
 
 
 def test_the_page_works_as_it_is_written(cleared: Server, tmp_path: Path) -> None:

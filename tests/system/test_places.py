@@ -226,9 +226,7 @@ def test_no_link_leads_out_of_a_bucket(site: PlacesSite, key: str) -> None:
     assert status in (202, 400), answer
     if status == 202:
         failed = wait_until(
-            lambda: AsyncSite(site.server, site.folder / "async").failures(),
-            seconds=60,
-            what="a failure object",
+            lambda: AsyncSite(site.server, site.folder / "async").failures(), "a failure object", 60
         )
         assert "1,2,3,4" not in json.dumps(failed)
 
@@ -268,7 +266,7 @@ def test_a_folder_that_has_become_a_link_is_not_written_through(site: PlacesSite
     later.out.symlink_to(site.server.state_dir)
     status, answer = _later(site, {"Filename": SECRET_NAME}, body=b"mine", endpoint="swapped")
     if status == 202:  # refused later, where it would have been written
-        told = wait_until(later.failures, seconds=60, what="a failure object")
+        told = wait_until(later.failures, "a failure object", 60)
         assert "own" in json.dumps(told)
     else:
         assert status == 400, answer
@@ -281,11 +279,11 @@ def test_outputs_in_a_private_folder_are_private(site: PlacesSite) -> None:
     later.folder.mkdir(mode=0o700)
     later.endpoint("private", model="echo")
     later.ask("private", {"number": 1}, "a.out")
-    wait_until(later.answers, seconds=60, what="an answer")
+    wait_until(later.answers, "an answer", 60)
     out = later.folder / "job"
     request = _transform((site.folder / "outside.csv").as_uri(), out.as_uri())
     assert site.call("CreateTransformJob", request)[0] == 200
-    made = wait_until(lambda: list(out.glob("*.out")), seconds=120, what="an output")
+    made = wait_until(lambda: list(out.glob("*.out")), "an output", 120)
     for path in (later.out / "a.out", *made):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     for folder in (later.out, out):

@@ -51,21 +51,17 @@ def test_a_queue_is_counted_and_shared_with_the_copy_that_comes_up(
             clients.submit(server.post, "/endpoints/slow/invocations", b"{}")
             for _ in range(REQUESTS)
         ]
-        wait_until(lambda: outstanding(server) == [REQUESTS], seconds=20, what="a queue")
-        wait_until(
-            lambda: server.in_flight("slow") == REQUESTS, seconds=20, what="all in the metrics"
-        )
+        wait_until(lambda: outstanding(server) == [REQUESTS], "a queue", 20)
+        wait_until(lambda: server.in_flight("slow") == REQUESTS, "all in the metrics", 20)
         server.client("sagemaker").update_endpoint_weights_and_capacities(
             EndpointName="slow",
             DesiredWeightsAndCapacities=[{"VariantName": "all", "DesiredInstanceCount": 2}],
         )
         server.wait_in_service("slow")
         half = [REQUESTS // 2] * 2
-        wait_until(lambda: outstanding(server) == half, seconds=20, what="a shared queue")
-        wait_until(lambda: len(gate.waiting) == 2, seconds=20, what="both copies compute")
-        wait_until(
-            lambda: server.in_flight("slow") == REQUESTS, seconds=20, what="all in the metrics"
-        )
+        wait_until(lambda: outstanding(server) == half, "a shared queue", 20)
+        wait_until(lambda: len(gate.waiting) == 2, "both copies compute", 20)
+        wait_until(lambda: server.in_flight("slow") == REQUESTS, "all in the metrics", 20)
         gate.open()
         answers = [each.result(60) for each in asked]
     assert [status for status, _ in answers] == [200] * REQUESTS

@@ -83,8 +83,8 @@ def test_instances_answer_from_several_nodes_and_their_logs_come_home(
             for line in log.read_text().splitlines()
             if "the instance ended" in line
         ],
-        seconds=60,
-        what="the end of an instance in the log that the server keeps",
+        "the end of an instance in the log that the server keeps",
+        60,
     )
     assert "exit code 0" in lines[0]
     ready_copies(server, echo, 4)
@@ -99,21 +99,19 @@ def test_a_lost_node_loses_no_accepted_request_and_its_copies_come_back_elsewher
     lost = {copy for copy, raylet in before.items() if raylet == cluster.raylets[number]}
     pids = [copy["pid"] for copy in server.copies(echo) if copy["copy"] in lost]
     with Load(server.port, f"/endpoints/{echo}/invocations") as load:
-        wait_until(lambda: load.answered > 100, seconds=60, what="load")
+        wait_until(lambda: load.answered > 100, "load", 60)
         cluster.kill(number)
         wait_until(
             lambda: lost.isdisjoint({copy["copy"] for copy in server.copies(echo)}),
-            seconds=60,
-            what="the loss of the node seen",
+            "the loss of the node seen",
+            60,
         )
         ready_copies(server, echo, 4)
         answered = load.answered
-        wait_until(lambda: load.answered > answered + 100, seconds=60, what="answers afterwards")
+        wait_until(lambda: load.answered > answered + 100, "answers afterwards", 60)
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])
-    wait_until(
-        lambda: not any(map(alive, pids)), seconds=60, what="the end of what ran on the lost node"
-    )
+    wait_until(lambda: not any(map(alive, pids)), "the end of what ran on the lost node", 60)
 
 
 def test_without_room_the_endpoint_says_so_and_gets_it_when_a_node_comes(
@@ -133,19 +131,19 @@ def test_an_actor_that_is_told_to_end_loses_no_accepted_request(server: Server, 
     ready_copies(server, echo, 4)
     copy, actor = next(iter(actors_of(server, echo).items()))
     with Load(server.port, f"/endpoints/{echo}/invocations") as load:
-        wait_until(lambda: load.answered > 100, seconds=60, what="load")
+        wait_until(lambda: load.answered > 100, "load", 60)
         os.kill(actor, signal.SIGTERM)
         wait_until(
             lambda: copy not in {one["copy"] for one in server.copies(echo)},
-            seconds=60,
-            what="the loss of the copy seen",
+            "the loss of the copy seen",
+            60,
         )
         ready_copies(server, echo, 4)
         answered = load.answered
-        wait_until(lambda: load.answered > answered + 100, seconds=60, what="answers afterwards")
+        wait_until(lambda: load.answered > answered + 100, "answers afterwards", 60)
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])
-    wait_until(lambda: not alive(actor), seconds=60, what="the end of the actor's process")
+    wait_until(lambda: not alive(actor), "the end of the actor's process", 60)
 
 
 def test_a_job_runs_where_all_nodes_are_this_machine(
@@ -186,7 +184,7 @@ def test_a_server_that_is_killed_leaves_nothing_on_the_nodes(
     pids = [copy["pid"] for copy in server.copies(echo)]
     assert pids
     server.kill()
-    wait_until(lambda: not any(map(alive, pids)), seconds=90, what="the end of its instances")
+    wait_until(lambda: not any(map(alive, pids)), "the end of its instances", 90)
     server.start()
     ready_copies(server, echo, 4, seconds=240)
 
@@ -226,8 +224,9 @@ def test_a_server_that_is_told_to_end_answers_what_is_in_flight(
             asked = pool.submit(server.post, "/endpoints/slow/invocations", b"[3.0]")
             wait_until(
                 lambda: any(copy["outstanding"] for copy in server.copies("slow")),
-                seconds=60, what="the request on its copy",
-            )  # fmt: skip
+                "the request on its copy",
+                60,
+            )
             assert server.stop() == 0, server.log()
             assert asked.result() == (200, b"[3.0]")
     finally:

@@ -106,8 +106,8 @@ def test_streams_whose_instances_are_killed_end_as_if_nothing_had_been(site: Orc
             reading = [threads.submit(stream.read) for stream in streams]
             wait_until(
                 lambda all_=streams: all(one.pieces >= 5 for one in all_),
-                seconds=60,
-                what="every stream under way",
+                "every stream under way",
+                60,
             )
             victim = servers[turn % len(servers)]
             kill_instance(victim)
@@ -119,8 +119,8 @@ def test_streams_whose_instances_are_killed_end_as_if_nothing_had_been(site: Orc
                 assert stream.text == undisturbed[number]
             wait_until(
                 lambda one=victim: [copy["state"] for copy in one.copies("chat")] == ["ready"],
-                seconds=90,
-                what="another instance",
+                "another instance",
+                90,
             )
         page = site.page()
     assert broken == []

@@ -46,8 +46,8 @@ def orchestrated(site: Orchestrated) -> Orchestrated:
         server.go_on()
         wait_until(
             lambda one=server: [copy["state"] for copy in one.copies("echo")] == ["ready"],
-            seconds=90,
-            what="a copy in each region",
+            "a copy in each region",
+            90,
         )
     site.wait_serving("echo", "eu", "us")
     return site
@@ -63,10 +63,10 @@ def test_a_region_that_is_killed_under_load_costs_no_request(
 ) -> None:
     """kill -9: connections are reset, new ones refused. What was there is answered elsewhere."""
     with Load(orchestrated.port, PATH, workers=8) as load:
-        wait_until(lambda: load.answered > 200, seconds=60, what="load")
+        wait_until(lambda: load.answered > 200, "load", 60)
         regions["eu"].kill()
         at = load.answered
-        wait_until(lambda: load.answered > at + 400, seconds=60, what="load on what is left")
+        wait_until(lambda: load.answered > at + 400, "load on what is left", 60)
     assert (load.broken, load.wrong, set(load.statuses)) == (0, [], {200}), load.errors
     orchestrated.wait_serving("echo", "us")
 
@@ -76,10 +76,10 @@ def test_a_region_that_falls_silent_is_left_by_what_waits_for_it(
 ) -> None:
     """SIGSTOP: nothing is refused and nothing is answered. It is used again once it speaks."""
     with Load(orchestrated.port, PATH, workers=8) as load:
-        wait_until(lambda: load.answered > 200, seconds=60, what="load")
+        wait_until(lambda: load.answered > 200, "load", 60)
         regions["us"].pause()
         at = load.answered
-        wait_until(lambda: load.answered > at + 400, seconds=60, what="load on what is left")
+        wait_until(lambda: load.answered > at + 400, "load on what is left", 60)
     assert (load.broken, load.wrong, set(load.statuses)) == (0, [], {200}), load.errors
     orchestrated.wait_serving("echo", "eu")
     regions["us"].go_on()
@@ -99,9 +99,7 @@ def test_a_request_that_left_a_lost_region_is_explained_with_what_its_region_did
     _, _, headers = orchestrated.ask(PATH, b"[1.0]")
     assert headers["x-penstock-region"] == "eu"
     request_id = headers["x-amzn-RequestId"]
-    story = wait_until(
-        lambda: told("explain", request_id), seconds=30, what="the request is explained"
-    )
+    story = wait_until(lambda: told("explain", request_id), "the request is explained", 30)
     assert [one["region"] for one in story["attempts"]] == ["eu"]
     assert story["in_region"]["endpoint"] == "echo"
     assert story["in_region"]["route"]["reason"] == "only-copy"
@@ -162,7 +160,7 @@ def test_an_orchestrator_without_a_region_says_so_and_is_ready_once_one_is_there
         assert refused.value.code == 503
         assert "orchestrator ready" not in served.log()
         region.start()
-        wait_until(lambda: "orchestrator ready" in served.log(), seconds=60, what="the word ready")
+        wait_until(lambda: "orchestrator ready" in served.log(), "the word ready", 60)
         with urllib.request.urlopen(f"{served.url}/ping", timeout=10) as answer:
             assert answer.status == 200
     finally:
@@ -197,7 +195,7 @@ def test_a_region_of_several_gateways_tells_what_all_of_them_have_in_flight(tmp_
                 return len(rooms) > 1 and load.answered > 10
 
             with Load(served.port, "/endpoints/slow/invocations", workers=4) as load:
-                wait_until(room_told, seconds=60, what="another room is told under load")
+                wait_until(room_told, "another room is told under load", 60)
             assert (load.broken, load.wrong, set(load.statuses)) == (0, [], {200}), load.errors
         finally:
             assert served.stop() == 0, served.log()

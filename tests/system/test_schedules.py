@@ -55,7 +55,7 @@ class ScheduledJobsSite(TransformSite):
             runs = self.runs(name)
             return runs if runs and runs[0]["state"] != "starting" else []
 
-        found: list[dict[str, Any]] = wait_until(seen, seconds=60, what=f"a run of {name}")
+        found: list[dict[str, Any]] = wait_until(seen, f"a run of {name}", 60)
         return found[0]
 
     def jobs(self, name: str) -> list[str]:
@@ -83,9 +83,7 @@ def test_a_job_begins_by_itself_and_its_output_is_there(site: ScheduledJobsSite)
     assert (run["job"], run["due"]) == (f"nightly-{stamp(due)}", due)
     assert site.ended(run["job"], seconds=240)["TransformJobStatus"] == "Completed"
     assert site.outputs("nightly") == {"a.csv.out": f"{ANSWER}\n" * 5}
-    wait_until(
-        lambda: site.runs("nightly")[0]["state"] == "completed", seconds=60, what="the run's end"
-    )
+    wait_until(lambda: site.runs("nightly")[0]["state"] == "completed", "the run's end", 60)
     assert site.ask("GET", "")[1]["schedules"][0]["due"] is None
 
 
@@ -94,16 +92,16 @@ def test_a_kill_before_at_and_after_the_due_time_leaves_one_job(site: ScheduledJ
     """The server is dead when the run is due; is killed as it begins; is killed once it is told."""
     before = site.due_in("dead", 0.5)
     site.server.kill()
-    wait_until(lambda: time.time() > before, seconds=60, what="the due time")
+    wait_until(lambda: time.time() > before, "the due time", 60)
     site.server.start()
-    wait_until(lambda: site.runs("dead"), seconds=60, what="the run that was missed")
+    wait_until(lambda: site.runs("dead"), "the run that was missed", 60)
     at = site.due_in("begins", 2.0)
-    wait_until(lambda: time.time() >= at + 0.005, seconds=60, what="the due time")
+    wait_until(lambda: time.time() >= at + 0.005, "the due time", 60)
     site.server.kill()
     site.server.start()
-    wait_until(lambda: site.runs("begins"), seconds=60, what="the run that was due")
+    wait_until(lambda: site.runs("begins"), "the run that was due", 60)
     after = site.due_in("told", 2.0)
-    wait_until(lambda: site.runs("told"), seconds=60, what="a run")
+    wait_until(lambda: site.runs("told"), "a run", 60)
     site.server.kill()
     site.server.start()
     for name, due in (("dead", before), ("begins", at), ("told", after)):

@@ -200,7 +200,7 @@ def test_a_model_that_fails_fails_alone_and_boto3_is_told_how(
         told.append(f"{code} {status} {message}")
         return "is not loaded for now" in message
 
-    wait_until(is_quarantined, seconds=240, what="the model that dies is left alone")
+    wait_until(is_quarantined, "the model that dies is left alone", 240)
     assert all(one.startswith("ModelError 424") for one in told), told
     assert json.loads(shop.invoke("a")) == {"predictions": [ANSWER]}
     rows = shop.listed()

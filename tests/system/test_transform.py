@@ -188,9 +188,10 @@ def test_a_job_is_stopped_and_its_capacity_is_given_back(
     site.begin("stops", "slow", site.uri("long"), BatchStrategy="SingleRecord")
     client = site.server.client("sagemaker")
     wait_until(
-        lambda: site.describe("stops")["PenstockProgress"]["Instances"], seconds=120,
-        what="an instance of the job",
-    )  # fmt: skip
+        lambda: site.describe("stops")["PenstockProgress"]["Instances"],
+        "an instance of the job",
+        120,
+    )
     client.stop_transform_job(TransformJobName="stops")
     assert site.describe("stops")["TransformJobStatus"] in ("Stopping", "Stopped")
     client.get_waiter("transform_job_completed_or_stopped").wait(
@@ -210,9 +211,10 @@ def test_a_jobs_capacity_is_no_endpoint(site: TransformSite, tmp_path: Path) -> 
     site.model("slow-too", slow(tmp_path / "slow"))
     site.begin("hidden", "slow-too", site.uri("long"), BatchStrategy="SingleRecord")
     wait_until(
-        lambda: site.describe("hidden")["PenstockProgress"]["Instances"], seconds=120,
-        what="an instance of the job",
-    )  # fmt: skip
+        lambda: site.describe("hidden")["PenstockProgress"]["Instances"],
+        "an instance of the job",
+        120,
+    )
     assert site.server.client("sagemaker").list_endpoints()["Endpoints"] == []
     for name in ("transform-job/hidden", "transform-job%2Fhidden", "hidden"):
         status, _ = site.server.post(f"/endpoints/{name}/invocations", b"1,2,3,4")
@@ -232,16 +234,15 @@ def test_status_logs_and_cost_show_a_job(site: TransformSite, tmp_path: Path) ->
         [one] = [one for one in jobs if one["job"] == "shown"]
         return one if one["instances"] and one["instances"][0]["state"] == "ready" else None
 
-    told = wait_until(row, seconds=120, what="an instance of the job that answers")
+    told = wait_until(row, "an instance of the job that answers", 120)
     [held] = told["instances"]
     assert (told["status"], held["instance_type"]) == ("InProgress", "ml.local.small")
     assert held["memory_bytes"] > 0
     os.kill(held["pid"], 0)  # there is such a process
     assert f" {held['instance']} " in printed(site, "status").replace("│", " ")
     wait_until(
-        lambda: "slow as ever" in printed(site, "logs", "shown"), seconds=60,
-        what="the model's words in its log",
-    )  # fmt: skip
+        lambda: "slow as ever" in printed(site, "logs", "shown"), "the model's words in its log", 60
+    )
     site.server.client("sagemaker").stop_transform_job(TransformJobName="shown")
     site.ended("shown")
     [cost] = [

@@ -32,7 +32,7 @@ def standing_ready(server: Server, besides: int = 0) -> int:
         spares = server.get("/admin/spares")["spares"]
         return [one["pid"] for one in spares if one["ready"] and one["pid"] != besides]
 
-    (pid,) = wait_until(there, seconds=60, what="a spare")
+    (pid,) = wait_until(there, "a spare", 60)
     return int(pid)
 
 

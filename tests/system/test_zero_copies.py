@@ -47,7 +47,7 @@ def site(empty_server: Server, tmp_path: Path) -> DoublingSite:
 def ask_all(site: DoublingSite, pool: ThreadPoolExecutor, **more: Any) -> list[Future[int]]:
     """Four calls that are held: returns once they are."""
     asked = [pool.submit(site.double, number, **more) for number in range(4)]
-    wait_until(lambda: site.server.in_flight() == 4, seconds=30, what="four requests held")
+    wait_until(lambda: site.server.in_flight() == 4, "four requests held", 30)
     return asked
 
 
@@ -63,11 +63,11 @@ def test_a_variant_at_zero_instances_holds_its_requests_until_one_is_there(
         site.instances("depot", 1)
         assert [one.result(60) for one in asked] == [0, 2, 4, 6]
     # A gateway of several tells what it counts each second.
-    wait_until(lambda: site.server.in_flight() == 0, seconds=30, what="nothing in flight")
+    wait_until(lambda: site.server.in_flight() == 0, "nothing in flight", 30)
     wait_until(
         lambda: site.no_capacity(EndpointName="depot", VariantName="all") == 4,
-        seconds=30,
-        what="four requests counted as those that found no capacity",
+        "four requests counted as those that found no capacity",
+        30,
     )
 
 
@@ -83,8 +83,8 @@ def test_a_component_at_zero_copies_holds_its_requests_until_one_is_there(
         assert [one.result(60) for one in asked] == [0, 2, 4, 6]
     wait_until(
         lambda: site.no_capacity(InferenceComponentName="held") == 4,
-        seconds=30,
-        what="four requests counted as those that found no capacity",
+        "four requests counted as those that found no capacity",
+        30,
     )
 
 
