@@ -62,8 +62,7 @@ def running(folders: dict[str, Path], tmp_path: Path) -> Iterator[InstanceProces
 @pytest.fixture
 def client(running: InstanceProcess, folders: dict[str, Path]) -> Iterator[StreamClient]:
     made = StreamClient(running.path)
-    loaded = made.load(BASE, folders["base"])
-    assert loaded.get("ok"), loaded
+    made.serve(BASE, folders["base"])
     yield made
     made.close()
 

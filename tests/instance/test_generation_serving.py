@@ -51,8 +51,7 @@ class Home:
             if states.get(copy) == "failed":
                 made.control(op="unload", copy=copy, drain_s=0.0)
             if states.get(copy) in (None, "failed"):
-                loaded = made.load(copy, self._model)
-                assert loaded.get("ok"), loaded
+                made.serve(copy, self._model)
         wait_until(lambda: all(at_rest(made, copy) for copy in (1, 2)), "both are ready", 60.0)
         return made
 

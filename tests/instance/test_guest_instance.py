@@ -99,8 +99,7 @@ def test_a_foreign_servers_processes_are_guests_too(guest: InstanceProcess, tmp_
     (folder / "serve.py").write_text(program)
     model_files.describe(folder, runtime="process", command=[sys.executable, "serve.py"])
     client = guest.client()
-    loaded = client.load(1, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(1, folder)
     answer = client.invoke(1, b"x", content_type="text/plain")
     assert answer.body == str(os.SCHED_IDLE).encode()
     wait_until(lambda: set(policies_below(guest.process.pid).values()) == {os.SCHED_IDLE}, "idle")

@@ -413,8 +413,7 @@ def test_a_graph_with_its_batch_size_baked_in_takes_any_number_of_rows(
     client = shared.client()
     folder = model_files.affine(tmp_path / "m", runtime=runtime, rows=2)
     copy = {"openvino": 30, "onnxruntime": 31}[runtime]
-    loaded = client.load(copy, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(copy, folder)
     for count in (1, 2, 5):
         answer = client.invoke(copy, json.dumps([[1, 0, 0, 0]] * count).encode())
         assert answer.json == {"predictions": [[0.0, 0.5, 1.0]] * count}

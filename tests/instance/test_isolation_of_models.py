@@ -112,8 +112,7 @@ def client(running: InstanceProcess, tmp_path_factory: pytest.TempPathFactory) -
     model = model_files.code(
         tmp_path_factory.mktemp("m") / "m", HOSTILE, environment={"ITS_OWN": "given"}
     )
-    loaded = client.load(1, model)
-    assert loaded.get("ok"), loaded
+    client.serve(1, model)
     other = model_files.code(tmp_path_factory.mktemp("o") / "o", "def predict_fn(d, m): return d\n"
                              "def model_fn(d): return 'a neighbour'\n")  # fmt: skip
     assert client.load(2, other)["ok"]
@@ -276,8 +275,7 @@ def test_a_foreign_server_sees_the_machine_but_not_the_platform(
     model_files.describe(
         folder, runtime="process", task="payload", command=["python3", "{model_dir}/serve.py"]
     )
-    loaded = client.load(3, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(3, folder)
 
     def read(path: Path) -> bytes:
         answer: FrameAnswer = client.invoke(3, str(path).encode())

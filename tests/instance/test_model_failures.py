@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.kit import model_files
-from tests.kit.instances import FrameAnswer, FrameClient, InstanceProcess, instance
+from tests.kit.instances import FrameAnswer, FrameClient, InstanceProcess, instance, serving
 from tests.kit.polling import wait_until
 
 from penstock.wire import frames
@@ -94,12 +94,12 @@ def transform_fn(model, data, content_type, accept, context):
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
-    with instance(tmp_path_factory.mktemp("instance")) as running:
-        client = running.client()
-        folder = tmp_path_factory.mktemp("models")
-        loaded = client.load(1, model_files.code(folder / "m", HOSTILE, rows_max=1))
-        assert loaded.get("ok"), loaded
-        assert client.load(2, model_files.code(folder / "h", HEADS, rows_max=1))["ok"]
+    folder = tmp_path_factory.mktemp("models")
+    models = {
+        1: model_files.code(folder / "m", HOSTILE, rows_max=1),
+        2: model_files.code(folder / "h", HEADS, rows_max=1),
+    }
+    with serving(tmp_path_factory.mktemp("instance"), models) as client:
         yield client
 
 
@@ -174,8 +174,7 @@ def test_tritons_python_models_keep_the_rule(client: FrameClient, tmp_path: Path
         inputs=text("TEXT"),
         outputs=text("OUT"),
     )
-    loaded = client.load(3, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(3, folder)
     before = workers(client)
     for case in ("raise", "exit", "error", "odd-error", "tensor", "name", "mute"):
         failed = triton(client, case)

@@ -32,8 +32,7 @@ class QuarantineHost:
     def load(self, digest: str, *, seconds: float = 600.0, **more: Any) -> None:
         told = {"model": BAD, "seconds": seconds, "digest": digest, "message": "it crashed 2 hosts"}
         settings = {"multi_model": {"keeps_models": True, "quarantined": [told]}} | more
-        loaded = self.client.load(HOST, f"{self.prefix.as_uri()}/", **settings)
-        assert loaded.get("ok"), loaded
+        self.client.serve(HOST, f"{self.prefix.as_uri()}/", **settings)
 
     def ask(self, model: str) -> FrameAnswer:
         return self.client.invoke(

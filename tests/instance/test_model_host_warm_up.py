@@ -38,8 +38,7 @@ def test_the_first_caller_is_answered_before_other_shapes_and_none_runs_beside_a
     model_files.code(prefix / "waits", WAITS, rows_max=1)
     with instance(tmp_path / "run", memory_bytes=4 << 30, artifact={"isolation": False}) as running:
         client = running.client()
-        loaded = client.load(HOST, f"{prefix.as_uri()}/", multi_model={"keeps_models": True})
-        assert loaded.get("ok"), loaded
+        client.serve(HOST, f"{prefix.as_uri()}/", multi_model={"keeps_models": True})
 
         def shapes_left() -> dict[str, int]:
             told = client.control(op="explain", copy=HOST)

@@ -15,6 +15,7 @@ from tests.kit import model_files, triton_files
 from tests.kit.instances import FrameAnswer, FrameClient, InstanceProcess, instance
 from tests.kit.polling import wait_until
 from tests.kit.processes import pids_in
+from tests.kit.python_models import pipeline
 
 DECLARED = """
 schema: 1
@@ -49,15 +50,11 @@ def count(vectors):
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceProcess]:
     folder = tmp_path_factory.mktemp("models")
-    artifact = folder / "artifact"
-    (artifact / "code").mkdir(parents=True)
-    (artifact / "pipeline.yaml").write_text(DECLARED)
-    (artifact / "code" / "steps.py").write_text(CODE)
+    artifact = pipeline(folder / "artifact", DECLARED, CODE)
     model_files.affine(artifact / "models" / "small")
     model_files.row_sums(artifact / "models" / "large")
     with instance(folder) as running:
-        loaded = running.client().load(1, artifact)
-        assert loaded.get("ok"), loaded
+        running.client().serve(1, artifact)
         yield running
 
 
@@ -167,14 +164,10 @@ def test_what_a_step_made_wrong_is_the_models_failure_and_not_the_callers(
 @pytest.fixture(scope="module")
 def blamed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceProcess]:
     folder = tmp_path_factory.mktemp("blamed")
-    artifact = folder / "artifact"
-    (artifact / "code").mkdir(parents=True)
-    (artifact / "pipeline.yaml").write_text(BLAMED)
-    (artifact / "code" / "steps.py").write_text(BLAMED_CODE)
+    artifact = pipeline(folder / "artifact", BLAMED, BLAMED_CODE)
     model_files.affine(artifact / "models" / "small")
     with instance(folder) as running:
-        loaded = running.client().load(1, artifact)
-        assert loaded.get("ok"), loaded
+        running.client().serve(1, artifact)
         yield running
 
 
@@ -218,8 +211,7 @@ def test_a_model_step_whose_process_is_killed_is_run_again_behind_what_was_said(
     )  # fmt: skip
     with instance(tmp_path) as running:
         client = running.client()
-        loaded = client.load(1, artifact)
-        assert loaded.get("ok"), loaded
+        client.serve(1, artifact)
         ident = client.send(1, json.dumps({"rows": [[1.0, 2.0]]}).encode(), door="runtime")
         wait_until(lambda: "computes now" in running.log.read_text(), "the step computes")
         [victim] = pids_in("slow", below=running.process.pid)

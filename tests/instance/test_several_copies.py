@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.kit import model_files
-from tests.kit.instances import FrameAnswer, FrameClient, instance
+from tests.kit.instances import FrameAnswer, FrameClient, serving
 from tests.kit.polling import wait_until
 
 TENSORS, CODE, PIPELINE, LATE = 1, 2, 3, 4
@@ -39,17 +39,13 @@ def client(tmp_path: Path) -> Iterator[FrameClient]:
     steps = tmp_path / "steps"
     steps.mkdir()
     (steps / "pipeline.yaml").write_text(STEPS)
-    with instance(tmp_path) as running:
-        made = running.client()
-        for copy, model in (
-            (TENSORS, model_files.affine(tmp_path / "affine")),
-            (CODE, model_files.code(tmp_path / "code", SLOW, rows_max=1)),
-            (PIPELINE, steps),
-        ):
-            loaded = made.load(copy, model)
-            assert loaded.get("ok"), loaded
+    models = {
+        TENSORS: model_files.affine(tmp_path / "affine"),
+        CODE: model_files.code(tmp_path / "code", SLOW, rows_max=1),
+        PIPELINE: steps,
+    }
+    with serving(tmp_path, models) as made:
         yield made
-        made.close()
 
 
 def copies(client: FrameClient) -> dict[int, dict[str, Any]]:
@@ -95,8 +91,7 @@ def test_copies_are_dropped_and_loaded_while_the_others_serve_on(
     assert [FrameAnswer(client.answer(each)).json for each in under_way] == [{"sleep": 0.3}] * 2
     serves(client, CODE, PIPELINE)
 
-    loaded = client.load(LATE, model_files.row_sums(tmp_path / "sums"))
-    assert loaded.get("ok"), loaded
+    client.serve(LATE, model_files.row_sums(tmp_path / "sums"))
     assert client.control(op="unload", copy=CODE) == {"ok": True, "found": True}
     wait_until(lambda: not Path(f"/proc/{worker['pid']}").exists(), "its worker is gone")
     serves(client, PIPELINE, LATE)

@@ -286,8 +286,7 @@ def test_a_text_graph_that_insists_on_rows_and_tokens_gets_both(
         for dimension, size in zip(each.type.tensor_type.shape.dim, (4, 6), strict=True):
             dimension.dim_value = size
     onnx.save(graph, str(folder / "model.onnx"))
-    loaded = client.load(15, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(15, folder)
     lines = texts(30)  # some are longer than six tokens: they are cut
     job = lines_job(tmp_path, lines, content_type="text/plain")
     assert job.run(client, 15)["refused"] == 0

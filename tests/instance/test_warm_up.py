@@ -52,8 +52,7 @@ def test_requests_of_a_description_are_answered_before_the_model_counts_as_loade
     (folder / "warmup").mkdir()
     (folder / "warmup" / "lines.csv").write_text("1,2")
     (folder / "warmup" / "other.bin").write_text("bin")
-    loaded = client.load(1, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(1, folder)
     # The copy that serves has not answered any yet.
     [status] = client.control(op="status")["copies"]
     assert (status["requests"], status["batches"]) == (0, 0)
@@ -135,8 +134,7 @@ def test_tritons_samples_warm_up_its_model(client: FrameClient, tmp_path: Path) 
         }}"""
 
     (folder / "m" / "config.pbtxt").write_text(config(4))
-    loaded = client.load(1, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(1, folder)
     (folder / "m" / "config.pbtxt").write_text(config(5))
     error = client.load(2, folder)["error"]
     assert error["code"] == "warmup-failed"
@@ -181,7 +179,6 @@ def test_a_pipelines_steps_are_warmed_up_and_its_copy_answers(
         "TOTAL = [0]\ndef count(by):\n    TOTAL[0] += by\n    return TOTAL[0]\n"
     )
     model_files.describe(folder, runtime="pipeline", warmup=[{"body": '{"by": 5}', "times": 2}])
-    loaded = client.load(1, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(1, folder)
     answer = client.invoke(1, b'{"by": 1}', content_type="application/json")
     assert b'"total":11' in answer.body

@@ -74,6 +74,12 @@ class FrameClient:
         call = {"op": "load", "copy": copy, "endpoint": "e", "variant": "v", "cores": 1.0}
         return self.control(**(call | {"source": {"uri": uri}} | more))
 
+    def serve(self, copy: int, folder: Path | str, **more: Any) -> dict[str, Any]:
+        """`load`, which has to end well."""
+        loaded = self.load(copy, folder, **more)
+        assert loaded.get("ok"), loaded
+        return loaded
+
     def send(self, copy: int, body: bytes, *, deadline_ms: int = 30_000, **meta: Any) -> int:
         self.next_id += 1
         self.socket.sendall(self.frame(self.next_id, copy, body, deadline_ms, **meta))
@@ -179,3 +185,14 @@ def instance(
                 process.send_signal(signal.SIGKILL)
                 process.wait()
             process.stdout.close()
+
+
+@contextmanager
+def serving(folder: Path, models: Mapping[int, Path], **options: Any) -> Iterator[FrameClient]:
+    """A client of an instance that has loaded these models, by the number of their copy."""
+    with instance(folder, **options) as running:
+        client = running.client()
+        for copy, model in models.items():
+            client.serve(copy, model)
+        yield client
+        client.close()
