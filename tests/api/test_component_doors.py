@@ -57,8 +57,7 @@ async def test_the_header_names_the_component_of_an_answer_and_of_a_stream() -> 
         components(served)
         for path, name in ((PLAIN, "red"), (STREAM, "chat"), (PLAIN, "chat")):
             client = await served.client()
-            client.write(post(path, b"body", f"{HEADER}: {name}"))
-            status, headers, _ = await client.answer()
+            status, headers, _ = await client.ask(post(path, b"body", f"{HEADER}: {name}"))
             assert (status, headers["x-amzn-invoked-production-variant"]) == (200, "main")
             client.close()
         assert copies_asked(served) == [1, 2, 2]
@@ -87,8 +86,7 @@ async def test_what_the_header_can_not_name_is_a_validation_error(
         components(served)
         client = await served.client()
         headers = [] if name is None else [f"{HEADER}: {name}"]
-        client.write(post(PLAIN, b"body", *headers))
-        status, answered, body = await client.answer()
+        status, answered, body = await client.ask(post(PLAIN, b"body", *headers))
         assert (status, answered["x-amzn-errortype"]) == (400, "ValidationError")
         assert orjson.loads(body) == {"Message": message}
         assert served.instance.invokes == []
@@ -150,8 +148,9 @@ async def test_a_session_belongs_to_its_component() -> None:
         components(served)
         client = await served.client()
         new = "X-Amzn-SageMaker-Session-Id: NEW_SESSION"
-        client.write(post(PLAIN, b'{"requestType":"NEW_SESSION"}', f"{HEADER}: red", new))
-        _, headers, _ = await client.answer()
+        _, headers, _ = await client.ask(
+            post(PLAIN, b'{"requestType":"NEW_SESSION"}', f"{HEADER}: red", new)
+        )
         session = headers["x-amzn-sagemaker-new-session-id"].partition(";")[0]
         inside = f"X-Amzn-SageMaker-Session-Id: {session}"
         assert (await ask(served, post(PLAIN, b"1", f"{HEADER}: red", inside)))[0] == 200

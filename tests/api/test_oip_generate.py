@@ -22,8 +22,7 @@ async def test_the_body_goes_to_the_model_as_it_came_with_the_word_for_what_is_a
         served.instance.on_invoke = whole(b'{"text_output":"hi"}')
         client = await served.client()
         for path in ("generate", "versions/3/generate", "generate_stream"):
-            client.write(post(f"/v2/models/echo/{path}", BODY))
-            status, headers, body = await client.answer()
+            status, headers, body = await client.ask(post(f"/v2/models/echo/{path}", BODY))
             assert (status, headers["content-type"]) == (200, "application/json")
             assert body == b'{"text_output":"hi"}'
         assert [invoke.body for invoke in served.instance.invokes] == [BODY] * 3
@@ -54,8 +53,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_event() -> None:
         broken = ModelError("stream-broken", "x", original_message="the engine ended")
         served.instance.on_invoke = streaming(b"data: {}\n\n", error=broken)
         client = await served.client()
-        client.write(post("/v2/models/echo/generate_stream", BODY))
-        _, _, body = await client.answer()
+        _, _, body = await client.ask(post("/v2/models/echo/generate_stream", BODY))
         assert body == b'data: {}\n\ndata: {"error":"the engine ended"}\n\n'
 
 
@@ -73,14 +71,13 @@ async def test_what_reaches_no_model_is_an_ordinary_error(
 ) -> None:
     async with door_site() as served:
         client = await served.client()
-        client.write(post(f"/v2/models/{path}", BODY))
-        got, _, body = await client.answer()
+        got, _, body = await client.ask(post(f"/v2/models/{path}", BODY))
         assert got == status
         assert words in orjson.loads(body)["error"]
-        client.write(b"GET /v2/models/echo/generate HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert (await client.answer())[0] == 405
+        assert (
+            await client.ask(b"GET /v2/models/echo/generate HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        )[0] == 405
         served.instance.on_invoke = fail_with(CallerError("invalid-parameter", "top_p is 7"))
-        client.write(post("/v2/models/echo/generate_stream", BODY))
-        got, headers, body = await client.answer()
+        got, headers, body = await client.ask(post("/v2/models/echo/generate_stream", BODY))
         assert (got, headers["content-type"]) == (400, "application/json")
         assert orjson.loads(body) == {"error": "top_p is 7"}

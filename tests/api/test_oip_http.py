@@ -24,8 +24,7 @@ def get(path: str) -> bytes:
 
 async def ask(served: DoorSite, request: bytes) -> tuple[int, Any]:
     client = await served.client()
-    client.write(request)
-    status, _, body = await client.answer()
+    status, _, body = await client.ask(request)
     client.close()
     return status, orjson.loads(body) if body else None
 
@@ -72,11 +71,10 @@ async def test_server_and_model_answer_what_clients_ask() -> None:
 async def test_infer_passes_json_and_binary_bodies_unread_and_the_length_header_both_ways() -> None:
     async with door_site() as served:
         client = await served.client()
-        client.write(post("/v2/models/echo/infer", b'{"inputs":[]}'))
-        status, headers, body = await client.answer()
+        status, headers, body = await client.ask(post("/v2/models/echo/infer", b'{"inputs":[]}'))
         assert (status, body) == (200, b'{"inputs":[]}')
         assert "inference-header-content-length" not in headers
-        client.write(
+        status, headers, body = await client.ask(
             post(
                 "/v2/models/echo/versions/1/infer",
                 b"{}\x00\x01",
@@ -84,7 +82,6 @@ async def test_infer_passes_json_and_binary_bodies_unread_and_the_length_header_
                 "Content-Type: application/octet-stream",
             )
         )
-        status, headers, body = await client.answer()
         assert (status, body) == (200, b"{}\x00\x01")
         assert headers["inference-header-content-length"] == "2"
         assert headers["content-type"] == "application/octet-stream"

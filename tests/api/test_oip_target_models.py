@@ -149,8 +149,7 @@ async def test_what_is_not_loaded_in_time_is_not_ready_and_what_is_loaded_was_on
             request = post("/endpoints/echo/invocations", b"", hurry,
                            f"X-Amzn-SageMaker-Target-Model: {model}")  # fmt: skip
             client = await served.client()
-            client.write(request)
-            status, headers, _ = await client.answer()
+            status, headers, _ = await client.ask(request)
             told[model] = (status, headers["x-amzn-errortype"])
             client.close()
         assert told == {

@@ -39,8 +39,9 @@ async def test_the_body_goes_to_the_endpoint_as_it_came_with_the_word_for_what_i
     async with door_site(model=MODEL) as served:
         served.instance.on_invoke = whole(b'{"object":"x"}')
         client = await served.client()
-        client.write(post(path, body, "Content-Type: application/json"))
-        status, headers, answer = await client.answer()
+        status, headers, answer = await client.ask(
+            post(path, body, "Content-Type: application/json")
+        )
         assert (status, answer) == (200, b'{"object":"x"}')
         assert headers["content-type"] == "application/json"
         assert headers["x-request-id"] == headers["x-amzn-requestid"]
@@ -99,8 +100,7 @@ async def test_each_error_has_the_protocols_form_and_says_whether_to_try_again(
     async with door_site(model=MODEL) as served:
         served.instance.on_invoke = fail_with(error)
         client = await served.client()
-        client.write(post(CHAT, ASKS))
-        got, headers, body = await client.answer()
+        got, headers, body = await client.ask(post(CHAT, ASKS))
         assert (got, orjson.loads(body)) == (status, {"error": fields})
         told = ("retry-after", "retry-after-ms", "x-should-retry")
         assert {name: headers[name] for name in told if name in headers} == head
@@ -134,8 +134,7 @@ async def test_requests_that_reach_no_model_are_told_why(
 ) -> None:
     async with door_site(model=MODEL, body_bytes_max=1000) as served:
         client = await served.client()
-        client.write(request_bytes)
-        got, _, body = await client.answer()
+        got, _, body = await client.ask(request_bytes)
         assert (got, orjson.loads(body)["error"]["code"]) == (status, code)
         assert served.instance.invokes == []
 
@@ -145,16 +144,14 @@ async def test_a_stream_that_breaks_ends_with_an_error_event_and_not_with_done()
         broken = ModelError("stream-broken", "the engine ended", hint="Send it again.")
         served.instance.on_invoke = streaming(b'data: {"a":1}\n\n', error=broken)
         client = await served.client()
-        client.write(post(CHAT, ASKS))
-        status, _, body = await client.answer()
+        status, _, body = await client.ask(post(CHAT, ASKS))
         assert (status, body) == (
             200,
             b'data: {"a":1}\n\n'
             b'data: {"error":{"message":"the engine ended. Send it again.",'
             b'"type":"server_error","param":null,"code":"stream_broken"}}\n\n',
         )
-        client.write(post(CHAT, ASKS))
-        assert (await client.answer())[0] == 200
+        assert (await client.ask(post(CHAT, ASKS)))[0] == 200
 
 
 async def test_a_broken_stream_of_responses_ends_with_a_numbered_error() -> None:
@@ -168,8 +165,7 @@ async def test_a_broken_stream_of_responses_ends_with_a_numbered_error() -> None
             *pieces, error=ModelError("stream-broken", "the engine ended")
         )
         client = await served.client()
-        client.write(post("/v1/responses", ASKS))
-        status, _, body = await client.answer()
+        status, _, body = await client.ask(post("/v1/responses", ASKS))
         assert (status, body) == (
             200,
             b"".join(pieces) + b'event: error\ndata: {"type":"error","sequence_number":3,'
@@ -189,8 +185,7 @@ async def test_a_client_that_goes_away_cancels_and_a_deadline_is_kept() -> None:
         client.close()
         await until(lambda: len(served.instance.cancelled) == 1)
         client = await served.client()
-        client.write(post(CHAT, ASKS, "x-penstock-deadline-ms: 50"))
-        assert (await client.answer())[0] == 503
+        assert (await client.ask(post(CHAT, ASKS, "x-penstock-deadline-ms: 50")))[0] == 503
         await until(lambda: len(served.instance.cancelled) == 2)
         assert served.dispatcher.in_flight == 0
 
@@ -200,8 +195,9 @@ async def test_models_are_the_endpoints_that_speak_the_api() -> None:
         client = await served.client()
 
         async def get(path: str) -> tuple[int, Any]:
-            client.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            status, _, body = await client.answer()
+            status, _, body = await client.ask(
+                f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            )
             return status, orjson.loads(body)
 
         status, listed = await get("/v1/models")
@@ -222,8 +218,12 @@ async def test_models_are_the_endpoints_that_speak_the_api() -> None:
 async def test_a_model_that_makes_no_text_is_not_listed() -> None:
     async with door_site() as served:
         client = await served.client()
-        client.write(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert orjson.loads((await client.answer())[2])["data"] == []
+        assert (
+            orjson.loads(
+                (await client.ask(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"))[2]
+            )["data"]
+            == []
+        )
 
 
 class _Keys:
@@ -242,12 +242,10 @@ async def test_where_keys_are_asked_for_a_wrong_one_is_told_so_in_the_protocols_
         served.instance.on_invoke = whole(b"{}")
         for path in (CHAT, "/endpoints/echo/openai/v1/chat/completions"):
             client = await served.client()
-            client.write(post(path, ASKS, "Authorization: Bearer wrong"))
-            status, _, body = await client.answer()
+            status, _, body = await client.ask(post(path, ASKS, "Authorization: Bearer wrong"))
             assert (status, orjson.loads(body)["error"]["code"]) == (401, "invalid_api_key")
             client = await served.client()
-            client.write(post(path, ASKS, "Authorization: Bearer right"))
-            assert (await client.answer())[0] == 200
+            assert (await client.ask(post(path, ASKS, "Authorization: Bearer right")))[0] == 200
 
 
 async def test_stopping_lets_a_stream_end() -> None:

@@ -83,6 +83,5 @@ async def test_a_long_prompt_reaches_its_model_and_an_unfinished_one_is_refused(
         body = orjson.dumps({"prompt": prompt, "model": "echo"})
         for sent, status in ((body, 200), (body[:-1], 400)):
             client = await served.client()
-            client.write(post("/v1/completions", sent))
-            assert (await client.answer())[0] == status
+            assert (await client.ask(post("/v1/completions", sent)))[0] == status
         await until(lambda: served.dispatcher.in_flight == 0)

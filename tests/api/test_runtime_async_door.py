@@ -100,8 +100,7 @@ def answer(
     async def main() -> tuple[int, Any, bytes]:
         async with door_site(asynchronous=door(record, config, shown)) as served:
             client = await served.client()
-            client.write(data)
-            found = await client.answer()
+            found = await client.ask(data)
             assert served.instance.invokes == []
             return found
 
@@ -297,8 +296,7 @@ async def test_an_asynchronous_endpoint_refuses_to_be_called_at_once() -> None:
         served.dispatcher.publish(routes)
         for operation in ("invocations", "invocations-response-stream"):
             client = await served.client()
-            client.write(post(f"/endpoints/later/{operation}", b"x"))
-            status, headers, body = await client.answer()
+            status, headers, body = await client.ask(post(f"/endpoints/later/{operation}", b"x"))
             assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")
             assert "InvokeEndpointAsync" in orjson.loads(body)["Message"]
         assert served.instance.invokes == []

@@ -35,7 +35,7 @@ ECHO = "/endpoints/echo/invocations"
 async def test_what_the_caller_says_reaches_the_model_and_its_answer_the_caller() -> None:
     async with door_site() as served:
         client = await served.client()
-        client.write(
+        status, headers, body = await client.ask(
             post(
                 ECHO,
                 b"rows",
@@ -47,7 +47,6 @@ async def test_what_the_caller_says_reaches_the_model_and_its_answer_the_caller(
                 "X-Amzn-SageMaker-Enable-Explanations: x",
             )
         )
-        status, headers, body = await client.answer()
         [invoke] = served.instance.invokes
         assert frames.decode_request_meta(invoke.meta) == frames.RequestMeta(
             "text/csv", "application/json", "trace=1", "id-7"
@@ -61,8 +60,7 @@ async def test_what_the_caller_says_reaches_the_model_and_its_answer_the_caller(
 async def test_without_a_content_type_the_model_gets_none() -> None:
     async with door_site() as served:
         client = await served.client()
-        client.write(post("/endpoints/%65cho/invocations?x=y", b"raw"))
-        status, headers, _ = await client.answer()
+        status, headers, _ = await client.ask(post("/endpoints/%65cho/invocations?x=y", b"raw"))
         assert (status, "content-type" in headers) == (200, False)
         meta = served.instance.invokes[0].meta
         assert frames.decode_request_meta(meta) == frames.RequestMeta()
@@ -105,8 +103,7 @@ async def test_each_error_has_awss_status_code_and_fields(
     async with door_site() as served:
         served.instance.on_invoke = fail_with(error)
         client = await served.client()
-        client.write(post(ECHO))
-        got, headers, body = await client.answer()
+        got, headers, body = await client.ask(post(ECHO))
         assert (got, headers["x-amzn-errortype"]) == (status, code)
         assert orjson.loads(body) | fields == orjson.loads(body)
 
@@ -142,8 +139,7 @@ async def test_requests_that_reach_no_model_say_what_is_wrong(
 ) -> None:
     async with door_site(body_bytes_max=1000) as served:
         client = await served.client()
-        client.write(request_bytes)
-        got, headers, body = await client.answer()
+        got, headers, body = await client.ask(request_bytes)
         assert (got, headers["x-amzn-errortype"]) == (status, code)
         assert words in orjson.loads(body)["Message"]
         assert served.instance.invokes == []
@@ -155,8 +151,7 @@ async def test_overload_is_refused_with_the_time_to_come_again_in_milliseconds()
         first, second = await served.client(), await served.client()
         first.write(post(ECHO))
         await until(lambda: served.instance.invokes)
-        second.write(post(ECHO))
-        status, headers, _ = await second.answer()
+        status, headers, _ = await second.ask(post(ECHO))
         assert (status, headers["x-amz-retry-after"]) == (503, "100")
         first.close()
         await until(lambda: served.instance.cancelled)
@@ -167,8 +162,7 @@ async def test_a_callers_deadline_is_told_to_the_instance_and_kept() -> None:
     async with door_site() as served:
         served.instance.on_invoke = silent
         client = await served.client()
-        client.write(post(ECHO, b"", "X-Penstock-Deadline-Ms: 50"))
-        status, headers, body = await client.answer()
+        status, headers, body = await client.ask(post(ECHO, b"", "X-Penstock-Deadline-Ms: 50"))
         assert (status, headers["x-amzn-errortype"]) == (503, "ServiceUnavailable")
         assert "did not answer within the time" in orjson.loads(body)["Message"]
         assert 0 < served.instance.invokes[0].deadline_ms <= 50
@@ -182,8 +176,7 @@ async def test_a_models_own_words_cannot_end_a_header_line() -> None:
             frames.encode_reply(ident, meta=meta, body=b"ok")
         )
         client = await served.client()
-        client.write(post(ECHO))
-        _, headers, _ = await client.answer()
+        _, headers, _ = await client.ask(post(ECHO))
         assert headers["content-type"] == "text/x  Set-Cookie: a"
         assert headers["x-amzn-sagemaker-custom-attributes"] == "b c"
         assert "Set-Cookie" not in headers
@@ -201,8 +194,7 @@ async def test_an_answer_in_pieces_is_chunked_and_a_broken_one_is_cut() -> None:
     async with door_site() as served:
         served.instance.on_invoke = stream
         client = await served.client()
-        client.write(post(ECHO))
-        _, headers, body = await client.answer()
+        _, headers, body = await client.ask(post(ECHO))
         assert (headers["transfer-encoding"], body) == ("chunked", b"piece piece")
         client.write(post(ECHO, b"break"))
         assert not (await client.closed()).endswith(b"0\r\n\r\n")
@@ -258,8 +250,7 @@ async def test_stopping_refuses_what_is_new_and_answers_what_is_in_flight() -> N
         await until(lambda: kept)
         stopping = asyncio.ensure_future(served.server.stop())
         await asyncio.sleep(0)
-        late.write(post(ECHO))
-        assert (await late.answer())[0] == 503
+        assert (await late.ask(post(ECHO)))[0] == 503
         connection, ident = kept[0]
         connection.write(frames.encode_reply(ident, body=b"done"))
         assert (await busy.answer())[2] == b"done"

@@ -42,8 +42,7 @@ def two_copies(served: DoorSite, strategy: str = "LEAST_OUTSTANDING_REQUESTS") -
 
 
 async def opened(client: RawClient, body: bytes = b"first") -> str:
-    client.write(post(PLAIN, body, f"{SESSION}: NEW_SESSION"))
-    status, headers, _ = await client.answer()
+    status, headers, _ = await client.ask(post(PLAIN, body, f"{SESSION}: NEW_SESSION"))
     found = re.fullmatch(
         r"([a-zA-Z0-9](?:-*[a-zA-Z0-9])*); Expires=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", headers[NEW]
     )
@@ -57,8 +56,7 @@ def copies_asked(served: DoorSite) -> list[int]:
 
 
 async def refused(client: RawClient, request: bytes) -> str:
-    client.write(request)
-    status, headers, body = await client.answer()
+    status, headers, body = await client.ask(request)
     assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")
     return str(orjson.loads(body)["Message"])
 
@@ -70,8 +68,7 @@ async def test_a_session_stays_on_its_copy_whatever_the_others_do() -> None:
         session = await opened(client)
         [home] = copies_asked(served)
         for path in (PLAIN, STREAM, PLAIN, STREAM):
-            client.write(post(path, b"more", f"{SESSION}: {session}"))
-            status, headers, _ = await client.answer()
+            status, headers, _ = await client.ask(post(path, b"more", f"{SESSION}: {session}"))
             assert status == 200
             assert NEW not in headers
         assert copies_asked(served) == [home] * 5
@@ -84,8 +81,7 @@ async def test_a_session_is_opened_and_closed_without_asking_the_model() -> None
         client = await served.client()
         session = await opened(client, b'{"requestType":"NEW_SESSION"}')
         close = post(PLAIN, b'{"requestType":"CLOSE"}', f"{SESSION}: {session}")
-        client.write(close)
-        status, headers, body = await client.answer()
+        status, headers, body = await client.ask(close)
         assert (status, headers[CLOSED], body) == (200, session, b"{}")
         assert served.instance.invokes == []
         assert "is not known" in await refused(client, close)
@@ -99,8 +95,7 @@ async def test_a_body_that_only_looks_like_it_is_the_models() -> None:
         client = await served.client()
         session = await opened(client)
         for body in (b'{"requestType":"CLOSE","x":1}', b'{"requestType":7}', b"{torn"):
-            client.write(post(PLAIN, body, f"{SESSION}: {session}"))
-            _, headers, answer = await client.answer()
+            _, headers, answer = await client.ask(post(PLAIN, body, f"{SESSION}: {session}"))
             assert (answer, CLOSED in headers) == (body, False)
 
 
@@ -115,8 +110,9 @@ async def test_a_session_whose_copy_is_gone_is_lost_and_says_so() -> None:
         request = post(PLAIN, b"more", f"{SESSION}: {session}")
         await until(lambda: home not in served.dispatcher.table.healthy_copies("echo"))
         assert "is lost" in await refused(client, request)
-        client.write(post(PLAIN, b'{"requestType":"CLOSE"}', f"{SESSION}: {session}"))
-        assert (await client.answer())[1][CLOSED] == session
+        assert (await client.ask(post(PLAIN, b'{"requestType":"CLOSE"}', f"{SESSION}: {session}")))[
+            1
+        ][CLOSED] == session
 
 
 async def test_a_session_of_an_endpoint_that_is_unknown_or_has_no_copy_can_not_begin() -> None:
@@ -126,8 +122,7 @@ async def test_a_session_of_an_endpoint_that_is_unknown_or_has_no_copy_can_not_b
         nobody = post("/endpoints/nobody/invocations", body, f"{SESSION}: NEW_SESSION")
         assert "Endpoint nobody of account" in await refused(client, nobody)
         served.dispatcher.publish(routes())
-        client.write(post(PLAIN, body, f"{SESSION}: NEW_SESSION"))
-        assert (await client.answer())[0] == 503
+        assert (await client.ask(post(PLAIN, body, f"{SESSION}: NEW_SESSION")))[0] == 503
 
 
 async def test_prompts_that_begin_alike_go_to_one_copy_and_a_prefix_id_keeps_callers_apart() -> (
@@ -176,13 +171,13 @@ async def test_a_session_that_is_not_known_here_is_asked_for_elsewhere_once() ->
         client = await served.client()
         others.copy = 2
         for path in (PLAIN, STREAM, PLAIN):
-            client.write(post(path, b"more", f"{SESSION}: elsewhere"))
-            status, _, _ = await client.answer()
+            status, _, _ = await client.ask(post(path, b"more", f"{SESSION}: elsewhere"))
             assert status == 200
         assert copies_asked(served) == [2, 2, 2]
         assert others.asked == [("echo", "elsewhere")]
-        client.write(post(PLAIN, b'{"requestType": "CLOSE"}', f"{SESSION}: elsewhere"))
-        _, headers, _ = await client.answer()
+        _, headers, _ = await client.ask(
+            post(PLAIN, b'{"requestType": "CLOSE"}', f"{SESSION}: elsewhere")
+        )
         assert headers[CLOSED] == "elsewhere"
         await opened(client)  # what begins here is asked of nobody
         assert len(others.asked) == 1
@@ -198,8 +193,7 @@ async def test_what_others_say_of_a_session_is_what_its_caller_is_told() -> None
         others.refusal = refusals.no_route("echo", None, LOST)
         assert "is lost" in await refused(client, request)
         others.refusal = NotNowError("process-silent", "nobody answers")
-        client.write(request)
-        assert (await client.answer())[0] == 503
+        assert (await client.ask(request))[0] == 503
         assert copies_asked(served) == []
 
 
@@ -217,7 +211,6 @@ async def test_who_goes_away_while_others_are_asked_asks_no_model() -> None:
         others.copy = 1
         others.may.set()
         again = await served.client()
-        again.write(post(PLAIN, b"last", f"{SESSION}: s"))
-        assert (await again.answer())[0] == 200
+        assert (await again.ask(post(PLAIN, b"last", f"{SESSION}: s")))[0] == 200
         assert copies_asked(served) == [1]
         assert served.dispatcher.in_flight == 0

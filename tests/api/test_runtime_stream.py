@@ -64,7 +64,7 @@ async def test_what_the_caller_says_reaches_the_model_and_the_head_says_what_com
         served.instance.on_invoke = streaming(b"data:1\n\n", b"data:2\n\n")
         client = await served.client()
         served.dispatcher.sessions.open("echo", "session-1")
-        client.write(
+        status, headers, body = await client.ask(
             post(
                 STREAM,
                 b"{}",
@@ -75,7 +75,6 @@ async def test_what_the_caller_says_reaches_the_model_and_the_head_says_what_com
                 "X-Amzn-SageMaker-Session-Id: session-1",
             )
         )
-        status, headers, body = await client.answer()
         [invoke] = served.instance.invokes
         assert frames.decode_request_meta(invoke.meta) == frames.RequestMeta(
             "application/json",
@@ -116,8 +115,7 @@ async def test_a_frame_holds_exactly_one_event_however_the_answer_was_cut(cuts: 
         on_invoke = whole(body, kind) if cuts == "whole" else streaming(*pieces, content_type=kind)
         served.instance.on_invoke = on_invoke
         client = await served.client()
-        client.write(post(STREAM, b"{}"))
-        _, _, answered = await client.answer()
+        _, _, answered = await client.ask(post(STREAM, b"{}"))
         assert events(answered) == [("PayloadPart", event) for event in wanted]
 
 
@@ -126,8 +124,7 @@ async def test_an_event_that_breaks_off_is_sent_before_the_frame_that_says_so() 
         error = ModelError("stream-broken", "the engine ended")
         served.instance.on_invoke = streaming(CHAT[0] + b"data: ha", error=error)
         client = await served.client()
-        client.write(post(STREAM))
-        _, _, body = await client.answer()
+        _, _, body = await client.ask(post(STREAM))
         parts = [("PayloadPart", CHAT[0]), ("PayloadPart", b"data: ha")]
         assert events(body)[:2] == parts
         assert [kind for kind, _ in events(body)[2:]] == ["ModelStreamError"]
@@ -153,12 +150,10 @@ async def test_a_frame_leaves_when_its_piece_is_made() -> None:
 async def test_a_whole_answer_is_a_stream_of_one_frame() -> None:
     async with door_site() as served:
         client = await served.client()
-        client.write(post(STREAM, b"rows", "Content-Type: text/csv"))
-        _, headers, body = await client.answer()
+        _, headers, body = await client.ask(post(STREAM, b"rows", "Content-Type: text/csv"))
         assert headers["x-amzn-sagemaker-content-type"] == "text/csv"
         assert events(body) == [("PayloadPart", b"rows")]
-        client.write(post(PLAIN, b"rows", "Content-Type: text/csv"))
-        assert (await client.answer())[2] == b"rows"
+        assert (await client.ask(post(PLAIN, b"rows", "Content-Type: text/csv")))[2] == b"rows"
 
 
 @pytest.mark.parametrize(
@@ -181,13 +176,11 @@ async def test_a_break_is_the_last_frame_and_the_body_ends(
     async with door_site() as served:
         served.instance.on_invoke = streaming(b"one", error=error)
         client = await served.client()
-        client.write(post(STREAM))
-        _, _, body = await client.answer()
+        _, _, body = await client.ask(post(STREAM))
         part, (last, told) = events(body)
         assert (part, last, orjson.loads(told)) == (("PayloadPart", b"one"), kind, payload)
         served.instance.on_invoke = streaming(b"the connection goes on")
-        client.write(post(PLAIN))
-        assert (await client.answer())[2] == b"the connection goes on"
+        assert (await client.ask(post(PLAIN)))[2] == b"the connection goes on"
 
 
 async def test_an_instance_that_dies_in_the_middle_is_a_model_stream_error() -> None:
@@ -218,13 +211,11 @@ async def test_an_error_before_the_first_byte_is_an_ordinary_one(
 ) -> None:
     async with door_site() as served:
         client = await served.client()
-        client.write(post(STREAM, b"", *lines))
-        status, headers, body = await client.answer()
+        status, headers, body = await client.ask(post(STREAM, b"", *lines))
         assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")
         assert words in orjson.loads(body)["Message"]
         served.instance.on_invoke = fail_with(CallerError("bad-json", "no JSON"))
-        client.write(post(STREAM))
-        status, headers, _ = await client.answer()
+        status, headers, _ = await client.ask(post(STREAM))
         assert (status, headers["content-type"]) == (400, "application/json")
 
 
@@ -259,8 +250,7 @@ async def test_a_body_that_asks_invoke_endpoint_for_a_stream_gets_the_pieces_as_
     async with door_site() as served:
         served.instance.on_invoke = streaming(b"data:1\n\n", b"data:2\n\n")
         client = await served.client()
-        client.write(post(PLAIN, b'{"stream":true}'))
-        _, headers, body = await client.answer()
+        _, headers, body = await client.ask(post(PLAIN, b'{"stream":true}'))
         assert headers["content-type"] == "text/event-stream"
         assert body == b"data:1\n\ndata:2\n\n"
 
@@ -318,8 +308,7 @@ async def test_generated_answers_are_counted_whether_they_stream_or_not() -> Non
         client = await served.client()
         for path, on_invoke in ((STREAM, streaming(b"a", b"b")), (PLAIN, whole(b"{}"))):
             served.instance.on_invoke = on_invoke
-            client.write(post(path))
-            assert (await client.answer())[0] == 200
+            assert (await client.ask(post(path)))[0] == 200
         await until(lambda: not served.dispatcher.in_flight)
         served.registry.collect(1_700_000_000.0)
         totals = served.registry.totals["echo", "AllTraffic"]

@@ -165,9 +165,9 @@ async def test_readers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_an_answer_tells_how_many_more_could_come_where_that_is_asked() -> None:
     async with door_site() as served:
         client = await served.client()
-        client.write(post("/endpoints/echo/invocations", b"x", "x-penstock-room: ?1"))
-        _, headers, _ = await client.answer()
+        _, headers, _ = await client.ask(
+            post("/endpoints/echo/invocations", b"x", "x-penstock-room: ?1")
+        )
         assert int(headers["x-penstock-room"]) > 0
-        client.write(post("/endpoints/echo/invocations", b"x"))
-        _, headers, _ = await client.answer()
+        _, headers, _ = await client.ask(post("/endpoints/echo/invocations", b"x"))
         assert "x-penstock-room" not in headers

@@ -34,8 +34,7 @@ async def half_a_body(served: HttpSite, size: int = MANY, rest: int = MANY) -> R
 async def test_a_body_counts_as_it_comes_and_until_it_is_answered() -> None:
     async with site() as served:
         client = await half_a_body(served)
-        client.write(b"x" * MANY)
-        assert (await client.answer())[0] == 200
+        assert (await client.ask(b"x" * MANY))[0] == 200
         assert taken(served) == 0
         client.write(post("/hot/later", b"z" * MANY))
         await until(lambda: served.door.waiting)
@@ -87,8 +86,7 @@ async def test_one_chunk_then_the_end_in_another_read_leaves_no_trace() -> None:
         client = await served.client()
         client.write(POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
         await until(lambda: len(served.listener.unfinished) == 1)
-        client.write(b"0\r\n\r\n")
-        assert (await client.answer())[2] == b"abc"
+        assert (await client.ask(b"0\r\n\r\n"))[2] == b"abc"
         assert len(served.listener.unfinished) == 0
         assert taken(served) == 0
 
@@ -101,8 +99,7 @@ async def test_an_unfinished_head_counts_too() -> None:
         await until(lambda: taken(served) == len(start) + 1000)
         client.write(b"a" * 1000)
         await until(lambda: taken(served) == len(start) + 2000)
-        client.write(b"\r\n\r\n")
-        assert (await client.answer())[0] == 200
+        assert (await client.ask(b"\r\n\r\n"))[0] == 200
         assert taken(served) == 0
         assert len(served.listener.unfinished) == 0
 
@@ -143,15 +140,18 @@ async def test_what_does_not_fit_is_refused_at_its_head_and_told_to_come_again()
     async with site(bodies_bytes_max=3 * MANY) as served:
         first = await half_a_body(served, 2 * MANY, 1)
         second = await served.client()
-        second.write(POST + f"Content-Length: {2 * MANY}\r\n\r\n".encode())
-        assert (await second.answer())[::2] == (503, b"bodies-too-many")
+        assert (await second.ask(POST + f"Content-Length: {2 * MANY}\r\n\r\n".encode()))[::2] == (
+            503,
+            b"bodies-too-many",
+        )
         small = await served.client()
-        small.write(post("/hot/x", b"fits"))
-        assert (await small.answer())[2] == b"fits"
+        assert (await small.ask(post("/hot/x", b"fits")))[2] == b"fits"
         chunked = await served.client()
         chunked.write(POST + b"Transfer-Encoding: chunked\r\n\r\n")
-        chunked.write(b"%x\r\n" % (2 * MANY) + b"x" * 2 * MANY)
-        assert (await chunked.answer())[::2] == (503, b"bodies-too-many")
+        assert (await chunked.ask(b"%x\r\n" % (2 * MANY) + b"x" * 2 * MANY))[::2] == (
+            503,
+            b"bodies-too-many",
+        )
         await until(lambda: taken(served) == 2 * MANY)
         first.close()
         await until(lambda: taken(served) == 0)
@@ -163,11 +163,9 @@ async def test_slow_bodies_make_room_for_one_that_comes(monkeypatch: pytest.Monk
         oldest = await half_a_body(served)
         younger = await half_a_body(served)
         client = await served.client()
-        client.write(post("/hot/x", b"n" * 2 * MANY))
-        assert (await client.answer())[0] == 200
+        assert (await client.ask(post("/hot/x", b"n" * 2 * MANY)))[0] == 200
         assert (await oldest.answer())[::2] == (503, b"bodies-too-many")
-        younger.write(b"x" * MANY)
-        assert (await younger.answer())[0] == 200
+        assert (await younger.ask(b"x" * MANY))[0] == 200
 
 
 async def test_a_slow_body_that_itself_finds_no_room_is_the_one_that_ends(
@@ -179,8 +177,7 @@ async def test_a_slow_body_that_itself_finds_no_room_is_the_one_that_ends(
         chunked = await served.client()
         chunked.write(POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
         await until(lambda: taken(served) == MANY + 1)
-        client.write(b"x" * MANY)
-        assert (await client.answer())[::2] == (503, b"bodies-too-many")
+        assert (await client.ask(b"x" * MANY))[::2] == (503, b"bodies-too-many")
         await until(lambda: taken(served) == 1)
 
 

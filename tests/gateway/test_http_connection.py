@@ -84,10 +84,8 @@ async def test_expect_100_continue_is_answered_before_the_body_is_sent() -> None
         client = await served.client()
         client.write(POST + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        client.write(b"ok")
-        assert (await client.answer())[2] == b"ok"
-        client.write(post("/hot/x", b"", "Expect: miracles"))
-        assert (await client.answer())[0] == 417
+        assert (await client.ask(b"ok"))[2] == b"ok"
+        assert (await client.ask(post("/hot/x", b"", "Expect: miracles")))[0] == 417
 
 
 async def test_head_is_answered_without_a_body_and_with_its_length() -> None:
@@ -102,8 +100,7 @@ async def test_head_is_answered_without_a_body_and_with_its_length() -> None:
 async def test_http_1_0_and_connection_close_end_the_connection() -> None:
     async with site() as served:
         client = await served.client()
-        client.write(b"GET /hot/x HTTP/1.0\r\n\r\n")
-        assert (await client.answer())[1]["connection"] == "close"
+        assert (await client.ask(b"GET /hot/x HTTP/1.0\r\n\r\n"))[1]["connection"] == "close"
         assert await client.closed() == b""
         client = await served.client()
         client.write(b"GET /stream HTTP/1.0\r\n\r\n")
@@ -111,10 +108,12 @@ async def test_http_1_0_and_connection_close_end_the_connection() -> None:
         assert b"transfer-encoding" not in head
         assert body == b"one two "
         client = await served.client()
-        client.write(b"GET /hot/x HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
-        assert (await client.answer())[1]["connection"] == "keep-alive"
-        client.write(post("/hot/x", b"1", "Connection: close"))
-        assert (await client.answer())[1]["connection"] == "close"
+        assert (await client.ask(b"GET /hot/x HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"))[1][
+            "connection"
+        ] == "keep-alive"
+        assert (await client.ask(post("/hot/x", b"1", "Connection: close")))[1][
+            "connection"
+        ] == "close"
         assert await client.closed() == b""
 
 
@@ -150,8 +149,7 @@ async def test_what_is_not_http_or_could_be_read_in_two_ways_is_refused_and_clos
 ) -> None:
     async with site() as served:
         client = await served.client()
-        client.write(request_bytes)
-        got, headers, _ = await client.answer()
+        got, headers, _ = await client.ask(request_bytes)
         assert (got, headers["connection"]) == (status, "close")
         assert headers["x-amzn-requestid"].startswith(PREFIX)
         assert await client.closed() == b""
@@ -160,24 +158,23 @@ async def test_what_is_not_http_or_could_be_read_in_two_ways_is_refused_and_clos
 async def test_a_body_over_the_limit_is_refused_before_it_is_sent_and_the_answer_arrives() -> None:
     async with site(body_bytes_max=1000) as served:
         client = await served.client()
-        client.write(POST + b"Content-Length: 1001\r\n\r\n")
-        assert (await client.answer())[::2] == (413, b"body-too-large")
+        assert (await client.ask(POST + b"Content-Length: 1001\r\n\r\n"))[::2] == (
+            413,
+            b"body-too-large",
+        )
         chunked = POST + b"Transfer-Encoding: chunked\r\n\r\n"
         for sent in (post("/hot/x", b"x" * 3_000_000), chunked + b"3e9\r\n" + b"y" * 1001):
             client = await served.client()
-            client.write(sent)
-            assert (await client.answer())[::2] == (413, b"body-too-large")
+            assert (await client.ask(sent))[::2] == (413, b"body-too-large")
         client = await served.client()
-        client.write(post("/hot/x", b"x" * 1000))
-        assert (await client.answer())[0] == 200
+        assert (await client.ask(post("/hot/x", b"x" * 1000)))[0] == 200
 
 
 async def test_chunks_that_are_all_framing_are_refused_as_well() -> None:
     async with site(body_bytes_max=1000) as served:
         client = await served.client()
         client.write(POST + b"Transfer-Encoding: chunked\r\n\r\n1;")
-        client.write(b"a" * 2_000_000)
-        assert (await client.answer())[0] == 413
+        assert (await client.ask(b"a" * 2_000_000))[0] == 413
 
 
 async def test_slow_heads_slow_bodies_and_idle_connections_are_ended() -> None:
@@ -186,18 +183,19 @@ async def test_slow_heads_slow_bodies_and_idle_connections_are_ended() -> None:
         silent = await served.client()
         assert await silent.closed() == b""
         slow_head = await served.client()
-        slow_head.write(b"GET /hot/x HTTP/1.1\r\nHost: x\r\nHos")
-        assert (await slow_head.answer())[0] == 408
+        assert (await slow_head.ask(b"GET /hot/x HTTP/1.1\r\nHost: x\r\nHos"))[0] == 408
         slow_body = await served.client()
-        slow_body.write(POST + b"Content-Length: 9\r\n\r\nabc")
-        assert (await slow_body.answer())[::2] == (408, b"request-too-slow")
+        assert (await slow_body.ask(POST + b"Content-Length: 9\r\n\r\nabc"))[::2] == (
+            408,
+            b"request-too-slow",
+        )
         idle = await served.client()
-        idle.write(post("/hot/x", b"1"))
-        assert (await idle.answer())[0] == 200
+        assert (await idle.ask(post("/hot/x", b"1")))[0] == 200
         assert await idle.closed() == b""
         second_head = await served.client()
-        second_head.write(post("/hot/x", b"1") + b"GET /hot/x HTT")
-        assert [(await second_head.answer())[0] for _ in range(2)] == [200, 408]
+        assert [
+            (await second_head.ask(post("/hot/x", b"1") + b"GET /hot/x HTT"))[0] for _ in range(2)
+        ] == [200, 408]
 
 
 async def test_a_request_that_waits_for_its_model_is_not_ended_by_idle_timeouts() -> None:
@@ -250,17 +248,14 @@ async def test_more_connections_than_allowed_are_told_to_come_again() -> None:
         first, second = await served.client(), await served.client()
         await until(lambda: len(served.listener.connections) == 2)
         third = await served.client()
-        third.write(post("/hot/x"))
-        status, headers, _ = await third.answer()
+        status, headers, _ = await third.ask(post("/hot/x"))
         assert (status, headers["retry-after"]) == (503, "1")
         second.close()
         third.close()
         await until(lambda: len(served.listener.connections) == 1)
         fourth = await served.client()
-        fourth.write(post("/hot/x", b"in"))
-        assert (await fourth.answer())[2] == b"in"
-        first.write(post("/hot/x", b"still"))
-        assert (await first.answer())[2] == b"still"
+        assert (await fourth.ask(post("/hot/x", b"in")))[2] == b"in"
+        assert (await first.ask(post("/hot/x", b"still")))[2] == b"still"
 
 
 async def test_an_upgrade_is_served_as_plain_http_with_its_body() -> None:
@@ -278,53 +273,51 @@ async def test_an_upgrade_is_served_as_plain_http_with_its_body() -> None:
 async def test_absolute_targets_are_paths_and_a_bug_in_a_door_is_a_500_without_its_story() -> None:
     async with site() as served:
         client = await served.client()
-        client.write(b"GET http://x:1/hot/x?q HTTP/1.1\r\nHost: x:1\r\n\r\n")
-        assert (await client.answer())[1]["x-query"] == "q"
-        client.write(post("/hot/broken"))
-        assert (await client.answer())[::2] == (500, b"internal")
-        client.write(post("/hot/declined", b"asgi"))
-        assert (await client.answer())[2] == b"POST /hot/declined  asgi"
+        assert (await client.ask(b"GET http://x:1/hot/x?q HTTP/1.1\r\nHost: x:1\r\n\r\n"))[1][
+            "x-query"
+        ] == "q"
+        assert (await client.ask(post("/hot/broken")))[::2] == (500, b"internal")
+        assert (await client.ask(post("/hot/declined", b"asgi")))[2] == b"POST /hot/declined  asgi"
 
 
 async def test_strangers_are_refused_before_their_body_and_others_are_checked_with_it() -> None:
     gate = Gatekeeper()
     async with site(authenticator=gate) as served:
         client = await served.client()
-        client.write(b"POST /hot/x?q HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
-        status, _, body = await client.answer()
+        status, _, body = await client.ask(
+            b"POST /hot/x?q HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+        )
         assert (status, body) == (403, b"MissingAuthenticationTokenException")
         client = await served.client()
-        client.write(POST + b"Content-Length: 9\r\nAuthorization: unknown\r\n\r\n")
-        status, _, body = await client.answer()
+        status, _, body = await client.ask(
+            POST + b"Content-Length: 9\r\nAuthorization: unknown\r\n\r\n"
+        )
         assert (status, body) == (403, b"UnrecognizedClientException")
         assert gate.heads == [("POST", b"/hot/x", b"q"), ("POST", b"/hot/x", b"")]
         assert gate.seen == []
         client = await served.client()
-        client.write(post("/hot/x", b"signed", "Authorization: signed"))
-        assert (await client.answer())[2] == b"signed"
-        client.write(post("/hot/x", b"forged", "Authorization: signed"))
-        assert (await client.answer())[::2] == (403, b"wrong")
-        client.write(post("/hot/open", b"all"))
-        assert (await client.answer())[2] == b"all"
-        client.write(post("/other", b"x"))
-        assert (await client.answer())[0] == 403
+        assert (await client.ask(post("/hot/x", b"signed", "Authorization: signed")))[
+            2
+        ] == b"signed"
+        assert (await client.ask(post("/hot/x", b"forged", "Authorization: signed")))[::2] == (
+            403,
+            b"wrong",
+        )
+        assert (await client.ask(post("/hot/open", b"all")))[2] == b"all"
+        assert (await client.ask(post("/other", b"x")))[0] == 403
 
 
 async def test_applications_stream_fail_and_hear_of_disconnects() -> None:
     async with site() as served:
         client = await served.client()
-        client.write(post("/stream", b"three"))
-        _, headers, body = await client.answer()
+        _, headers, body = await client.ask(post("/stream", b"three"))
         assert (headers["transfer-encoding"], body) == ("chunked", b"one two three")
-        client.write(post("/p%20q?a=b", b"body"))
-        _, headers, body = await client.answer()
+        _, headers, body = await client.ask(post("/p%20q?a=b", b"body"))
         assert body == b"POST /p q a=b body"
         assert headers["x-id"] == headers["x-amzn-requestid"]
-        client.write(post("/raise"))
-        status, _, body = await client.answer()
+        status, _, body = await client.ask(post("/raise"))
         assert (status, b"RuntimeError" in body) == (500, False)
-        client.write(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
-        status, headers, _ = await client.answer()
+        status, headers, _ = await client.ask(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (status, "content-length" in headers) == (204, False)
         client.write(post("/wait"))
         await until(lambda: application.waiting == 1)  # type: ignore[attr-defined]
@@ -335,8 +328,7 @@ async def test_applications_stream_fail_and_hear_of_disconnects() -> None:
 async def test_stopping_answers_what_is_in_flight_and_closes_what_is_idle() -> None:
     async with site() as served:
         idle, busy = await served.client(), await served.client()
-        idle.write(post("/hot/x", b"1"))
-        await idle.answer()
+        await idle.ask(post("/hot/x", b"1"))
         busy.write(post("/hot/later"))
         await until(lambda: served.door.waiting)
         stopping = asyncio.ensure_future(served.listener.stop(5.0))
@@ -413,5 +405,4 @@ async def test_a_thousand_malformed_requests_get_no_5xx_and_leave_the_server_ser
             served.clients.clear()
         await until(lambda: not served.listener.connections)
         client = await served.client()
-        client.write(post("/hot/x", b"alive"))
-        assert (await client.answer())[2] == b"alive"
+        assert (await client.ask(post("/hot/x", b"alive")))[2] == b"alive"

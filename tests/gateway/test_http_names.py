@@ -44,13 +44,11 @@ async def test_a_request_names_this_server_once_and_comes_from_no_foreign_page(
     async with site() as served:
         for _ in range(2):
             client = await served.client()
-            client.write(head + LENGTH)
-            got, headers, body = await client.answer()
+            got, headers, body = await client.ask(head + LENGTH)
             assert (got, body) == (status, code)
             assert status == 200 or headers["connection"] == "close"
             other = await served.client()
-            other.write(POST + LENGTH)
-            assert (await other.answer())[0] == 200
+            assert (await other.ask(POST + LENGTH))[0] == 200
         assert len(served.door.refused) == (0 if status == 200 else 2)
 
 
@@ -69,10 +67,8 @@ async def test_a_name_that_settings_list_passes_and_so_does_a_page() -> None:
     async with site(gate=gate) as served:
         client = await served.client()
         head = b"POST /hot/x HTTP/1.1\r\nHost: API.example:443\r\n"
-        client.write(head + b"Origin: https://page.example\r\n" + LENGTH)
-        assert (await client.answer())[0] == 200
-        client.write(POST + LENGTH)
-        assert (await client.answer())[::2] == (421, b"host-unknown")
+        assert (await client.ask(head + b"Origin: https://page.example\r\n" + LENGTH))[0] == 200
+        assert (await client.ask(POST + LENGTH))[::2] == (421, b"host-unknown")
 
 
 @pytest.mark.parametrize("coding", ["gzip, chunked", "gzip,chunked", "chunked, chunked", "x"])
@@ -81,8 +77,7 @@ async def test_no_coding_but_chunked_reaches_a_door(coding: str) -> None:
     async with site() as served:
         client = await served.client()
         client.write(POST + f"Transfer-Encoding: {coding}\r\n\r\n".encode())
-        client.write(b"3\r\nabc\r\n0\r\n\r\n")
-        assert (await client.answer())[0] == 400
+        assert (await client.ask(b"3\r\nabc\r\n0\r\n\r\n"))[0] == 400
         assert await client.closed() == b""
         assert len(served.door.refused) == 1
         assert served.door.handled == []
@@ -103,8 +98,7 @@ async def test_an_upgrade_that_is_refused_is_answered_once() -> None:
             served.door.refused.clear()
             gate.heads.clear()
             client = await served.client()
-            client.write(request)
-            _, _, body = await client.answer()
+            _, _, body = await client.ask(request)
             assert (body.decode(), await client.closed()) == (code, b"")
             assert served.door.refused == [code]
             assert len(gate.heads) <= 1
@@ -115,8 +109,7 @@ async def test_an_upgrade_behind_a_refused_request_is_not_looked_at() -> None:
     async with site() as served:
         client = await served.client()
         upgrade = post("/hot/x", b"", "Connection: Upgrade", "Upgrade: h2c")
-        client.write(POST + b"Origin: null\r\n" + LENGTH + upgrade)
-        assert (await client.answer())[0] == 403
+        assert (await client.ask(POST + b"Origin: null\r\n" + LENGTH + upgrade))[0] == 403
         assert await client.closed() == b""
         assert (served.door.refused, served.door.handled) == (["page-foreign"], [])
         assert served.listener.ids.count == 1
@@ -130,5 +123,4 @@ async def test_an_upgrade_is_asked_to_go_on_once() -> None:
             b"Content-Length: 2\r\n\r\n"
         )
         assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        client.write(b"ok")
-        assert (await client.answer())[2] == b"ok"
+        assert (await client.ask(b"ok"))[2] == b"ok"

@@ -83,8 +83,7 @@ async def test_a_connection_goes_on_behind_a_stream_and_answers_stay_in_order() 
         first.finish()
         bodies = [(await client.answer())[2] for _ in range(3)]
         assert bodies == [b"first", b"second", b"third"]
-        client.write(post("/hot/x", b"still open"))
-        assert (await client.answer())[2] == b"still open"
+        assert (await client.ask(post("/hot/x", b"still open")))[2] == b"still open"
 
 
 async def test_a_client_of_http_1_0_reads_pieces_until_the_connection_ends() -> None:

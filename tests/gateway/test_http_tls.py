@@ -55,8 +55,7 @@ def handshakes(served: HttpSite) -> int:
 async def test_tls_serves_the_same(contexts: Contexts) -> None:
     async with site(tls=contexts[0]) as served:
         client = await served.client(ssl=contexts[1], server_hostname="localhost")
-        client.write(post("/hot/x", b"secret") + post("/hot/big"))
-        assert (await client.answer())[2] == b"secret"
+        assert (await client.ask(post("/hot/x", b"secret") + post("/hot/big")))[2] == b"secret"
         assert len((await client.answer())[2]) == 20_000_000
         await until(lambda: served.door.written_urls == [b"/hot/x", b"/hot/big"])
         assert handshakes(served) == 0
@@ -123,8 +122,7 @@ async def test_the_oldest_handshake_ends_for_the_newest(
         readers = [await silent(served) for _ in range(20)]
         await until(lambda: handshakes(served) == 4)
         client = await served.client(ssl=contexts[1], server_hostname="localhost")
-        client.write(post("/hot/x", b"in"))
-        assert (await client.answer())[2] == b"in"
+        assert (await client.ask(post("/hot/x", b"in")))[2] == b"in"
         assert handshakes(served) <= 4
         await until(lambda: sum(reader.at_eof() or bool(reader.exception())
                                 for reader in readers) >= 16)  # fmt: skip
@@ -180,5 +178,4 @@ async def test_no_free_descriptor_at_accept_is_survived(
         for each in waiting:
             each.close()
         client = await served.client(**options)
-        client.write(post("/hot/x", b"again"))
-        assert (await client.answer())[2] == b"again"
+        assert (await client.ask(post("/hot/x", b"again")))[2] == b"again"

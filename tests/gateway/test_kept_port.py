@@ -48,8 +48,7 @@ async def test_it_is_the_same_with_tls(kept: SharedPort, tmp_path: Path) -> None
         await asyncio.sleep(0)
         async with site(kept=kept, tls=context):
             client = await waiting
-            client.write(post("/hot/x", b"one"))
-            assert (await client.answer())[2] == b"one"
+            assert (await client.ask(post("/hot/x", b"one")))[2] == b"one"
         client.close()
 
 
@@ -63,8 +62,7 @@ async def test_the_first_request_of_a_connection_that_was_just_accepted_is_answe
         await until(lambda: len(served.listener.connections) == 2)
         stopping = asyncio.create_task(served.listener.stop(30.0))
         await asyncio.sleep(0)
-        asks.write(post("/hot/x", b"one"))
-        assert (await asks.answer())[2] == b"one"
+        assert (await asks.ask(post("/hot/x", b"one")))[2] == b"one"
         async with asyncio.timeout(10):
             await stopping
         assert await silent.reader.read() == b""

@@ -420,8 +420,7 @@ async def test_over_a_socket_a_known_head_is_answered_as_any_other() -> None:
     async with site() as served:
         client = await served.client()
         for number in range(5):
-            client.write(post("/hot/x", b"body %d" % number))
-            assert (await client.answer())[2] == b"body %d" % number
+            assert (await client.ask(post("/hot/x", b"body %d" % number)))[2] == b"body %d" % number
         assert len(served.listener.known_heads or ()) == 1, "two were looked up, one kept"
 
 

@@ -124,12 +124,11 @@ def of_site(test: Callable[[RawClient, Control], Awaitable[None]], *, control: b
 
 def test_a_request_goes_on_as_it_came_and_its_answer_back() -> None:
     async def test(client: RawClient, control: Control) -> None:
-        client.write(
+        status, headers, body = await client.ask(
             b"POST /admin/a%20b?x=1&y=%2F HTTP/1.1\r\nHost: localhost\r\n"
             b"Authorization: Bearer of-the-caller\r\nX-Penstock-Request-Id: forged\r\n"
             b"Content-Length: 5\r\n\r\nhello"
         )
-        status, headers, body = await client.answer()
         told = orjson.loads(body)
         assert (status, headers["x-own"]) == (207, "yes")
         assert (told["method"], told["target"], told["query"]) == (
@@ -193,8 +192,9 @@ def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one() -> None:
 
 def test_without_the_control_plane_its_paths_are_told_to_be_away() -> None:
     async def test(client: RawClient, control: Control) -> None:
-        client.write(b"GET /admin/copies HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        status, headers, body = await client.answer()
+        status, headers, body = await client.ask(
+            b"GET /admin/copies HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
         assert (status, headers["retry-after"]) == (503, "1")
         assert orjson.loads(body)["code"] == "control-plane-away"
 
@@ -205,9 +205,8 @@ async def test_a_listener_with_a_port_believes_no_id_of_a_client() -> None:
     control = Control()
     open_to_all = listener(control.app(), PREFIX)
     client = await RawClient.to(await open_to_all.start("127.0.0.1", 0))
-    client.write(
+    _, headers, _ = await client.ask(
         b"GET /x HTTP/1.1\r\nHost: localhost\r\n" + REQUEST_ID_HEADER + b": forged\r\n\r\n"
     )
-    _, headers, _ = await client.answer()
     assert control.asked[0]["request_id"] == headers["x-amzn-requestid"]
     await open_to_all.stop(0.1)

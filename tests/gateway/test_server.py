@@ -106,8 +106,10 @@ async def test_it_serves_its_doors_and_its_application_on_one_port(tmp_path: Pat
         assert await server.start() == server.port != 0
         assert server.listener.bodies is bodies
         client = await RawClient.to(server.port)
-        client.write(post("/hot/x", b"there and back") + post("/other"))
-        assert (await client.answer())[::2] == (200, b"there and back")
+        assert (await client.ask(post("/hot/x", b"there and back") + post("/other")))[::2] == (
+            200,
+            b"there and back",
+        )
         assert (await client.answer())[0] == 418
         client.close()
 
@@ -168,8 +170,7 @@ async def test_whom_it_is_called_by_follows_from_where_it_listens(tmp_path: Path
     async with serving(tmp_path) as (server, _):
         await server.start()
         client = await RawClient.to(server.port)
-        client.write(b"GET /other HTTP/1.1\r\nHost: evil.example\r\n\r\n")
-        assert (await client.answer())[0] == 421
+        assert (await client.ask(b"GET /other HTTP/1.1\r\nHost: evil.example\r\n\r\n"))[0] == 421
         client.close()
 
 

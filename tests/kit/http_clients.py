@@ -20,6 +20,10 @@ class RawClient:
     def write(self, data: bytes) -> None:
         self.writer.write(data)
 
+    async def ask(self, data: bytes) -> tuple[int, dict[str, str], bytes]:
+        self.write(data)
+        return await self.answer()
+
     async def answer(self, *, head: bool = False) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of the next answer."""
         text = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")

@@ -43,16 +43,17 @@ def create_multi_model(
     name: str,
     prefix: Path | str,
     *,
-    cache: str = "Enabled",
+    count: int = 1,
+    instance_type: str = "ml.local.small",
     environment: dict[str, str] | None = None,
-    **variant: Any,
+    cache: str = "Enabled",
 ) -> None:
-    """In service; `variant`: as of `Server.endpoint`."""
+    """In service."""
     server.model(
         name, prefix, Mode="MultiModel", MultiModelConfig={"ModelCacheSetting": cache},
         Environment=environment or {},
     )  # fmt: skip
-    server.endpoint(name, **variant)
+    server.endpoint(name, InstanceType=instance_type, InitialInstanceCount=count)
 
 
 #: What `affine` makes of a row: its weights are 0.0, 0.5, ... 5.5, by rows of three.
