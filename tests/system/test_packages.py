@@ -189,7 +189,7 @@ def test_the_page_works_as_it_is_written(cleared: Server, tmp_path: Path) -> Non
             commands += text.splitlines()
     statuses = {"penstock apply apply.yaml": 2}
     said = [
-        penstock(cleared, tmp_path, *typed(line), status=statuses.get(line, 0)) for line in commands
+        printed(cleared, tmp_path, *typed(line), status=statuses.get(line, 0)) for line in commands
     ]
     assert len(said) == 4
     assert json.loads(said[-1]) == {"customer": "acme", "answer": [2, 4]}
