@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.kit.polling import wait_until
+from tests.kit.servers import penstock
 from tests.kit.transform import ANSWER, GOOD, TransformSite, transform_site
 
 pytestmark = pytest.mark.system
@@ -157,7 +158,7 @@ def test_the_command_line_makes_shows_pauses_and_deletes(
     site: ScheduledJobsSite, tmp_path: Path
 ) -> None:
     def schedule(*words: str, code: int = 0) -> str:
-        done = schedule("schedule", *words, server=site.server, status=code)
+        done = penstock("schedule", *words, server=site.server, status=code)
         return done.stdout + done.stderr
 
     source, output = str(tmp_path / "{date}.csv"), str(tmp_path / "out" / "{due}")
