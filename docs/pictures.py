@@ -19,7 +19,7 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.examples import chromium  # noqa: E402 - found through the line above
+from tests.kit import chromium  # noqa: E402 - found through the line above
 
 PICTURE = ROOT / "docs" / "pictures" / "assistant.png"
 QUESTION = "a light backpack for hiking"

@@ -8,6 +8,9 @@ Files that take long begin first, where xdist keeps the order (`--no-loadscope-r
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 import os
 import re
 from collections.abc import Iterator
@@ -62,6 +65,20 @@ SKIPS_ALLOWED: dict[str, tuple[str, ...]] = {
 def skip_allowed(reason: str) -> bool:
     allowed = (each for group in SKIPS_ALLOWED.values() for each in group)
     return any(re.fullmatch(each, reason, re.DOTALL) for each in allowed)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs on a loop of its own: asyncio's, or by what its marker `loop`
+    names, which takes the coroutine function."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    test = functools.partial(pyfuncitem.obj, **given)
+    marker = pyfuncitem.get_closest_marker("loop")
+    run = marker.kwargs["by"] if marker is not None else asyncio.run
+    run(test() if run is asyncio.run else test)
+    return True
 
 
 @pytest.hookimpl(trylast=True)

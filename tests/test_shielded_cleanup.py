@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.cancelling import cancelled_after, cancelled_on_and_on
+from tests.kit.cancelling import cancelled_after, cancelled_on_and_on
 
 from penstock.cleanup import ShieldedExitStack, shielded
 

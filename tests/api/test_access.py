@@ -29,7 +29,7 @@ LIST_METRICS = {"x-amz-target": "GraniteServiceVersion20100801.ListMetrics"}
 FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 
 
-class Ring:
+class AccessRing:
     """One access key and one bearer key."""
 
     def secret(self, access_key_id: str) -> str | None:
@@ -42,12 +42,12 @@ class Ring:
         return Grant()
 
 
-class Site:
+class AccessSite:
     """An authenticator whose clock stands at the moment of the last signature."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.authenticator = KeyAuthenticator(Ring(), self.clock)
+        self.authenticator = KeyAuthenticator(AccessRing(), self.clock)
 
     def sign(
         self,
@@ -63,7 +63,7 @@ class Site:
         request = AWSRequest("POST", f"http://localhost{path}", data=body, headers=headers or {})
         SigV4Auth(Credentials(key, secret), service, "eu-west-1").add_auth(request)
         self.clock = ManualClock(wall_s=seconds_of(request.headers["X-Amz-Date"]))
-        self.authenticator = KeyAuthenticator(Ring(), self.clock)
+        self.authenticator = KeyAuthenticator(AccessRing(), self.clock)
         return {"host": "localhost", **dict(request.headers.items())}
 
     def check(self, path: str, headers: dict[str, str], body: bytes = b"{}") -> None:
@@ -81,13 +81,13 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Site:
-    return Site()
+def site() -> AccessSite:
+    return AccessSite()
 
 
-def test_whose_a_request_is_follows_from_the_key_that_it_shows(site: Site) -> None:
+def test_whose_a_request_is_follows_from_the_key_that_it_shows(site: AccessSite) -> None:
     def shown(headers: dict[str, str]) -> str:
-        return key_of(HttpRequest("POST", "/", "", list(headers.items()), b""), Ring())
+        return key_of(HttpRequest("POST", "/", "", list(headers.items()), b""), AccessRing())
 
     assert shown(site.sign("/")) == KEY
     assert shown({"Authorization": f"Bearer {TOKEN}"}) == "key-1"
@@ -114,7 +114,7 @@ def test_an_address_that_strangers_reach_needs_auth_or_the_word_insecure(host: s
 
 
 @pytest.mark.parametrize("path", ["/ping", "/v2/health/live", "/v2/health/ready"])
-def test_whether_the_server_lives_may_be_asked_by_anybody(site: Site, path: str) -> None:
+def test_whether_the_server_lives_may_be_asked_by_anybody(site: AccessSite, path: str) -> None:
     site.check(path, {}, b"")
     site.check(path, {"content-length": "0"}, b"")
 
@@ -124,7 +124,7 @@ def test_whether_the_server_lives_may_be_asked_by_anybody(site: Site, path: str)
     "header", [(b"Content-Length", b"6000000"), (b"TRANSFER-ENCODING", b"chunked")]
 )
 def test_a_body_needs_a_key_wherever_it_is_sent(
-    site: Site, path: str, header: tuple[bytes, bytes]
+    site: AccessSite, path: str, header: tuple[bytes, bytes]
 ) -> None:
     """Else strangers fill the memory for bodies through the paths that ask for none."""
     with pytest.raises(AwsError) as caught:
@@ -134,7 +134,7 @@ def test_a_body_needs_a_key_wherever_it_is_sent(
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/admin/copies", "/v2", "/ping/", "//ping"])
-def test_nothing_else_is_open(site: Site, path: str) -> None:
+def test_nothing_else_is_open(site: AccessSite, path: str) -> None:
     assert site.refusal(path, {})[0] == "MissingAuthenticationTokenException"
 
 
@@ -151,7 +151,7 @@ def test_nothing_else_is_open(site: Site, path: str) -> None:
     ],
 )
 def test_a_signature_passes_for_the_service_it_was_made_for_and_for_no_other(
-    site: Site, path: str, service: str, headers: dict[str, str]
+    site: AccessSite, path: str, service: str, headers: dict[str, str]
 ) -> None:
     site.check(path, site.sign(path, service=service, headers=headers))
     other = "monitoring" if service == "sagemaker" else "sagemaker"
@@ -162,7 +162,7 @@ def test_a_signature_passes_for_the_service_it_was_made_for_and_for_no_other(
     )
 
 
-def test_whatever_is_changed_on_the_way_is_noticed(site: Site) -> None:
+def test_whatever_is_changed_on_the_way_is_noticed(site: AccessSite) -> None:
     path = "/endpoints/shop/invocations"
     signed = site.sign(path, headers={"x-amzn-sagemaker-target-variant": "blue"})
     mismatch = "The request signature we calculated does not match"
@@ -178,7 +178,7 @@ def test_whatever_is_changed_on_the_way_is_noticed(site: Site) -> None:
         assert changed[1].startswith(mismatch)
 
 
-def test_the_operation_must_be_signed_too(site: Site) -> None:
+def test_the_operation_must_be_signed_too(site: AccessSite) -> None:
     """Else one who saw a signed ListEndpoints could make it a DeleteEndpoint of the same body."""
     signed = site.sign("/") | {"x-amz-target": "SageMaker.DeleteEndpoint"}
     assert site.refusal("/", signed) == (
@@ -187,7 +187,7 @@ def test_the_operation_must_be_signed_too(site: Site) -> None:
     )
 
 
-def test_a_wrong_secret_and_an_unknown_key_have_codes_of_their_own(site: Site) -> None:
+def test_a_wrong_secret_and_an_unknown_key_have_codes_of_their_own(site: AccessSite) -> None:
     assert site.refusal("/", site.sign("/", secret="wrong"))[0] == "InvalidSignatureException"
     assert site.refusal("/", site.sign("/", key="AKIANOBODY")) == (
         "UnrecognizedClientException",
@@ -200,23 +200,25 @@ def test_a_wrong_secret_and_an_unknown_key_have_codes_of_their_own(site: Site) -
     [(600, "Signature expired"), (301, "Signature expired"), (-600, "Signature not yet current")],
 )
 def test_a_clock_that_is_off_by_more_than_five_minutes_is_refused(
-    site: Site, clock_off_s: float, said: str
+    site: AccessSite, clock_off_s: float, said: str
 ) -> None:
     signed = site.sign("/")
-    late = KeyAuthenticator(Ring(), ManualClock(wall_s=site.clock.wall() + clock_off_s))
+    late = KeyAuthenticator(AccessRing(), ManualClock(wall_s=site.clock.wall() + clock_off_s))
     site.authenticator = late
     code, message = site.refusal("/", signed)
     assert (code, message.startswith(said)) == ("InvalidSignatureException", True)
 
 
 @pytest.mark.parametrize("off_s", [-300, -200, 200, 300])
-def test_a_clock_that_is_off_by_less_passes(site: Site, off_s: float) -> None:
+def test_a_clock_that_is_off_by_less_passes(site: AccessSite, off_s: float) -> None:
     signed = site.sign("/")
-    site.authenticator = KeyAuthenticator(Ring(), ManualClock(wall_s=site.clock.wall() + off_s))
+    site.authenticator = KeyAuthenticator(
+        AccessRing(), ManualClock(wall_s=site.clock.wall() + off_s)
+    )
     site.check("/", signed)
 
 
-def test_a_bearer_key_opens_every_door(site: Site) -> None:
+def test_a_bearer_key_opens_every_door(site: AccessSite) -> None:
     for path in ("/", "/v2/models/shop/infer", "/endpoints/shop/invocations", "/admin/copies"):
         site.check(path, {"authorization": f"Bearer {TOKEN}"})
         site.check(path, {"Authorization": f"bearer  {TOKEN} "})
@@ -235,7 +237,7 @@ def test_a_bearer_key_opens_every_door(site: Site) -> None:
     ],
 )
 def test_what_is_neither_a_key_nor_a_signature_is_refused(
-    site: Site, authorization: str, code: str
+    site: AccessSite, authorization: str, code: str
 ) -> None:
     assert site.refusal("/", {"authorization": authorization})[0] == code
 
@@ -261,10 +263,10 @@ def presigned(*, expires_s: int = 3600, secret: str = SECRET) -> tuple[str, floa
     ],
 )
 def test_a_presigned_token_is_a_bearer_key_until_it_expires(
-    site: Site, options: dict[str, Any], after_s: float, code: str | None
+    site: AccessSite, options: dict[str, Any], after_s: float, code: str | None
 ) -> None:
     token, made_s = presigned(**options)
-    site.authenticator = KeyAuthenticator(Ring(), ManualClock(wall_s=made_s + after_s))
+    site.authenticator = KeyAuthenticator(AccessRing(), ManualClock(wall_s=made_s + after_s))
     headers = {"authorization": f"Bearer {token}"}
     if code is None:
         site.check("/endpoints/shop/invocations", headers)

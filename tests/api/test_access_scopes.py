@@ -28,7 +28,7 @@ from penstock.wire.aws.sigv4 import seconds_of
 KEY, SECRET, TOKEN = "PENSEXAMPLE", "a secret", "psk_token"
 
 
-class Ring:
+class ScopedRing:
     def __init__(self, grant: Grant) -> None:
         self._grant = grant
 
@@ -57,7 +57,7 @@ def outcome(
     if not path.startswith("/"):  # an operation of the control plane
         given["x-amz-target"], path = f"{method}.{path}", "/"
         method = "POST"
-    authenticator = KeyAuthenticator(Ring(grant), ManualClock(wall_s=wall_s))
+    authenticator = KeyAuthenticator(ScopedRing(grant), ManualClock(wall_s=wall_s))
     pairs = [(name.encode(), value.encode()) for name, value in given.items()]
     try:
         authenticator.check_head(method, path.encode(), b"", pairs)
@@ -232,7 +232,7 @@ def signed(key: str = KEY, secret: str = SECRET, **headers: str) -> tuple[dict[s
 
 
 def look_at_head(grant: Grant, headers: dict[str, str], wall_s: float) -> str:
-    authenticator = KeyAuthenticator(Ring(grant), ManualClock(wall_s=wall_s))
+    authenticator = KeyAuthenticator(ScopedRing(grant), ManualClock(wall_s=wall_s))
     pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
     try:
         authenticator.check_head("POST", b"/", b"", pairs)
@@ -265,7 +265,7 @@ def test_a_wrong_secret_shows_only_with_the_body() -> None:
 
 
 def refusal() -> Denied:
-    authenticator = KeyAuthenticator(Ring(Grant("invoke")), ManualClock())
+    authenticator = KeyAuthenticator(ScopedRing(Grant("invoke")), ManualClock())
     headers = [(b"authorization", f"Bearer {TOKEN}".encode()),
                (b"x-amz-target", b"SageMaker.CreateModel")]  # fmt: skip
     with pytest.raises(AwsError) as caught:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.api.scaling_site import ACCOUNT, T0, VARIANT, ScalingSite
+from tests.kit.scaling import ACCOUNT, T0, VARIANT, ScalingSite
 
 HIGH_RESOLUTION = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
 WORDS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.scaling_site import T0, VARIANT, ScalingSite
+from tests.kit.scaling import T0, VARIANT, ScalingSite
 
 from penstock.control.scaling import calls
 from penstock.control.store.store import Store

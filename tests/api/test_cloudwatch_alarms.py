@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.api.alarm_site import ACCOUNT, T0, AlarmSite
+from tests.kit.alarms import ACCOUNT, T0, AlarmSite
 
 from penstock.api.cloudwatch.alarms import put_metric_alarm
 from penstock.api.cloudwatch.alarms.change import TAG_COUNT_MAX

@@ -26,7 +26,7 @@ HOUR_S, DAY_S = 3600, 86400
 
 
 @dataclass
-class Context:
+class OperationsContext:
     store: MetricStore = field(default_factory=MetricStore)
     clock: ManualClock = field(default_factory=lambda: ManualClock(wall_s=T0 + 600.0))
     region: str = "us-east-1"
@@ -34,15 +34,15 @@ class Context:
 
 
 @pytest.fixture
-def context() -> Context:
-    return Context()
+def context() -> OperationsContext:
+    return OperationsContext()
 
 
-def call(context: Context, name: str, **params: Any) -> dict[str, Any]:
+def call(context: OperationsContext, name: str, **params: Any) -> dict[str, Any]:
     return asyncio.run(OPERATIONS[name](context, params))
 
 
-def refusal(context: Context, name: str, **params: Any) -> AwsError:
+def refusal(context: OperationsContext, name: str, **params: Any) -> AwsError:
     with pytest.raises(AwsError) as caught:
         call(context, name, **params)
     fault = fault_of(service_model(CLOUDWATCH), caught.value)
@@ -50,18 +50,20 @@ def refusal(context: Context, name: str, **params: Any) -> AwsError:
     return caught.value
 
 
-def put(context: Context, *data: dict[str, Any], namespace: str = "Shop") -> None:
+def put(context: OperationsContext, *data: dict[str, Any], namespace: str = "Shop") -> None:
     assert call(context, "PutMetricData", Namespace=namespace, MetricData=list(data)) == {}
 
 
-def put_minutes(context: Context, name: str, values: dict[int, float], **more: Any) -> None:
+def put_minutes(
+    context: OperationsContext, name: str, values: dict[int, float], **more: Any
+) -> None:
     """One value in each of the given minutes after T0."""
     for minute, value in values.items():
         moment = datetime.fromtimestamp(T0 + 60 * minute, UTC)
         put(context, {"MetricName": name, "Value": value, "Timestamp": moment, **more})
 
 
-def statistics(context: Context, **more: Any) -> list[dict[str, Any]]:
+def statistics(context: OperationsContext, **more: Any) -> list[dict[str, Any]]:
     params = {
         "Namespace": "Shop",
         "MetricName": "Clicks",
@@ -79,7 +81,7 @@ def statistics(context: Context, **more: Any) -> list[dict[str, Any]]:
 # PutMetricData
 
 
-def test_a_value_a_list_and_a_statistic_set_add_up(context: Context) -> None:
+def test_a_value_a_list_and_a_statistic_set_add_up(context: OperationsContext) -> None:
     at = {"MetricName": "Clicks", "Timestamp": float(T0), "Unit": "Count"}
     put(
         context,
@@ -103,13 +105,15 @@ def test_a_value_a_list_and_a_statistic_set_add_up(context: Context) -> None:
     assert statistics(context, Statistics=None, ExtendedStatistics=["p50"]) == []
 
 
-def test_without_a_timestamp_a_value_is_of_now_and_without_a_unit_of_none(context: Context) -> None:
+def test_without_a_timestamp_a_value_is_of_now_and_without_a_unit_of_none(
+    context: OperationsContext,
+) -> None:
     put(context, {"MetricName": "Clicks", "Value": 1.0})
     (datapoint,) = statistics(context, EndTime=float(T0 + 700))
     assert datapoint == {"Timestamp": float(T0 + 600), "Unit": "None", "Sum": 1.0}
 
 
-def test_entities_are_accepted_and_their_samples_kept(context: Context) -> None:
+def test_entities_are_accepted_and_their_samples_kept(context: OperationsContext) -> None:
     entity = {
         "Entity": {"KeyAttributes": {"Type": "Service"}},
         "MetricData": [{"MetricName": "Clicks", "Value": 3.0, "Timestamp": float(T0)}],
@@ -119,7 +123,7 @@ def test_entities_are_accepted_and_their_samples_kept(context: Context) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["AWS/SageMaker", "AWS/Own", "/aws/sagemaker/Endpoints"])
-def test_the_platforms_namespaces_are_reserved(context: Context, namespace: str) -> None:
+def test_the_platforms_namespaces_are_reserved(context: OperationsContext, namespace: str) -> None:
     error = refusal(
         context,
         "PutMetricData",
@@ -200,7 +204,7 @@ STATISTIC_SET = {"SampleCount": 1.0, "Sum": 1.0, "Minimum": 1.0, "Maximum": 1.0}
     ],
 )
 def test_one_wrong_datum_refuses_the_whole_call(
-    context: Context, wrong: dict[str, Any], code: str, named: str
+    context: OperationsContext, wrong: dict[str, Any], code: str, named: str
 ) -> None:
     data = [{"MetricName": "Clicks", "Value": 1.0}, {"MetricName": "Clicks"} | wrong]
     error = refusal(context, "PutMetricData", Namespace="Shop", MetricData=data)
@@ -209,14 +213,14 @@ def test_one_wrong_datum_refuses_the_whole_call(
     assert len(context.store) == 0
 
 
-def test_values_may_come_with_their_statistics(context: Context) -> None:
+def test_values_may_come_with_their_statistics(context: OperationsContext) -> None:
     """The service takes both; the values are what is kept: percentiles need them."""
     put(context, {"MetricName": "Clicks", "Values": [1.0, 3.0], "StatisticValues": STATISTIC_SET})
     (found,) = statistics(context, EndTime=float(T0 + 900))
     assert found["Sum"] == 4.0
 
 
-def test_a_call_holds_a_thousand_metrics_and_not_none(context: Context) -> None:
+def test_a_call_holds_a_thousand_metrics_and_not_none(context: OperationsContext) -> None:
     data = [{"MetricName": f"M{n}", "Value": 1.0} for n in range(1001)]
     assert (
         refusal(context, "PutMetricData", Namespace="Shop", MetricData=data).code
@@ -228,7 +232,7 @@ def test_a_call_holds_a_thousand_metrics_and_not_none(context: Context) -> None:
 
 
 def test_a_full_store_refuses_with_a_limit() -> None:
-    context = Context(store=MetricStore(StoreLimits(series_max=1)))
+    context = OperationsContext(store=MetricStore(StoreLimits(series_max=1)))
     put(context, {"MetricName": "Clicks", "Value": 1.0})
     data = [{"MetricName": "Other", "Value": 1.0}]
     error = refusal(context, "PutMetricData", Namespace="Shop", MetricData=data)
@@ -238,7 +242,7 @@ def test_a_full_store_refuses_with_a_limit() -> None:
 # GetMetricStatistics
 
 
-def test_percentiles_come_under_the_names_asked_for(context: Context) -> None:
+def test_percentiles_come_under_the_names_asked_for(context: OperationsContext) -> None:
     put(
         context,
         {
@@ -258,7 +262,7 @@ def test_percentiles_come_under_the_names_asked_for(context: Context) -> None:
     }
 
 
-def test_each_unit_has_its_own_datapoints(context: Context) -> None:
+def test_each_unit_has_its_own_datapoints(context: OperationsContext) -> None:
     put_minutes(context, "Clicks", {0: 1.0}, Unit="Seconds")
     put_minutes(context, "Clicks", {0: 2.0}, Unit="Milliseconds")
     found = [(datapoint["Unit"], datapoint["Sum"]) for datapoint in statistics(context)]
@@ -267,7 +271,7 @@ def test_each_unit_has_its_own_datapoints(context: Context) -> None:
     assert statistics(context, Unit="Bytes") == []
 
 
-def test_dimensions_must_match_exactly(context: Context) -> None:
+def test_dimensions_must_match_exactly(context: OperationsContext) -> None:
     page = {"Name": "Page", "Value": "search"}
     host = {"Name": "Host", "Value": "a"}
     put_minutes(context, "Clicks", {0: 1.0}, Dimensions=[page, host])
@@ -276,7 +280,7 @@ def test_dimensions_must_match_exactly(context: Context) -> None:
     assert statistics(context) == []
 
 
-def test_periods_are_whole_and_the_end_is_open(context: Context) -> None:
+def test_periods_are_whole_and_the_end_is_open(context: OperationsContext) -> None:
     put_minutes(context, "Clicks", {0: 1.0, 1: 2.0, 5: 4.0, 9: 8.0, 10: 16.0})
     found = statistics(context, StartTime=float(T0 + 90), Period=300)
     assert [(d["Timestamp"] - T0, d["Sum"]) for d in found] == [(0, 3.0), (300, 12.0)]
@@ -304,7 +308,7 @@ def test_periods_are_whole_and_the_end_is_open(context: Context) -> None:
     ],
 )
 def test_what_statistics_refuse(
-    context: Context, wrong: dict[str, Any], code: str, named: str
+    context: OperationsContext, wrong: dict[str, Any], code: str, named: str
 ) -> None:
     with pytest.raises(AwsError) as caught:
         statistics(context, **wrong)
@@ -322,7 +326,7 @@ def stat(query_id: str, name: str, **more: Any) -> dict[str, Any]:
     return {"Id": query_id, "MetricStat": inner, **more}
 
 
-def data(context: Context, *queries: dict[str, Any], **more: Any) -> dict[str, Any]:
+def data(context: OperationsContext, *queries: dict[str, Any], **more: Any) -> dict[str, Any]:
     params = {
         "StartTime": datetime.fromtimestamp(T0, UTC),
         "EndTime": datetime.fromtimestamp(T0 + 300, UTC),
@@ -344,7 +348,7 @@ def rows(answer: dict[str, Any]) -> list[tuple[str, list[tuple[float, float]]]]:
     ]
 
 
-def test_metrics_and_math_in_one_call(context: Context) -> None:
+def test_metrics_and_math_in_one_call(context: OperationsContext) -> None:
     put_minutes(context, "Clicks", {0: 10.0, 1: 20.0, 3: 40.0})
     put_minutes(context, "Orders", {0: 1.0, 3: 8.0})
     answer = data(
@@ -372,23 +376,23 @@ def test_metrics_and_math_in_one_call(context: Context) -> None:
     assert answer["Messages"] == []
 
 
-def test_the_newest_come_first_unless_asked_otherwise(context: Context) -> None:
+def test_the_newest_come_first_unless_asked_otherwise(context: OperationsContext) -> None:
     put_minutes(context, "Clicks", {0: 1.0, 1: 2.0})
     assert rows(data(context, stat("m", "Clicks"), ScanBy=None)) == [("m", [(1, 2.0), (0, 1.0)])]
 
 
-def test_a_metric_without_data_has_an_empty_result(context: Context) -> None:
+def test_a_metric_without_data_has_an_empty_result(context: OperationsContext) -> None:
     assert rows(data(context, stat("m", "Nothing"))) == [("m", [])]
 
 
-def test_units_are_read_together_unless_one_is_named(context: Context) -> None:
+def test_units_are_read_together_unless_one_is_named(context: OperationsContext) -> None:
     put_minutes(context, "Clicks", {0: 1.0}, Unit="Count")
     put_minutes(context, "Clicks", {0: 2.0}, Unit="None")
     assert rows(data(context, stat("m", "Clicks"))) == [("m", [(0, 3.0)])]
     assert rows(data(context, stat("m", "Clicks", Unit="Count"))) == [("m", [(0, 1.0)])]
 
 
-def test_percentiles_of_high_resolution_metrics(context: Context) -> None:
+def test_percentiles_of_high_resolution_metrics(context: OperationsContext) -> None:
     for second in range(30):
         put(
             context,
@@ -404,7 +408,7 @@ def test_percentiles_of_high_resolution_metrics(context: Context) -> None:
     assert answer["MetricDataResults"][0]["Timestamps"] == [T0, T0 + 10, T0 + 20]
 
 
-def test_pages_hold_as_many_datapoints_as_asked_and_lose_none(context: Context) -> None:
+def test_pages_hold_as_many_datapoints_as_asked_and_lose_none(context: OperationsContext) -> None:
     put_minutes(context, "Clicks", {0: 1.0, 1: 2.0, 2: 3.0})
     put_minutes(context, "Orders", {0: 4.0, 1: 5.0})
     queries = [stat("a", "Clicks"), stat("none", "Nothing"), stat("b", "Orders")]
@@ -425,7 +429,7 @@ def test_pages_hold_as_many_datapoints_as_asked_and_lose_none(context: Context) 
     ]
 
 
-def test_a_token_belongs_to_its_request(context: Context) -> None:
+def test_a_token_belongs_to_its_request(context: OperationsContext) -> None:
     put_minutes(context, "Clicks", {0: 1.0, 1: 2.0})
     token = data(context, stat("m", "Clicks"), MaxDatapoints=1)["NextToken"]
     for wrong in ({"MaxDatapoints": 2, "NextToken": token}, {"NextToken": "x"}):
@@ -434,7 +438,7 @@ def test_a_token_belongs_to_its_request(context: Context) -> None:
         assert caught.value.code == "InvalidNextToken"
 
 
-def test_search_gives_a_result_for_each_metric_found(context: Context) -> None:
+def test_search_gives_a_result_for_each_metric_found(context: OperationsContext) -> None:
     for page in ("search", "home"):
         put_minutes(context, "Clicks", {0: 1.0}, Dimensions=[{"Name": "Page", "Value": page}])
     query = {"Id": "e", "Expression": "SEARCH('{Shop,Page} Clicks', 'Sum', 60)"}
@@ -447,17 +451,17 @@ def test_search_gives_a_result_for_each_metric_found(context: Context) -> None:
 
 
 def test_formulas_are_evaluated_beside_the_loop(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: OperationsContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hundreds of formulas over what one SEARCH finds take a second: others go on."""
     threads = set()
 
-    class Seen(Evaluator):
+    class ThreadNotingEvaluator(Evaluator):
         def series_of(self, query_id: str) -> list[TimeSeries]:
             threads.add(threading.get_ident())
             return super().series_of(query_id)
 
-    monkeypatch.setattr(get_metric_data, "Evaluator", Seen)
+    monkeypatch.setattr(get_metric_data, "Evaluator", ThreadNotingEvaluator)
     put_minutes(context, "Clicks", {0: 1.0})
     answer = data(context, {"Id": "e", "Expression": "SEARCH('{Shop} Clicks', 'Sum', 60)"})
     assert rows(answer) == [("e", [(0, 1.0)])]
@@ -465,14 +469,14 @@ def test_formulas_are_evaluated_beside_the_loop(
     assert threading.get_ident() not in threads
 
 
-def test_a_wide_search_says_that_it_left_some_out(context: Context) -> None:
+def test_a_wide_search_says_that_it_left_some_out(context: OperationsContext) -> None:
     put(context, *({"MetricName": f"M{n}", "Value": 1.0} for n in range(101)))
     answer = data(context, {"Id": "e", "Expression": "SEARCH('{Shop} M', 'Sum', 60)"})
     assert len(answer["MetricDataResults"]) == 100
     assert answer["Messages"][0]["Code"] == "MaxMetricsExceeded"
 
 
-def test_a_long_range_reads_all_that_is_kept(context: Context) -> None:
+def test_a_long_range_reads_all_that_is_kept(context: OperationsContext) -> None:
     """From 1970 to the far future, a second at a time: what can hold nothing is not looked at."""
     for second in range(0, 3 * HOUR_S - 60, 60):
         at = T0 + 600 - second
@@ -511,7 +515,7 @@ def test_a_long_range_reads_all_that_is_kept(context: Context) -> None:
     ],
 )
 def test_what_metric_data_refuses(
-    context: Context, queries: list[dict[str, Any]], named: str
+    context: OperationsContext, queries: list[dict[str, Any]], named: str
 ) -> None:
     with pytest.raises(AwsError) as caught:
         data(context, *queries)
@@ -529,7 +533,9 @@ def test_what_metric_data_refuses(
         ({"EndTime": T0 + 0.9}, "The parameter StartTime must not equal parameter EndTime."),
     ],
 )
-def test_bad_bounds_of_metric_data(context: Context, wrong: dict[str, Any], named: str) -> None:
+def test_bad_bounds_of_metric_data(
+    context: OperationsContext, wrong: dict[str, Any], named: str
+) -> None:
     with pytest.raises(AwsError) as caught:
         data(context, stat("m", "A"), **wrong)
     assert caught.value.code == "ValidationError"
@@ -537,7 +543,7 @@ def test_bad_bounds_of_metric_data(context: Context, wrong: dict[str, Any], name
 
 
 def test_a_label_names_the_statistic_where_one_metric_is_asked_for_several(
-    context: Context,
+    context: OperationsContext,
 ) -> None:
     page = {"Name": "Page", "Value": "home"}
     answer = data(
@@ -556,7 +562,7 @@ def test_a_label_names_the_statistic_where_one_metric_is_asked_for_several(
 # ListMetrics
 
 
-def listed(context: Context, **params: Any) -> list[str]:
+def listed(context: OperationsContext, **params: Any) -> list[str]:
     answer = call(context, "ListMetrics", **params)
     return [
         "/".join([m["Namespace"], m["MetricName"], *(d["Value"] for d in m["Dimensions"])])
@@ -564,7 +570,7 @@ def listed(context: Context, **params: Any) -> list[str]:
     ]
 
 
-def test_metrics_are_filtered_by_every_condition(context: Context) -> None:
+def test_metrics_are_filtered_by_every_condition(context: OperationsContext) -> None:
     page, host = {"Name": "Page", "Value": "home"}, {"Name": "Host", "Value": "a"}
     put(
         context,
@@ -583,7 +589,9 @@ def test_metrics_are_filtered_by_every_condition(context: Context) -> None:
     assert listed(context, Dimensions=[{"Name": "Host", "Value": "b"}]) == []
 
 
-def test_metrics_are_listed_for_two_weeks_and_recent_ones_for_three_hours(context: Context) -> None:
+def test_metrics_are_listed_for_two_weeks_and_recent_ones_for_three_hours(
+    context: OperationsContext,
+) -> None:
     put(context, {"MetricName": "Clicks", "Value": 1.0})
     context.clock.advance(4 * HOUR_S)
     assert listed(context) == ["Shop/Clicks"]
@@ -592,7 +600,7 @@ def test_metrics_are_listed_for_two_weeks_and_recent_ones_for_three_hours(contex
     assert listed(context) == []
 
 
-def test_five_hundred_metrics_fill_a_page(context: Context) -> None:
+def test_five_hundred_metrics_fill_a_page(context: OperationsContext) -> None:
     put(context, *({"MetricName": f"M{n:04}", "Value": 1.0} for n in range(1000)))
     first = call(context, "ListMetrics", Namespace="Shop")
     assert len(first["Metrics"]) == 500
@@ -602,7 +610,7 @@ def test_five_hundred_metrics_fill_a_page(context: Context) -> None:
     assert "NextToken" not in second
 
 
-def test_a_token_of_another_listing_is_refused(context: Context) -> None:
+def test_a_token_of_another_listing_is_refused(context: OperationsContext) -> None:
     put(context, *({"MetricName": f"M{n:04}", "Value": 1.0} for n in range(501)))
     token = call(context, "ListMetrics")["NextToken"]
     error = refusal(context, "ListMetrics", Namespace="Shop", NextToken=token)

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 from tests.api.test_observation import VIEW
-from tests.gateway.gateway_fakes import routes
+from tests.kit.gateway import routes
 
 from penstock.api.composition.gateway import GatewayProcess
 from penstock.api.composition.gateways import Gateways
@@ -67,7 +67,7 @@ def test_gateways_hear_when_other_endpoints_may_be_ready(tmp_path: Path) -> None
     ]
 
 
-class Plane:
+class ApartPlane:
     """One instance each; what the odd one says of itself can't be understood, or can't be had."""
 
     def __init__(self, odd: object) -> None:
@@ -89,7 +89,7 @@ ODD = ({"copies": 7}, {"copies": [{"workers": None}]}, ["?"], OSError("no descri
 
 def test_other_instances_are_measured() -> None:
     for odd in ODD:
-        plane: Any = Plane(odd)
+        plane: Any = ApartPlane(odd)
         observation = Observation(plane, lambda: [named(name) for name in NAMES], CLOCK)
         (sample,) = asyncio.run(observation.samples())
         assert sample.instance_id == "i-witness", odd
@@ -97,7 +97,7 @@ def test_other_instances_are_measured() -> None:
 
 def test_instances_of_other_jobs_are_measured() -> None:
     for odd in ODD:
-        plane: Any = Plane(odd)
+        plane: Any = ApartPlane(odd)
         store = MetricStore()
         usage = JobUsage(plane, store, CLOCK)
         before = item_failures.counts().get("transform-usage", 0)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.api.hostile_expressions import EXPRESSIONS
-from tests.api.scaling_site import T0, VARIANT, ScalingSite
+from tests.kit.hostile_expressions import EXPRESSIONS
+from tests.kit.scaling import T0, VARIANT, ScalingSite
 
 Door = Callable[[str], Any]
 

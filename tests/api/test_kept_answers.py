@@ -34,47 +34,38 @@ def kept(clock: ManualClock, count_max: int = 8) -> KeptAnswers[int]:
     return KeptAnswers(clock, seconds=2.0, count_max=count_max)
 
 
-def test_all_who_ask_at_once_share_one_answer_which_lasts_for_its_time() -> None:
-    async def main() -> None:
-        clock, source = ManualClock(), Source()
-        answers = kept(clock)
-        asking = [asyncio.ensure_future(answers.get("k", source.make)) for _ in range(5)]
-        await asyncio.sleep(0)
-        asking[0].cancel()  # takes the answer from nobody
-        source.gate.set()
-        assert await asyncio.gather(*asking[1:]) == [1, 1, 1, 1]
-        clock.advance(1.9)
-        assert await answers.get("k", source.make) == 1
-        clock.advance(0.2)
-        assert await answers.get("k", source.make) == 2
-        answers.forget("k")
-        assert await answers.get("k", source.make) == 3
-        assert await answers.get("other", source.make) == 4
-
-    asyncio.run(main())
+async def test_all_who_ask_at_once_share_one_answer_which_lasts_for_its_time() -> None:
+    clock, source = ManualClock(), Source()
+    answers = kept(clock)
+    asking = [asyncio.ensure_future(answers.get("k", source.make)) for _ in range(5)]
+    await asyncio.sleep(0)
+    asking[0].cancel()  # takes the answer from nobody
+    source.gate.set()
+    assert await asyncio.gather(*asking[1:]) == [1, 1, 1, 1]
+    clock.advance(1.9)
+    assert await answers.get("k", source.make) == 1
+    clock.advance(0.2)
+    assert await answers.get("k", source.make) == 2
+    answers.forget("k")
+    assert await answers.get("k", source.make) == 3
+    assert await answers.get("other", source.make) == 4
 
 
-def test_an_error_is_told_to_those_who_wait_and_not_kept() -> None:
-    async def main() -> None:
-        source = Source()
-        source.fails = True
-        source.gate.set()
-        answers = kept(ManualClock())
-        with pytest.raises(NotNowError):
-            await answers.get("k", source.make)
-        source.fails = False
-        assert await answers.get("k", source.make) == 2
-
-    asyncio.run(main())
+async def test_an_error_is_told_to_those_who_wait_and_not_kept() -> None:
+    source = Source()
+    source.fails = True
+    source.gate.set()
+    answers = kept(ManualClock())
+    with pytest.raises(NotNowError):
+        await answers.get("k", source.make)
+    source.fails = False
+    assert await answers.get("k", source.make) == 2
 
 
-def test_no_more_are_kept_than_allowed_the_oldest_go() -> None:
-    async def main() -> None:
-        source = Source()
-        source.gate.set()
-        answers = kept(ManualClock(), count_max=2)
-        assert [await answers.get(key, source.make) for key in "abc"] == [1, 2, 3]
-        assert await answers.get("b", source.make) == 2
-        assert await answers.get("a", source.make) == 4
-
-    asyncio.run(main())
+async def test_no_more_are_kept_than_allowed_the_oldest_go() -> None:
+    source = Source()
+    source.gate.set()
+    answers = kept(ManualClock(), count_max=2)
+    assert [await answers.get(key, source.make) for key in "abc"] == [1, 2, 3]
+    assert await answers.get("b", source.make) == 2
+    assert await answers.get("a", source.make) == 4

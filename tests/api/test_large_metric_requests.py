@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.api.test_cloudwatch_operations import DAY_S, T0, Context
+from tests.api.test_cloudwatch_operations import DAY_S, T0, OperationsContext
 
 from penstock.api.cloudwatch import get_metric_data as module
 from penstock.api.cloudwatch import queries as large
@@ -23,15 +23,15 @@ METRICS = 200
 
 
 @pytest.fixture
-def context() -> Context:
+def context() -> OperationsContext:
     """200 metrics, one datapoint each."""
-    made = Context()
+    made = OperationsContext()
     for number in range(METRICS):
         fill(made, f"M{number}", 1)
     return made
 
 
-def fill(context: Context, name: str, minutes: int) -> None:
+def fill(context: OperationsContext, name: str, minutes: int) -> None:
     for minute in range(minutes):
         context.store.put(
             metric_key("Shop", name, {}), T0 - 60 * minute, StatisticSet.of(1.0), now=T0
@@ -44,7 +44,9 @@ def query(number: int) -> dict[str, Any]:
     return {"Id": f"m{number}", "MetricStat": stat, "ReturnData": False}
 
 
-async def ask(context: Context, *formulas: str, days: float = 69.0, metrics: int = METRICS) -> Any:
+async def ask(
+    context: OperationsContext, *formulas: str, days: float = 69.0, metrics: int = METRICS
+) -> Any:
     queries = [query(number) for number in range(metrics)]
     queries += [{"Id": f"e{n}", "Expression": text} for n, text in enumerate(formulas)]
     return await OPERATIONS["GetMetricData"](
@@ -68,7 +70,7 @@ async def refused(*args: Any, **kwargs: Any) -> str:
     "formula", ["FILL(METRICS(), 0)", "SUM(FILL(METRICS(), REPEAT))", "STDDEV(FILL(METRICS(), 0))"]
 )
 def test_filling_too_much_is_refused_before_a_datapoint_is_read(
-    context: Context, formula: str, monkeypatch: pytest.MonkeyPatch
+    context: OperationsContext, formula: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = []
 
@@ -88,7 +90,7 @@ def test_filling_too_much_is_refused_before_a_datapoint_is_read(
 
 
 def test_reading_too_much_is_refused_before_a_datapoint_is_read(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: OperationsContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POINTS_READ_MAX", 800)
     monkeypatch.delattr(module, "read_statistic")
@@ -111,7 +113,7 @@ def test_reading_too_much_is_refused_before_a_datapoint_is_read(
 
 
 def test_nested_reductions_are_refused_before_a_datapoint_is_read(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: OperationsContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(module, "read_statistic")
     for number in range(METRICS):
@@ -121,43 +123,41 @@ def test_nested_reductions_are_refused_before_a_datapoint_is_read(
     assert "The request computes more than 1,000,000 datapoints" in told
 
 
-def test_what_nothing_is_read_for_may_still_depend_on_what_is_there(context: Context) -> None:
+def test_what_nothing_is_read_for_may_still_depend_on_what_is_there(
+    context: OperationsContext,
+) -> None:
     """Over no datapoint this formula is a number, which would be refused."""
     answer = asyncio.run(ask(context, "IF(SUM(m1) > 0, m1, 0)", days=10.0))
     (result,) = answer["MetricDataResults"]
     assert result["Values"] == [1.0]
 
 
-def test_small_requests_never_wait_for_large_ones(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+async def test_small_requests_never_wait_for_large_ones(
+    context: OperationsContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight large ones begin first, and their thread stands still: plain and small ones go by."""
+    go = asyncio.Event()
+    beside = large.beside
 
-    async def story() -> None:
-        go = asyncio.Event()
-        beside = large.beside
+    async def held(work: Any, *, large: bool) -> Any:
+        if large:
+            await go.wait()
+        return await beside(work, large=large)
 
-        async def held(work: Any, *, large: bool) -> Any:
-            if large:
-                await go.wait()
-            return await beside(work, large=large)
-
-        monkeypatch.setattr(module, "beside", held)
-        monkeypatch.setattr(module, "SMALL_MAX", METRICS)
-        waiting = [asyncio.create_task(ask(context, "SUM(METRICS())", days=10.0)) for _ in range(8)]
-        await asyncio.sleep(0)
-        for formulas in ((), ("m1 + m2",)):
-            answer = await ask(context, *formulas, "m1", days=0.05, metrics=3)
-            assert answer["MetricDataResults"][-1]["Values"] == [1.0]
-        assert not any(one.done() for one in waiting)
-        go.set()
-        for answer in await asyncio.gather(*waiting):
-            assert answer["MetricDataResults"][0]["Values"] == [float(METRICS)]
-
-    asyncio.run(story())
+    monkeypatch.setattr(module, "beside", held)
+    monkeypatch.setattr(module, "SMALL_MAX", METRICS)
+    waiting = [asyncio.create_task(ask(context, "SUM(METRICS())", days=10.0)) for _ in range(8)]
+    await asyncio.sleep(0)
+    for formulas in ((), ("m1 + m2",)):
+        answer = await ask(context, *formulas, "m1", days=0.05, metrics=3)
+        assert answer["MetricDataResults"][-1]["Values"] == [1.0]
+    assert not any(one.done() for one in waiting)
+    go.set()
+    for answer in await asyncio.gather(*waiting):
+        assert answer["MetricDataResults"][0]["Values"] == [float(METRICS)]
 
 
-def test_large_ones_take_turns(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_ones_take_turns(context: OperationsContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """What they hold in memory is held once."""
     running = most = 0
     fetch = module._MetricReader._fetch
@@ -180,7 +180,7 @@ def test_large_ones_take_turns(context: Context, monkeypatch: pytest.MonkeyPatch
     assert most == 1
 
 
-def pages_of(context: Context, queries: list[dict[str, Any]]) -> list[Any]:
+def pages_of(context: OperationsContext, queries: list[dict[str, Any]]) -> list[Any]:
     """All pages of the last ten days, the results of each."""
     pages: list[Any] = []
     params = {
@@ -197,7 +197,7 @@ def pages_of(context: Context, queries: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_what_is_too_much_for_one_page_comes_in_several(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: OperationsContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred metrics of a week are no abuse; nothing is read twice on the way."""
     monkeypatch.setattr(module, "POINTS_READ_MAX", 1_000)
@@ -217,7 +217,7 @@ def test_what_is_too_much_for_one_page_comes_in_several(
 
 
 def test_a_page_reads_no_more_than_it_shows(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: OperationsContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "DATAPOINTS_MAX", 600)
     for number in range(4):
@@ -232,7 +232,7 @@ def test_a_page_reads_no_more_than_it_shows(
 
 
 def test_formulas_are_whole_whatever_comes_in_pages_beside_them(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: OperationsContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POINTS_READ_MAX", 1_000)
     for number in range(5):

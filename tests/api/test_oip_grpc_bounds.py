@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.api.door_site import DoorSite, door_site
 from tests.api.http2_frames import BareClient
-from tests.gateway.gateway_fakes import until
+from tests.kit.doors import DoorSite, door_site
+from tests.kit.polling import until
 
 from penstock.api.oip import grpc_reading
 from penstock.api.oip.grpc import ENVELOPE_BYTES_MAX, STREAMS_OF_ONE_MAX

@@ -9,10 +9,11 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.api.door_site import DoorSite, door_site
-from tests.api.stream_fakes import Told, end, error_of, first, more, operations, streaming
-from tests.environments import python_of
-from tests.gateway.gateway_fakes import run, silent, until
+from tests.kit.doors import DoorSite, door_site
+from tests.kit.environments import python_of
+from tests.kit.gateway import run, silent
+from tests.kit.polling import until
+from tests.kit.streams import HeldStream, end, error_of, first, more, operations, streaming
 
 from penstock.errors import ModelError
 from penstock.wire import frames
@@ -22,6 +23,8 @@ from penstock.wire.oip_messages import (
     ModelInferResponse,
     ModelStreamInferResponse,
 )
+
+pytestmark = pytest.mark.loop(by=run)
 
 GRPC = "application/x-oip-grpc"
 
@@ -50,7 +53,7 @@ def summary(data: bytes) -> tuple[str, str, bool | None]:
     return response.id, message.error_message or text, final.bool_param if final else None
 
 
-class Client:
+class StreamingClient:
     """One call under way: `send` a request, `told` is what came."""
 
     def __init__(self, served: DoorSite) -> None:
@@ -84,17 +87,17 @@ class Client:
         await self._channel.close()
 
 
-def with_client(test: Callable[[DoorSite, Client, Told], Any]) -> None:
+def with_client(test: Callable[[DoorSite, StreamingClient, HeldStream], Any]) -> None:
     async def main() -> None:
         async with door_site() as served:
-            told = served.instance.on_invoke = Told()
-            await test(served, Client(served), told)
+            told = served.instance.on_invoke = HeldStream()
+            await test(served, StreamingClient(served), told)
 
     run(main)
 
 
 def test_pieces_leave_when_they_are_made_and_requests_run_side_by_side() -> None:
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(request("a"), request("b"))
         await until(lambda: len(told.idents) == 2)
         a, b = told.idents
@@ -114,7 +117,7 @@ def test_pieces_leave_when_they_are_made_and_requests_run_side_by_side() -> None
 
 
 def test_who_asks_for_it_is_told_by_an_empty_answer_that_one_is_complete() -> None:
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(request("a", final=True), request("b", final=True))
         await until(lambda: len(told.idents) == 2)
         a, b = told.idents
@@ -132,7 +135,7 @@ def test_a_model_that_says_itself_which_piece_is_the_last_is_passed_on() -> None
         made.parameters["triton_final_response"].bool_param = last
         return bytes(made.SerializeToString())
 
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(request("a", final=True))
         await until(lambda: told.idents)
         [a] = told.idents
@@ -144,7 +147,7 @@ def test_a_model_that_says_itself_which_piece_is_the_last_is_passed_on() -> None
 
 
 def test_whole_answers_keep_the_order_of_their_requests_and_wait_for_no_stream() -> None:
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(*(request(ident) for ident in "abcd"))
         await until(lambda: len(told.idents) == 4)
         a, b, c, d = told.idents
@@ -162,7 +165,7 @@ def test_whole_answers_keep_the_order_of_their_requests_and_wait_for_no_stream()
 
 
 def test_a_stream_that_breaks_is_told_with_its_id_and_the_call_goes_on() -> None:
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(request("a"))
         await until(lambda: told.idents)
         error = ModelError("stream-broken", "x", original_message="the engine ended")
@@ -183,7 +186,7 @@ def test_a_stream_that_breaks_is_told_with_its_id_and_the_call_goes_on() -> None
 
 
 def test_a_client_that_cancels_the_call_cancels_all_its_requests() -> None:
-    async def test(served: DoorSite, client: Client, told: Told) -> None:
+    async def test(served: DoorSite, client: StreamingClient, told: HeldStream) -> None:
         client.send(request("a"), request("b"))
         await until(lambda: len(told.idents) == 2)
         told.send(first(told.idents[0], answer("a", b"1"), GRPC))
@@ -195,40 +198,33 @@ def test_a_client_that_cancels_the_call_cancels_all_its_requests() -> None:
     with_client(test)
 
 
-def test_only_so_many_requests_of_one_call_are_in_flight() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = silent
-            client = Client(served)
-            client.send(*(request(str(number)) for number in range(70)))
-            await until(lambda: len(served.instance.invokes) == 64)
-            assert served.dispatcher.in_flight == 64
-            await client.cancel()
-            await until(lambda: not served.dispatcher.in_flight)
-
-    run(main)
+async def test_only_so_many_requests_of_one_call_are_in_flight() -> None:
+    async with door_site() as served:
+        served.instance.on_invoke = silent
+        client = StreamingClient(served)
+        client.send(*(request(str(number)) for number in range(70)))
+        await until(lambda: len(served.instance.invokes) == 64)
+        assert served.dispatcher.in_flight == 64
+        await client.cancel()
+        await until(lambda: not served.dispatcher.in_flight)
 
 
-def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.api.oip.grpc_stream.UNREAD_BYTES_MAX", 4 << 20)
-
-    async def main() -> None:
-        async with door_site() as served:
-            told = served.instance.on_invoke = Told()
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
-                call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")()
-                await call.write(request("a"))
-                await until(lambda: told.idents)
-                [ident] = told.idents
-                told.send(first(ident, answer("a", b"x"), GRPC))
-                piece = answer("a", b"x" * 1_000_000)
-                while not served.instance.cancelled:
-                    told.send(more(ident, piece))
-                    await asyncio.sleep(0)
-                await until(lambda: not served.dispatcher.in_flight)
-                assert served.instance.cancelled == [ident]
-
-    run(main)
+    async with door_site() as served:
+        told = served.instance.on_invoke = HeldStream()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
+            call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")()
+            await call.write(request("a"))
+            await until(lambda: told.idents)
+            [ident] = told.idents
+            told.send(first(ident, answer("a", b"x"), GRPC))
+            piece = answer("a", b"x" * 1_000_000)
+            while not served.instance.cancelled:
+                told.send(more(ident, piece))
+                await asyncio.sleep(0)
+            await until(lambda: not served.dispatcher.in_flight)
+            assert served.instance.cancelled == [ident]
 
 
 CLIENT = """
@@ -259,7 +255,7 @@ print(seen, "unknown model" in str(error))
 """
 
 
-def test_tritonclient_streams_unmodified() -> None:
+async def test_tritonclient_streams_unmodified() -> None:
     python = str(python_of("client-tritonclient"))
 
     def generate(connection: Any, ident: int, invoke: frames.Invoke) -> None:
@@ -267,17 +263,14 @@ def test_tritonclient_streams_unmodified() -> None:
         pieces = [answer(asked, text) for text in (b"one ", b"two")]
         streaming(*pieces, content_type=GRPC)(connection, ident, invoke)
 
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = generate
-            # In a thread and not through the loop, which forks: gRPC's threads do not bear that.
-            done = await asyncio.to_thread(
-                subprocess.run,
-                [python, "-c", CLIENT, str(served.grpc_port)],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr[-2000:]
-            pairs = [(ident, text) for ident in ("r1", "r2") for text in ("one ", "two")]
-            assert done.stdout.strip() == f"{pairs} True"
-
-    run(main)
+    async with door_site() as served:
+        served.instance.on_invoke = generate
+        # In a thread and not through the loop, which forks: gRPC's threads do not bear that.
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [python, "-c", CLIENT, str(served.grpc_port)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+        pairs = [(ident, text) for ident in ("r1", "r2") for text in ("one ", "two")]
+        assert done.stdout.strip() == f"{pairs} True"

@@ -8,15 +8,15 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.api.door_site import door_site
-from tests.api.stream_fakes import MODEL, streaming, whole
-from tests.environments import python_of
-from tests.gateway.gateway_fakes import run
+from tests.kit.doors import door_site
+from tests.kit.environments import python_of
+from tests.kit.gateway import run
+from tests.kit.streams import MODEL, streaming, whole
 
 from penstock.errors import ModelError
 from penstock.wire import frames
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.loop(by=run)]
 
 TOUR = Path(__file__).parent / "openai_tour.py"
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
@@ -77,31 +77,27 @@ def model(connection: Any, ident: int, invoke: frames.Invoke) -> None:
         whole(orjson.dumps(body))(connection, ident, invoke)
 
 
-def test_the_openai_package_chats_streams_embeds_and_raises_its_own_errors() -> None:
+async def test_the_openai_package_chats_streams_embeds_and_raises_its_own_errors() -> None:
     python = str(python_of("client-openai"))
-
-    async def main() -> None:
-        async with door_site(model=MODEL) as served:
-            served.instance.on_invoke = model
-            process = await asyncio.create_subprocess_exec(
-                python, str(TOUR),
-                f"http://127.0.0.1:{served.server.port}",
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-            out, problem = await process.communicate()
-            assert process.returncode == 0, problem.decode()[-2000:]
-            assert orjson.loads(out) == {
-                "models": ["echo"],
-                "whole": ["Hello", 5],
-                "stream": ["Hel", "lo"],
-                "sagemaker": ["Hel", "lo"],
-                "completions": ["to", "gether"],
-                "embeddings": [[1.0, -2.0]] * 2,
-                "responses": ["Hel", "lo"],
-                "broken response": ["APIError", "stream_broken", "it ended"],
-                "unknown": ["NotFoundError", 404, "model_not_found", True],
-                "broken": ["APIError", "stream_broken", "it ended"],
-                "refused": ["NotFoundError", 404, "model_not_found", True],
-            }
-
-    run(main)
+    async with door_site(model=MODEL) as served:
+        served.instance.on_invoke = model
+        process = await asyncio.create_subprocess_exec(
+            python, str(TOUR),
+            f"http://127.0.0.1:{served.server.port}",
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, problem = await process.communicate()
+        assert process.returncode == 0, problem.decode()[-2000:]
+        assert orjson.loads(out) == {
+            "models": ["echo"],
+            "whole": ["Hello", 5],
+            "stream": ["Hel", "lo"],
+            "sagemaker": ["Hel", "lo"],
+            "completions": ["to", "gether"],
+            "embeddings": [[1.0, -2.0]] * 2,
+            "responses": ["Hel", "lo"],
+            "broken response": ["APIError", "stream_broken", "it ended"],
+            "unknown": ["NotFoundError", 404, "model_not_found", True],
+            "broken": ["APIError", "stream_broken", "it ended"],
+            "refused": ["NotFoundError", 404, "model_not_found", True],
+        }

@@ -8,12 +8,16 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.api.door_site import door_site
-from tests.api.stream_fakes import MODEL, whole
-from tests.gateway.gateway_fakes import post, run, until
+from tests.kit.doors import door_site
+from tests.kit.gateway import run
+from tests.kit.http_clients import post
+from tests.kit.polling import until
+from tests.kit.streams import MODEL, whole
 
 from penstock.api.openai.model_name import STEP_TOKENS, ModelScan
 from penstock.api.openai.request import READ_AT_ONCE_BYTES
+
+pytestmark = pytest.mark.loop(by=run)
 
 
 def scanned(body: bytes) -> Any:
@@ -72,16 +76,12 @@ def test_a_large_body_is_read_in_steps() -> None:
     assert scan.value == "a"
 
 
-def test_a_long_prompt_reaches_its_model_and_an_unfinished_one_is_refused() -> None:
-    async def main() -> None:
-        async with door_site(model=MODEL) as served:
-            served.instance.on_invoke = whole(b"{}")
-            prompt = "how do I write {braces} [and brackets] " * (READ_AT_ONCE_BYTES // 20)
-            body = orjson.dumps({"prompt": prompt, "model": "echo"})
-            for sent, status in ((body, 200), (body[:-1], 400)):
-                client = await served.client()
-                client.write(post("/v1/completions", sent))
-                assert (await client.answer())[0] == status
-            await until(lambda: served.dispatcher.in_flight == 0)
-
-    run(main)
+async def test_a_long_prompt_reaches_its_model_and_an_unfinished_one_is_refused() -> None:
+    async with door_site(model=MODEL) as served:
+        served.instance.on_invoke = whole(b"{}")
+        prompt = "how do I write {braces} [and brackets] " * (READ_AT_ONCE_BYTES // 20)
+        body = orjson.dumps({"prompt": prompt, "model": "echo"})
+        for sent, status in ((body, 200), (body[:-1], 400)):
+            client = await served.client()
+            assert (await client.ask(post("/v1/completions", sent)))[0] == status
+        await until(lambda: served.dispatcher.in_flight == 0)

@@ -15,8 +15,9 @@ import boto3
 import orjson
 import pytest
 from botocore.config import Config
-from tests.api.door_site import door_site
-from tests.gateway.gateway_fakes import post, run
+from tests.kit.doors import door_site
+from tests.kit.gateway import run
+from tests.kit.http_clients import post
 
 from penstock.api.runtime.asynchronous import AsyncDoor, InputRule, locations
 from penstock.artifacts.sources.named_places import NamedPlaces
@@ -37,6 +38,8 @@ from penstock.jobs.asynchronous.rows import AsyncRequest
 from penstock.wire import frames
 from penstock.wire.aws.models import RUNTIME, service_model
 
+pytestmark = pytest.mark.loop(by=run)
+
 PATH = "/endpoints/later/async-invocations"
 SPEC = AsyncSpec(
     output_uri="s3://bucket/out/", failure_uri="s3://bucket/bad", success_topic="arn:ok"
@@ -49,7 +52,7 @@ WITH_KEYS = ServerConfig(
 )
 
 
-class Record:
+class AsyncRecord:
     """Stands where the queue is: keeps what it is given, or refuses it."""
 
     def __init__(self) -> None:
@@ -85,18 +88,19 @@ def deployment(name: str) -> DeploymentSpec | None:
 Shown = Callable[[str], DeploymentSpec | None]
 
 
-def door(record: Record, config: ServerConfig = ANYONE, shown: Shown = deployment) -> AsyncDoor:
+def door(
+    record: AsyncRecord, config: ServerConfig = ANYONE, shown: Shown = deployment
+) -> AsyncDoor:
     return AsyncDoor(record, shown, ManualClock(wall_s=1000.0), config, NO_PLACES)
 
 
 def answer(
-    data: bytes, record: Record, config: ServerConfig = ANYONE, shown: Shown = deployment
+    data: bytes, record: AsyncRecord, config: ServerConfig = ANYONE, shown: Shown = deployment
 ) -> tuple[int, Any, bytes]:
     async def main() -> tuple[int, Any, bytes]:
         async with door_site(asynchronous=door(record, config, shown)) as served:
             client = await served.client()
-            client.write(data)
-            found = await client.answer()
+            found = await client.ask(data)
             assert served.instance.invokes == []
             return found
 
@@ -104,7 +108,7 @@ def answer(
 
 
 def test_a_request_is_put_on_record_as_it_came_and_answered_with_202() -> None:
-    record = Record()
+    record = AsyncRecord()
     status, headers, body = answer(
         post(
             PATH,
@@ -151,7 +155,7 @@ def test_a_request_is_put_on_record_as_it_came_and_answered_with_202() -> None:
 
 def test_the_answers_head_is_this_byte_for_byte() -> None:
     async def main() -> bytes:
-        async with door_site(asynchronous=door(Record())) as served:
+        async with door_site(asynchronous=door(AsyncRecord())) as served:
             reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
             writer.write(
                 post(PATH, b"x", "X-Amzn-SageMaker-Inference-Id: a", "X-Amzn-SageMaker-Filename: f")
@@ -176,7 +180,7 @@ def test_the_answers_head_is_this_byte_for_byte() -> None:
 
 
 def test_without_words_of_the_callers_the_objects_have_a_name_of_their_own() -> None:
-    record = Record()
+    record = AsyncRecord()
     status, headers, body = answer(
         post(PATH, b"", "X-Amzn-SageMaker-InputLocation: s3://bucket/in.json"), record
     )
@@ -221,7 +225,7 @@ LOCATION = "X-Amzn-SageMaker-InputLocation: s3://bucket/in"
     ],
 )  # fmt: skip
 def test_what_could_not_be_done_is_refused_and_not_put_on_record(data: bytes, words: str) -> None:
-    record = Record()
+    record = AsyncRecord()
     status, headers, body = answer(data, record)
     assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")
     assert words in orjson.loads(body)["Message"]
@@ -242,7 +246,7 @@ def test_what_could_not_be_done_is_refused_and_not_put_on_record(data: bytes, wo
 )
 def test_with_keys_inputs_lie_in_s3_or_where_the_operator_allows(uri: str, allowed: bool) -> None:
     """Whoever may only call an endpoint must not read this server's files through its model."""
-    record = Record()
+    record = AsyncRecord()
     status, _, body = answer(
         post(PATH, b"", f"X-Amzn-SageMaker-InputLocation: {uri}"), record, WITH_KEYS
     )
@@ -258,26 +262,23 @@ def test_an_operators_prefix_ends_at_a_slash() -> None:
 
 
 def test_what_could_not_be_put_on_record_is_not_told_as_accepted() -> None:
-    record = Record()
+    record = AsyncRecord()
     record.refuses = NotNowError("state-not-writable", "The disk is full.", retry_after_s=5.0)
     status, headers, _ = answer(post(PATH, b"x"), record)
     assert (status, headers["x-amzn-errortype"]) == (503, "ServiceUnavailable")
     assert headers["x-amz-retry-after"] == "5000"
 
 
-def test_two_requests_of_one_connection_are_answered_in_their_order() -> None:
-    async def main() -> None:
-        async with door_site(asynchronous=door(Record())) as served:
-            client = await served.client()
-            for ident in ("a", "b"):
-                client.write(post(PATH, b"x", f"X-Amzn-SageMaker-Inference-Id: {ident}"))
-            bodies = [(await client.answer())[2] for _ in range(2)]
-            assert [orjson.loads(body)["InferenceId"] for body in bodies] == ["a", "b"]
-
-    run(main)
+async def test_two_requests_of_one_connection_are_answered_in_their_order() -> None:
+    async with door_site(asynchronous=door(AsyncRecord())) as served:
+        client = await served.client()
+        for ident in ("a", "b"):
+            client.write(post(PATH, b"x", f"X-Amzn-SageMaker-Inference-Id: {ident}"))
+        bodies = [(await client.answer())[2] for _ in range(2)]
+        assert [orjson.loads(body)["InferenceId"] for body in bodies] == ["a", "b"]
 
 
-def test_an_asynchronous_endpoint_refuses_to_be_called_at_once() -> None:
+async def test_an_asynchronous_endpoint_refuses_to_be_called_at_once() -> None:
     """Both operations of the runtime; other doors' requests are answered, before its own ones."""
     routes = EndpointRoutes(
         endpoint="later",
@@ -291,48 +292,40 @@ def test_an_asynchronous_endpoint_refuses_to_be_called_at_once() -> None:
             ),
         ),
     )
-
-    async def main() -> None:
-        async with door_site(asynchronous=door(Record())) as served:
-            served.dispatcher.publish(routes)
-            for operation in ("invocations", "invocations-response-stream"):
-                client = await served.client()
-                client.write(post(f"/endpoints/later/{operation}", b"x"))
-                status, headers, body = await client.answer()
-                assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")
-                assert "InvokeEndpointAsync" in orjson.loads(body)["Message"]
-            assert served.instance.invokes == []
-
-    run(main)
+    async with door_site(asynchronous=door(AsyncRecord())) as served:
+        served.dispatcher.publish(routes)
+        for operation in ("invocations", "invocations-response-stream"):
+            client = await served.client()
+            status, headers, body = await client.ask(post(f"/endpoints/later/{operation}", b"x"))
+            assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")
+            assert "InvokeEndpointAsync" in orjson.loads(body)["Message"]
+        assert served.instance.invokes == []
 
 
-def test_boto3_unmodified_gets_its_members() -> None:
-    async def main() -> None:
-        async with door_site(asynchronous=door(Record())) as served:
-            client = boto3.client(
-                "sagemaker-runtime",
-                endpoint_url=f"http://127.0.0.1:{served.server.port}",
-                aws_access_key_id="none",
-                aws_secret_access_key="none",
-                region_name="us-east-1",
-                config=Config(retries={"max_attempts": 1, "mode": "standard"}),
-            )
-            told = await asyncio.to_thread(
-                client.invoke_endpoint_async,
-                EndpointName="later",
-                InferenceId="mine",
-                InputLocation="s3://bucket/in",
-                Filename="f.json",
-            )
-            assert told["ResponseMetadata"]["HTTPStatusCode"] == 202
-            told.pop("ResponseMetadata")
-            assert told == {
-                "InferenceId": "mine",
-                "OutputLocation": "s3://bucket/out/f.json",
-                "FailureLocation": "s3://bucket/bad/f-error.out",
-            }
-
-    run(main)
+async def test_boto3_unmodified_gets_its_members() -> None:
+    async with door_site(asynchronous=door(AsyncRecord())) as served:
+        client = boto3.client(
+            "sagemaker-runtime",
+            endpoint_url=f"http://127.0.0.1:{served.server.port}",
+            aws_access_key_id="none",
+            aws_secret_access_key="none",
+            region_name="us-east-1",
+            config=Config(retries={"max_attempts": 1, "mode": "standard"}),
+        )
+        told = await asyncio.to_thread(
+            client.invoke_endpoint_async,
+            EndpointName="later",
+            InferenceId="mine",
+            InputLocation="s3://bucket/in",
+            Filename="f.json",
+        )
+        assert told["ResponseMetadata"]["HTTPStatusCode"] == 202
+        told.pop("ResponseMetadata")
+        assert told == {
+            "InferenceId": "mine",
+            "OutputLocation": "s3://bucket/out/f.json",
+            "FailureLocation": "s3://bucket/bad/f-error.out",
+        }
 
 
 def test_without_a_failure_path_no_failure_location_is_told() -> None:
@@ -350,7 +343,7 @@ def of_target_models(name: str) -> DeploymentSpec | None:
 
 def test_a_multi_model_endpoint_is_told_which_model_by_the_header_of_invoke_endpoint() -> None:
     """AWS has no asynchronous requests to such endpoints, so its operation has no member for it."""
-    record = Record()
+    record = AsyncRecord()
     header = "X-Amzn-SageMaker-Target-Model: team/a.tar.gz"
     assert answer(post(PATH, b"1", header), record, shown=of_target_models)[0] == 202
     [(kept, _)] = record.kept
@@ -369,7 +362,7 @@ def test_the_operation_has_no_inference_components_and_a_request_that_names_one_
     assert "InferenceComponentName" not in service_model(RUNTIME).operation_model(
         "InvokeEndpointAsync"
     ).input_shape.members  # fmt: skip
-    record = Record()
+    record = AsyncRecord()
     header = "X-Amzn-SageMaker-Inference-Component: one"
     status, headers, body = answer(post(PATH, b"1", header), record)
     assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.test_sagemaker_operations import VARIANT, Plane, error, in_service
+from tests.api.test_sagemaker_operations import VARIANT, SagemakerPlane, error, in_service
 
 from penstock.api.sagemaker.context import SagemakerContext
 from penstock.control.store.store import Store
@@ -47,7 +47,7 @@ class Outputs:
             raise self.refuses
 
 
-class AsyncPlane(Plane):
+class AsyncPlane(SagemakerPlane):
     def __init__(self, folder: Path) -> None:
         self.outputs: Outputs | None = Outputs()
         super().__init__(folder)

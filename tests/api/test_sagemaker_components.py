@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.test_sagemaker_operations import ARN, Plane, error, in_service
+from tests.api.test_sagemaker_operations import ARN, SagemakerPlane, error, in_service
 
 from penstock.control.store.store import Store
 from penstock.core.deployment.endpoint_state import SetComponent
@@ -25,9 +25,9 @@ SHOP = f"{ARN}:endpoint/shop"
 
 
 @pytest.fixture
-def plane(tmp_path: Path) -> Iterator[Plane]:
+def plane(tmp_path: Path) -> Iterator[SagemakerPlane]:
     """Model `chat`, and endpoint `shop` in service, which takes components."""
-    made = Plane(tmp_path / "state")
+    made = SagemakerPlane(tmp_path / "state")
     model(made, "chat")
     assert config(made)[0] == 200
     assert made.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="takes")[0] == 200
@@ -37,41 +37,41 @@ def plane(tmp_path: Path) -> Iterator[Plane]:
     made.close()
 
 
-def model(plane: Plane, name: str, **container: Any) -> None:
+def model(plane: SagemakerPlane, name: str, **container: Any) -> None:
     given = {"ModelDataUrl": f"file:///models/{name}"} | container
     assert plane.call("CreateModel", ModelName=name, PrimaryContainer=given)[0] == 200
 
 
-def config(plane: Plane, name: str = "takes", **more: Any) -> tuple[int, dict[str, Any]]:
+def config(plane: SagemakerPlane, name: str = "takes", **more: Any) -> tuple[int, dict[str, Any]]:
     given = {"ProductionVariants": [VARIANT], "ExecutionRoleArn": ROLE} | more
     return plane.call("CreateEndpointConfig", EndpointConfigName=name, **given)
 
 
-def create(plane: Plane, name: str = "chat", **more: Any) -> tuple[int, dict[str, Any]]:
+def create(plane: SagemakerPlane, name: str = "chat", **more: Any) -> tuple[int, dict[str, Any]]:
     given = {"EndpointName": "shop", "VariantName": "blue", "Specification": SPECIFICATION}
     given |= {"RuntimeConfig": {"CopyCount": 2}} | more
     given = {key: value for key, value in given.items() if value is not None}
     return plane.call("CreateInferenceComponent", InferenceComponentName=name, **given)
 
 
-def settle(plane: Plane, status: str = "InService", **more: Any) -> None:
+def settle(plane: SagemakerPlane, status: str = "InService", **more: Any) -> None:
     """What the reconciler records."""
     copies = plane.store(Store.describe_component, "chat").desired.copies
     action = SetComponent("chat", status, copies, "any", **more)
     plane.store(Store.set_component, "shop", action, now=plane.clock.wall())
 
 
-def describe(plane: Plane, name: str = "chat") -> dict[str, Any]:
+def describe(plane: SagemakerPlane, name: str = "chat") -> dict[str, Any]:
     status, described = plane.call("DescribeInferenceComponent", InferenceComponentName=name)
     assert status == 200, described
     return described
 
 
-def update(plane: Plane, **more: Any) -> tuple[int, dict[str, Any]]:
+def update(plane: SagemakerPlane, **more: Any) -> tuple[int, dict[str, Any]]:
     return plane.call("UpdateInferenceComponent", InferenceComponentName="chat", **more)
 
 
-def test_describe_says_what_create_was_given_and_what_is_there(plane: Plane) -> None:
+def test_describe_says_what_create_was_given_and_what_is_there(plane: SagemakerPlane) -> None:
     specification = SPECIFICATION | {
         "StartupParameters": {"ModelDataDownloadTimeoutInSeconds": 60},
         "SchedulingConfig": {"PlacementStrategy": "BINPACK"},
@@ -99,7 +99,7 @@ def test_describe_says_what_create_was_given_and_what_is_there(plane: Plane) -> 
     }
 
 
-def test_the_image_of_a_container_is_told_as_deployed(plane: Plane) -> None:
+def test_the_image_of_a_container_is_told_as_deployed(plane: SagemakerPlane) -> None:
     container = {
         "Image": "any/image:1",
         "ArtifactUrl": "s3://b/m.tar.gz",
@@ -115,7 +115,7 @@ def test_the_image_of_a_container_is_told_as_deployed(plane: Plane) -> None:
     assert (loaded.uri, loaded.image) == ("s3://b/m.tar.gz", "any/image:1")
 
 
-def test_the_texts_that_clients_search_for(plane: Plane) -> None:
+def test_the_texts_that_clients_search_for(plane: SagemakerPlane) -> None:
     assert create(plane)[0] == 200
     assert create(plane, "CHAT") == error(
         f'Cannot create already existing inference component "{CHAT}".'
@@ -183,7 +183,7 @@ def test_the_texts_that_clients_search_for(plane: Plane) -> None:
     ],
 )  # fmt: skip
 def test_what_can_not_be_carried_out_is_refused_with_the_reason(
-    plane: Plane, more: dict[str, Any], told: str
+    plane: SagemakerPlane, more: dict[str, Any], told: str
 ) -> None:
     status, answer = create(plane, **more)
     assert (status, answer["__type"]) == (400, "ValidationException")
@@ -197,12 +197,12 @@ ADAPTER = {
 }
 
 
-def lora(plane: Plane, name: str = "lora", **more: Any) -> tuple[int, dict[str, Any]]:
+def lora(plane: SagemakerPlane, name: str = "lora", **more: Any) -> tuple[int, dict[str, Any]]:
     given = {"VariantName": None, "RuntimeConfig": None, "Specification": ADAPTER}
     return create(plane, name, **(given | more))
 
 
-def test_an_adapter_is_an_artifact_on_a_base_that_serves(plane: Plane) -> None:
+def test_an_adapter_is_an_artifact_on_a_base_that_serves(plane: SagemakerPlane) -> None:
     assert lora(plane) == error(f'Could not find inference component "{CHAT}".')
     assert create(plane)[0] == 200
     on_base = f'Cannot create inference component "{ARN}:inference-component/lora" on base "{CHAT}"'
@@ -238,7 +238,7 @@ def test_an_adapter_is_an_artifact_on_a_base_that_serves(plane: Plane) -> None:
     ],
 )
 def test_what_an_adapter_does_not_have_is_refused(
-    plane: Plane, more: dict[str, Any], told: str
+    plane: SagemakerPlane, more: dict[str, Any], told: str
 ) -> None:
     assert create(plane)[0] == 200
     settle(plane)
@@ -247,7 +247,7 @@ def test_what_an_adapter_does_not_have_is_refused(
     assert told in answer["message"]
 
 
-def test_an_adapter_is_updated_by_another_artifact_alone(plane: Plane) -> None:
+def test_an_adapter_is_updated_by_another_artifact_alone(plane: SagemakerPlane) -> None:
     assert create(plane)[0] == 200
     settle(plane)
     assert lora(plane)[0] == 200
@@ -284,7 +284,7 @@ def test_an_adapter_is_updated_by_another_artifact_alone(plane: Plane) -> None:
     assert describe(plane, "lora")["Specification"] == other
 
 
-def test_a_base_is_deleted_after_its_adapters(plane: Plane) -> None:
+def test_a_base_is_deleted_after_its_adapters(plane: SagemakerPlane) -> None:
     assert create(plane)[0] == 200
     settle(plane)
     assert lora(plane)[0] == 200
@@ -297,7 +297,9 @@ def test_a_base_is_deleted_after_its_adapters(plane: Plane) -> None:
     assert plane.call(delete, InferenceComponentName="chat")[0] == 200
 
 
-def test_of_several_specifications_the_one_for_the_variants_type_is_taken(plane: Plane) -> None:
+def test_of_several_specifications_the_one_for_the_variants_type_is_taken(
+    plane: SagemakerPlane,
+) -> None:
     model(plane, "other")
     several = [
         SPECIFICATION | {"InstanceType": "ml.m5.large"},
@@ -311,7 +313,7 @@ def test_of_several_specifications_the_one_for_the_variants_type_is_taken(plane:
     assert (status, "needs an InstanceType of its own" in answer["message"]) == (400, True)
 
 
-def test_an_endpoint_with_a_model_of_its_own_takes_no_components(plane: Plane) -> None:
+def test_an_endpoint_with_a_model_of_its_own_takes_no_components(plane: SagemakerPlane) -> None:
     variant = VARIANT | {"ModelName": "chat"}
     assert config(plane, "own", ProductionVariants=[variant])[0] == 200
     plane.call("CreateEndpoint", EndpointName="own", EndpointConfigName="own")
@@ -319,13 +321,13 @@ def test_an_endpoint_with_a_model_of_its_own_takes_no_components(plane: Plane) -
     assert (status, "has a model of its own (ModelName)" in answer["message"]) == (400, True)
 
 
-def test_a_multi_model_container_is_no_component(plane: Plane) -> None:
+def test_a_multi_model_container_is_no_component(plane: SagemakerPlane) -> None:
     model(plane, "many", Mode="MultiModel")
     status, answer = create(plane, Specification=SPECIFICATION | {"ModelName": "many"})
     assert (status, "Mode MultiModel" in answer["message"]) == (400, True)
 
 
-def test_copies_are_changed_by_both_calls_and_only_in_service(plane: Plane) -> None:
+def test_copies_are_changed_by_both_calls_and_only_in_service(plane: SagemakerPlane) -> None:
     create(plane)
     busy = error(f'Cannot update in-progress inference component "{CHAT}".')
     wanted = {"DesiredRuntimeConfig": {"CopyCount": 0}}
@@ -349,7 +351,7 @@ def test_copies_are_changed_by_both_calls_and_only_in_service(plane: Plane) -> N
 
 
 def test_a_new_specification_replaces_the_old_one_batch_by_batch_if_it_is_asked_for(
-    plane: Plane,
+    plane: SagemakerPlane,
 ) -> None:
     create(plane)
     settle(plane)
@@ -378,7 +380,7 @@ def test_a_new_specification_replaces_the_old_one_batch_by_batch_if_it_is_asked_
     ],
 )
 def test_parts_of_a_rolling_update_that_are_not_carried_out_are_refused(
-    plane: Plane, config: dict[str, Any], told: str
+    plane: SagemakerPlane, config: dict[str, Any], told: str
 ) -> None:
     create(plane)
     settle(plane)
@@ -391,7 +393,7 @@ def test_parts_of_a_rolling_update_that_are_not_carried_out_are_refused(
     assert update(plane)[1]["message"] == "Give Specification, RuntimeConfig, or both."
 
 
-def test_lists_name_endpoint_variant_and_status(plane: Plane) -> None:
+def test_lists_name_endpoint_variant_and_status(plane: SagemakerPlane) -> None:
     create(plane)
     create(plane, "rank")
     _, page = plane.call("ListInferenceComponents", MaxResults=1, EndpointNameEquals="shop")
@@ -409,7 +411,9 @@ def test_lists_name_endpoint_variant_and_status(plane: Plane) -> None:
     assert none == {"InferenceComponents": []}
 
 
-def test_component_model_and_endpoint_are_deleted_in_a_row_without_waiting(plane: Plane) -> None:
+def test_component_model_and_endpoint_are_deleted_in_a_row_without_waiting(
+    plane: SagemakerPlane,
+) -> None:
     create(plane, Tags=[{"Key": "team", "Value": "a"}])
     create(plane, "rank")
     assert plane.call("ListTags", ResourceArn=CHAT)[1] == {"Tags": [{"Key": "team", "Value": "a"}]}
@@ -422,7 +426,9 @@ def test_component_model_and_endpoint_are_deleted_in_a_row_without_waiting(plane
     assert (status, answer["message"]) == (400, f'Could not find model "{ARN}:model/chat".')
 
 
-def test_a_configuration_for_components_needs_a_role_and_variants_of_one_kind(plane: Plane) -> None:
+def test_a_configuration_for_components_needs_a_role_and_variants_of_one_kind(
+    plane: SagemakerPlane,
+) -> None:
     status, answer = config(plane, "x", ExecutionRoleArn=None)
     assert (status, "needs ExecutionRoleArn" in answer["message"]) == (400, True)
     mixed = [VARIANT, VARIANT | {"VariantName": "own", "ModelName": "chat"}]
@@ -439,14 +445,14 @@ def test_a_configuration_for_components_needs_a_role_and_variants_of_one_kind(pl
     ],
 )
 def test_bounds_of_managed_instances_must_be_possible(
-    plane: Plane, managed: dict[str, Any], told: str
+    plane: SagemakerPlane, managed: dict[str, Any], told: str
 ) -> None:
     variant = VARIANT | {"ManagedInstanceScaling": managed}
     status, answer = config(plane, "x", ProductionVariants=[variant])
     assert (status, told in answer["message"]) == (400, True)
 
 
-def test_a_variant_with_a_model_has_no_managed_instances(plane: Plane) -> None:
+def test_a_variant_with_a_model_has_no_managed_instances(plane: SagemakerPlane) -> None:
     managed = {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 2}
     variant = VARIANT | {"ModelName": "chat", "ManagedInstanceScaling": managed}
     status, answer = config(plane, "x", ProductionVariants=[variant])
@@ -455,7 +461,7 @@ def test_a_variant_with_a_model_has_no_managed_instances(plane: Plane) -> None:
     assert config(plane, "x", ProductionVariants=[variant])[0] == 200
 
 
-def test_managed_instances_are_shown_and_follow_nobodys_count(plane: Plane) -> None:
+def test_managed_instances_are_shown_and_follow_nobodys_count(plane: SagemakerPlane) -> None:
     managed = {
         "Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 4,
         "ScaleInPolicy": {
@@ -477,7 +483,9 @@ def test_managed_instances_are_shown_and_follow_nobodys_count(plane: Plane) -> N
     assert (status, "follows the copies" in answer["message"]) == (400, True)
 
 
-def test_an_endpoint_is_not_updated_to_where_its_components_have_no_place(plane: Plane) -> None:
+def test_an_endpoint_is_not_updated_to_where_its_components_have_no_place(
+    plane: SagemakerPlane,
+) -> None:
     create(plane)
     other = VARIANT | {"VariantName": "green"}
     assert config(plane, "green", ProductionVariants=[other])[0] == 200

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.api.test_sagemaker_operations import (  # noqa: F401  (a fixture)
     ARN,
-    Plane,
+    SagemakerPlane,
     error,
     in_service,
     plane,
@@ -24,13 +24,13 @@ POOLS = [
 VARIANT = {"VariantName": "blue", "ModelName": "shop", "InitialInstanceCount": 3}
 
 
-def models(site: Plane, *names: str, mode: str = "SingleModel") -> None:
+def models(site: SagemakerPlane, *names: str, mode: str = "SingleModel") -> None:
     for name in names:
         container = {"ModelDataUrl": f"file:///models/{name}", "Mode": mode}
         assert site.call("CreateModel", ModelName=name, PrimaryContainer=container)[0] == 200
 
 
-def config(site: Plane, **members: Any) -> tuple[int, dict[str, Any]]:
+def config(site: SagemakerPlane, **members: Any) -> tuple[int, dict[str, Any]]:
     variant = {key: value for key, value in (VARIANT | members).items() if value is not None}
     return site.call(
         "CreateEndpointConfig",
@@ -45,7 +45,7 @@ def config(site: Plane, **members: Any) -> tuple[int, dict[str, Any]]:
 
 
 def test_pools_are_recorded_by_priority_and_described_with_their_counts(
-    plane: Plane,  # noqa: F811
+    plane: SagemakerPlane,  # noqa: F811
 ) -> None:
     models(plane, "shop", "tiny")
     assert config(plane, InstancePools=POOLS)[0] == 200
@@ -69,7 +69,7 @@ def test_pools_are_recorded_by_priority_and_described_with_their_counts(
     assert (shown["CurrentInstanceCount"], shown["DesiredInstanceCount"]) == (2, 3)
 
 
-def test_a_generation_on_its_way_shows_its_pools(plane: Plane) -> None:  # noqa: F811
+def test_a_generation_on_its_way_shows_its_pools(plane: SagemakerPlane) -> None:  # noqa: F811
     models(plane, "shop", "tiny")
     config(plane, InstancePools=POOLS)
     plane.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="pools")
@@ -103,7 +103,7 @@ def pool(**members: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_pools_that_contradict_themselves_are_refused(
-    plane: Plane,  # noqa: F811
+    plane: SagemakerPlane,  # noqa: F811
     members: dict[str, Any],
     said: str,
 ) -> None:
@@ -114,7 +114,7 @@ def test_pools_that_contradict_themselves_are_refused(
 
 
 def test_the_models_of_pools_must_exist_and_be_of_the_variants_mode(
-    plane: Plane,  # noqa: F811
+    plane: SagemakerPlane,  # noqa: F811
 ) -> None:
     models(plane, "shop")
     missing = error(f'Could not find model "{ARN}:model/tiny".')
@@ -129,7 +129,7 @@ def test_the_models_of_pools_must_exist_and_be_of_the_variants_mode(
 
 
 def test_components_on_pools_have_one_specification_for_all_of_them(
-    plane: Plane,  # noqa: F811
+    plane: SagemakerPlane,  # noqa: F811
 ) -> None:
     models(plane, "shop")
     assert config(plane, ModelName=None, InstancePools=pool())[0] == 200

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.transform_jobs import Jobs
+from tests.kit.transform import FakeTransformDriver
 
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.sagemaker.context import SagemakerContext
@@ -61,13 +61,13 @@ class Doorbell:
         return {name: {"ml.local.medium": count} for name, count in self.copies.items() if count}
 
 
-class Plane:
+class SagemakerPlane:
     """The front door with a database in a folder of the test's own."""
 
     def __init__(self, state_dir: Path) -> None:
         self.clock = ManualClock(wall_s=1_700_000_000.0)
         self.doorbell = Doorbell()
-        self.jobs = Jobs()
+        self.jobs = FakeTransformDriver()
         self.key = ""  #: whose requests are signed with
         self.runner = asyncio.Runner()
         self.database = StoreThread(lambda: Store(state_dir))
@@ -105,14 +105,14 @@ class Plane:
 
 
 @pytest.fixture
-def plane(tmp_path: Path) -> Iterator[Plane]:
-    made = Plane(tmp_path / "state")
+def plane(tmp_path: Path) -> Iterator[SagemakerPlane]:
+    made = SagemakerPlane(tmp_path / "state")
     yield made
     made.close()
 
 
 @pytest.fixture
-def with_config(plane: Plane) -> Plane:
+def with_config(plane: SagemakerPlane) -> SagemakerPlane:
     """Model `shop` and configuration `first` exist."""
     model = {"ModelDataUrl": "file:///models/shop"}
     assert plane.call("CreateModel", ModelName="shop", PrimaryContainer=model)[0] == 200
@@ -123,7 +123,7 @@ def with_config(plane: Plane) -> Plane:
     return plane
 
 
-def in_service(plane: Plane, name: str = "shop") -> None:
+def in_service(plane: SagemakerPlane, name: str = "shop") -> None:
     """What the reconciler records once the copies are ready."""
     record = plane.store(Store.describe_endpoint, name)
     generation = (record.target or record.active).generation
@@ -135,7 +135,7 @@ def error(message: str, code: str = "ValidationException") -> tuple[int, dict[st
     return 400, {"__type": code, "message": message}
 
 
-def test_an_image_that_names_no_runtime_is_refused_with_the_model(plane: Plane) -> None:
+def test_an_image_that_names_no_runtime_is_refused_with_the_model(plane: SagemakerPlane) -> None:
     """Not minutes later, by the instance that was started for it."""
     container = {"Image": "local://auto", "ModelDataUrl": "s3://b/m.tar.gz"}
     status, told = plane.call("CreateModel", ModelName="shop", PrimaryContainer=container)
@@ -143,7 +143,7 @@ def test_an_image_that_names_no_runtime_is_refused_with_the_model(plane: Plane) 
     assert told["message"].startswith("the image 'local://auto' names no runtime of Penstock. Use")
 
 
-def test_describe_model_echoes_what_create_was_given(plane: Plane) -> None:
+def test_describe_model_echoes_what_create_was_given(plane: SagemakerPlane) -> None:
     container = {"ModelDataUrl": "s3://b/m.tar.gz", "Environment": {"A": "1"}}
     created = plane.call("CreateModel", ModelName="shop", PrimaryContainer=container)
     assert created == (200, {"ModelArn": f"{ARN}:model/shop"})
@@ -158,7 +158,7 @@ def test_describe_model_echoes_what_create_was_given(plane: Plane) -> None:
     )
 
 
-def test_a_model_of_that_name_exists_in_any_case(with_config: Plane) -> None:
+def test_a_model_of_that_name_exists_in_any_case(with_config: SagemakerPlane) -> None:
     again = with_config.call("CreateModel", ModelName="SHOP", PrimaryContainer={"Image": "x"})
     assert again == error(f'Cannot create already existing model "{ARN}:model/shop".')
 
@@ -189,7 +189,7 @@ def test_a_model_of_that_name_exists_in_any_case(with_config: Plane) -> None:
     ],
 )
 def test_what_is_missing_is_named_by_its_arn(
-    plane: Plane, operation: str, members: dict[str, Any], message: str
+    plane: SagemakerPlane, operation: str, members: dict[str, Any], message: str
 ) -> None:
     assert plane.call(operation, **members) == error(message)
 
@@ -207,7 +207,7 @@ def test_what_is_missing_is_named_by_its_arn(
     ],
 )
 def test_a_configuration_that_could_never_serve_is_refused(
-    with_config: Plane, change: dict[str, Any], said: str
+    with_config: SagemakerPlane, change: dict[str, Any], said: str
 ) -> None:
     variant = {key: value for key, value in (VARIANT | change).items() if value is not None}
     status, body = with_config.call(
@@ -217,7 +217,7 @@ def test_a_configuration_that_could_never_serve_is_refused(
     assert said in body["message"]
 
 
-def test_an_endpoint_is_creating_until_its_copies_are_ready(with_config: Plane) -> None:
+def test_an_endpoint_is_creating_until_its_copies_are_ready(with_config: SagemakerPlane) -> None:
     created = with_config.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="first")
     assert created == (200, {"EndpointArn": f"{ARN}:endpoint/shop"})
     assert with_config.doorbell.rung == ["shop"]
@@ -241,7 +241,7 @@ def test_an_endpoint_is_creating_until_its_copies_are_ready(with_config: Plane) 
 
 
 def test_an_endpoint_lives_on_when_its_configuration_and_model_are_deleted(
-    with_config: Plane,
+    with_config: SagemakerPlane,
 ) -> None:
     with_config.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="first")
     assert with_config.call("DeleteEndpointConfig", EndpointConfigName="first") == (200, {})
@@ -250,7 +250,7 @@ def test_an_endpoint_lives_on_when_its_configuration_and_model_are_deleted(
     assert record.shown.variants[0].model.uri == "file:///models/shop"
 
 
-def test_a_busy_endpoint_is_not_updated(with_config: Plane) -> None:
+def test_a_busy_endpoint_is_not_updated(with_config: SagemakerPlane) -> None:
     with_config.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="first")
     busy = error(f'Cannot update in-progress endpoint "{ARN}:endpoint/shop".')
     assert (
@@ -277,7 +277,7 @@ def test_a_busy_endpoint_is_not_updated(with_config: Plane) -> None:
     ],
 )
 def test_weights_name_each_variant_of_the_endpoint_once(
-    with_config: Plane, variants: list[str], message: str
+    with_config: SagemakerPlane, variants: list[str], message: str
 ) -> None:
     with_config.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="first")
     in_service(with_config)
@@ -294,7 +294,7 @@ def test_weights_name_each_variant_of_the_endpoint_once(
     assert variant.weight == 1.0
 
 
-def test_an_accepted_update_is_seen_by_the_next_describe(with_config: Plane) -> None:
+def test_an_accepted_update_is_seen_by_the_next_describe(with_config: SagemakerPlane) -> None:
     with_config.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="first")
     in_service(with_config)
     bigger = VARIANT | {"InitialInstanceCount": 5}
@@ -316,7 +316,7 @@ def test_an_accepted_update_is_seen_by_the_next_describe(with_config: Plane) -> 
     assert "VariantStatus" not in described["ProductionVariants"][0]
 
 
-def test_data_capture_is_refused_rather_than_forgotten(with_config: Plane) -> None:
+def test_data_capture_is_refused_rather_than_forgotten(with_config: SagemakerPlane) -> None:
     capture = {
         "InitialSamplingPercentage": 100,
         "DestinationS3Uri": "s3://b/p",
@@ -354,7 +354,7 @@ def test_data_capture_is_refused_rather_than_forgotten(with_config: Plane) -> No
     ],
 )
 def test_an_update_keeps_weights_and_counts_only_where_asked(
-    with_config: Plane, flags: dict[str, Any], weight: float, count: int
+    with_config: SagemakerPlane, flags: dict[str, Any], weight: float, count: int
 ) -> None:
     with_config.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="first")
     in_service(with_config)
@@ -375,7 +375,7 @@ def test_an_update_keeps_weights_and_counts_only_where_asked(
     assert (variant.weight, variant.instance_count) == (weight, count)
 
 
-def test_a_variant_may_be_set_to_zero_instances_and_no_further(with_config: Plane) -> None:
+def test_a_variant_may_be_set_to_zero_instances_and_no_further(with_config: SagemakerPlane) -> None:
     with_config.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="first")
     in_service(with_config)
 
@@ -394,7 +394,7 @@ def test_a_variant_may_be_set_to_zero_instances_and_no_further(with_config: Plan
     assert (status, told["__type"]) == (400, "ValidationException")
 
 
-def test_how_often_metrics_are_published_is_checked_and_shown(with_config: Plane) -> None:
+def test_how_often_metrics_are_published_is_checked_and_shown(with_config: SagemakerPlane) -> None:
     def configured(name: str, publish_s: int) -> tuple[int, dict[str, Any]]:
         return with_config.call(
             "CreateEndpointConfig",
@@ -420,7 +420,7 @@ def test_how_often_metrics_are_published_is_checked_and_shown(with_config: Plane
     }
 
 
-def test_what_happens_at_zero_copies_is_one_of_two_words(plane: Plane) -> None:
+def test_what_happens_at_zero_copies_is_one_of_two_words(plane: SagemakerPlane) -> None:
     container = {
         "ModelDataUrl": "file:///models/shop",
         "Environment": {"PENSTOCK_ZERO_CAPACITY": "drop"},
@@ -432,7 +432,7 @@ def test_what_happens_at_zero_copies_is_one_of_two_words(plane: Plane) -> None:
     )
 
 
-def test_lists_are_paged_newest_first_and_can_be_filtered(plane: Plane) -> None:
+def test_lists_are_paged_newest_first_and_can_be_filtered(plane: SagemakerPlane) -> None:
     for name in ("one", "two", "three"):
         plane.call("CreateModel", ModelName=name, PrimaryContainer={"Image": "x"})
     _, page = plane.call("ListModels", MaxResults=2)
@@ -447,7 +447,7 @@ def test_lists_are_paged_newest_first_and_can_be_filtered(plane: Plane) -> None:
     assert body["message"].startswith("NextToken is not one of this list call's. Pass the token")
 
 
-def test_tags_are_added_listed_in_pages_and_deleted(with_config: Plane) -> None:
+def test_tags_are_added_listed_in_pages_and_deleted(with_config: SagemakerPlane) -> None:
     arn = f"{ARN}:model/shop"
     tags = [{"Key": f"k{number}", "Value": "v"} for number in range(3)]
     assert with_config.call("AddTags", ResourceArn=arn, Tags=tags) == (200, {"Tags": tags})
@@ -460,7 +460,7 @@ def test_tags_are_added_listed_in_pages_and_deleted(with_config: Plane) -> None:
     )
 
 
-def test_the_region_of_the_signature_names_the_arn(plane: Plane) -> None:
+def test_the_region_of_the_signature_names_the_arn(plane: SagemakerPlane) -> None:
     credential = "Credential=KEY/20231114/eu-west-3/sagemaker/aws4_request"
     headers = {
         "X-Amz-Target": "SageMaker.CreateModel",
@@ -476,7 +476,7 @@ def test_the_region_of_the_signature_names_the_arn(plane: Plane) -> None:
 
 
 def test_who_follows_an_endpoints_log_while_waiting_is_told_that_there_is_none(
-    plane: Plane,
+    plane: SagemakerPlane,
 ) -> None:
     """As CloudWatch Logs says it: the SDK goes on; any other error would end its deploy."""
     headers = {
@@ -489,7 +489,9 @@ def test_who_follows_an_endpoints_log_while_waiting_is_told_that_there_is_none(
     assert (answer.status, told["__type"]) == (400, "ResourceNotFoundException")
 
 
-def test_an_unknown_operation_and_a_torn_body_are_told_in_the_protocols_form(plane: Plane) -> None:
+def test_an_unknown_operation_and_a_torn_body_are_told_in_the_protocols_form(
+    plane: SagemakerPlane,
+) -> None:
     status, body = plane.call("CreateTrainingJob")
     assert (status, body["__type"]) == (400, "UnknownOperationException")
     headers = {"X-Amz-Target": "SageMaker.CreateModel"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from tests.api.test_sagemaker_operations import Plane, in_service, plane  # noqa: F401
+from tests.api.test_sagemaker_operations import SagemakerPlane, in_service, plane  # noqa: F401
 
 from penstock.control.store import rows
 from penstock.control.store.records import COMPONENT, ENDPOINT, ENDPOINT_CONFIG, MODEL
@@ -20,7 +20,7 @@ KINDS = {
 }
 
 
-def create(plane: Plane, name: str) -> None:  # noqa: F811
+def create(plane: SagemakerPlane, name: str) -> None:  # noqa: F811
     """One of each kind, all of one name."""
     place = {"ModelDataUrl": "file:///models/shop"}
     bare: dict[str, Any] = {
@@ -57,7 +57,7 @@ def spoil(store: Store, *kinds: str) -> None:
             db.execute(update(table).where(table.c.key == "a-bad").values(request="{"))
 
 
-def listed_of(plane: Plane, kind: str) -> list[dict[str, Any]]:  # noqa: F811
+def listed_of(plane: SagemakerPlane, kind: str) -> list[dict[str, Any]]:  # noqa: F811
     noun, _ = KINDS[kind]
     answer = plane.call(f"List{noun}s", SortBy="Name", SortOrder="Ascending")[1]
     found: list[dict[str, Any]] = answer[f"{noun}s"]
@@ -66,7 +66,7 @@ def listed_of(plane: Plane, kind: str) -> list[dict[str, Any]]:  # noqa: F811
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_record_is_listed_says_so_and_can_be_deleted(
-    plane: Plane,  # noqa: F811
+    plane: SagemakerPlane,  # noqa: F811
     kind: str,
 ) -> None:
     for name in ("a-bad", "witness"):
@@ -100,7 +100,7 @@ def test_a_damaged_record_is_listed_says_so_and_can_be_deleted(
     assert "Could not find" in gone[1]["message"]
 
 
-def test_what_uses_a_damaged_record_says_which_it_is(plane: Plane) -> None:  # noqa: F811
+def test_what_uses_a_damaged_record_says_which_it_is(plane: SagemakerPlane) -> None:  # noqa: F811
     create(plane, "a-bad")
     in_service(plane, "a-bad")
     plane.store(spoil, *KINDS)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 import pytest
-from tests.api.door_site import door_site
-from tests.gateway.gateway_fakes import post, run
+from tests.kit.doors import door_site
+from tests.kit.gateway import run
+from tests.kit.http_clients import post
 
 from penstock.api.admin.traffic import READERS_MAX, TrafficFeed, changed
 from penstock.clock import ManualClock
@@ -56,23 +56,19 @@ def rooms(event: dict[str, Any]) -> dict[str, Any]:
     return {name: load and load["room"] for name, load in event["endpoints"].items()}
 
 
-def test_all_is_told_first_and_then_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_is_told_first_and_then_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Feed(monkeypatch)
-
-    async def main() -> None:
-        events = feed.events()
-        assert rooms(await anext(events)) == {"echo": 3, "other": 1}
-        feed.loads.rooms["echo"] = 2
-        assert rooms(await anext(events)) == {"echo": 2}
-        at = feed.clock.monotonic()
-        assert (await anext(events))["endpoints"] == {}
-        assert feed.clock.monotonic() - at >= 0.999
-        del feed.loads.rooms["other"]
-        assert rooms(await anext(events)) == {"other": None}
-        feed.loads.accepting = False
-        assert (await anext(events))["accepting"] is False
-
-    asyncio.run(main())
+    events = feed.events()
+    assert rooms(await anext(events)) == {"echo": 3, "other": 1}
+    feed.loads.rooms["echo"] = 2
+    assert rooms(await anext(events)) == {"echo": 2}
+    at = feed.clock.monotonic()
+    assert (await anext(events))["endpoints"] == {}
+    assert feed.clock.monotonic() - at >= 0.999
+    del feed.loads.rooms["other"]
+    assert rooms(await anext(events)) == {"other": None}
+    feed.loads.accepting = False
+    assert (await anext(events))["accepting"] is False
 
 
 def test_latencies_and_failures_are_those_of_the_last_ten_seconds(
@@ -155,29 +151,23 @@ def test_changes_bring_one_state_to_the_next(seed: int) -> None:
         assert held == after
 
 
-def test_readers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Feed(monkeypatch)
-
-    async def main() -> None:
-        opened = [feed.events() for _ in range(READERS_MAX)]
-        for events in opened:
-            await anext(events)
-        refused = await feed.feed._page(None)  # type: ignore[arg-type]
-        assert refused.status_code == 503
-        await opened[0].aclose()  # type: ignore[attr-defined]
-
-    asyncio.run(main())
+    opened = [feed.events() for _ in range(READERS_MAX)]
+    for events in opened:
+        await anext(events)
+    refused = await feed.feed._page(None)  # type: ignore[arg-type]
+    assert refused.status_code == 503
+    await opened[0].aclose()  # type: ignore[attr-defined]
 
 
-def test_an_answer_tells_how_many_more_could_come_where_that_is_asked() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            client = await served.client()
-            client.write(post("/endpoints/echo/invocations", b"x", "x-penstock-room: ?1"))
-            _, headers, _ = await client.answer()
-            assert int(headers["x-penstock-room"]) > 0
-            client.write(post("/endpoints/echo/invocations", b"x"))
-            _, headers, _ = await client.answer()
-            assert "x-penstock-room" not in headers
-
-    run(main)
+@pytest.mark.loop(by=run)
+async def test_an_answer_tells_how_many_more_could_come_where_that_is_asked() -> None:
+    async with door_site() as served:
+        client = await served.client()
+        _, headers, _ = await client.ask(
+            post("/endpoints/echo/invocations", b"x", "x-penstock-room: ?1")
+        )
+        assert int(headers["x-penstock-room"]) > 0
+        _, headers, _ = await client.ask(post("/endpoints/echo/invocations", b"x"))
+        assert "x-penstock-room" not in headers

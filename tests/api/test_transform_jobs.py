@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.test_sagemaker_operations import ARN, Plane, error
+from tests.api.test_sagemaker_operations import ARN, SagemakerPlane, error
 
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.spec import (
@@ -42,21 +42,21 @@ JOB_ARN = f"{ARN}:transform-job/nightly"
 
 
 @pytest.fixture
-def plane(tmp_path: Path) -> Iterator[Plane]:
-    made = Plane(tmp_path / "state")
+def plane(tmp_path: Path) -> Iterator[SagemakerPlane]:
+    made = SagemakerPlane(tmp_path / "state")
     container = {"ModelDataUrl": "file:///models/pairs", "Environment": {"A": "1", "B": "2"}}
     assert made.call("CreateModel", ModelName="pairs", PrimaryContainer=container)[0] == 200
     yield made
     made.close()
 
 
-def create(plane: Plane, **members: Any) -> tuple[int, dict[str, Any]]:
+def create(plane: SagemakerPlane, **members: Any) -> tuple[int, dict[str, Any]]:
     """Members of None are left out."""
     asked = {name: one for name, one in (JOB | members).items() if one is not None}
     return plane.call("CreateTransformJob", **asked)
 
 
-def test_a_job_is_what_was_asked_for_with_aws_defaults(plane: Plane) -> None:
+def test_a_job_is_what_was_asked_for_with_aws_defaults(plane: SagemakerPlane) -> None:
     assert create(plane) == (200, {"TransformJobArn": JOB_ARN})
     assert plane.jobs.checked == [
         TransformSpec(
@@ -85,7 +85,7 @@ def test_a_job_is_what_was_asked_for_with_aws_defaults(plane: Plane) -> None:
     assert record.spec == plane.jobs.checked[0]  # it comes back from its row as it was
 
 
-def test_every_member_reaches_the_job(plane: Plane) -> None:
+def test_every_member_reaches_the_job(plane: SagemakerPlane) -> None:
     made = create(
         plane,
         MaxConcurrentTransforms=4,
@@ -114,7 +114,7 @@ def test_every_member_reaches_the_job(plane: Plane) -> None:
     assert spec.input.columns == ("left", "right")
 
 
-def test_the_owner_is_whose_key_signed(plane: Plane) -> None:
+def test_the_owner_is_whose_key_signed(plane: SagemakerPlane) -> None:
     plane.key = "AKIDTEAM"
     assert create(plane)[0] == 200
     assert plane.jobs.checked[0].owner == "AKIDTEAM"
@@ -155,14 +155,14 @@ def test_the_owner_is_whose_key_signed(plane: Plane) -> None:
     ],
 )
 def test_what_can_be_known_at_once_is_said_at_once(
-    plane: Plane, members: dict[str, Any], message: str
+    plane: SagemakerPlane, members: dict[str, Any], message: str
 ) -> None:
     assert create(plane, **members) == error(message)
     assert plane.jobs.rung == []
     assert plane.call("ListTransformJobs") == (200, {"TransformJobSummaries": []})
 
 
-def test_what_the_check_of_its_places_finds_refuses_the_job(plane: Plane) -> None:
+def test_what_the_check_of_its_places_finds_refuses_the_job(plane: SagemakerPlane) -> None:
     plane.jobs.fault = CallerError("input-empty", "no object at file:///data", hint="Look there.")
     assert create(plane) == error("no object at file:///data. Look there.")
     assert plane.call("DescribeTransformJob", TransformJobName="nightly") == error(
@@ -170,14 +170,14 @@ def test_what_the_check_of_its_places_finds_refuses_the_job(plane: Plane) -> Non
     )
 
 
-def test_no_name_is_used_twice(plane: Plane) -> None:
+def test_no_name_is_used_twice(plane: SagemakerPlane) -> None:
     assert create(plane)[0] == 200
     status, told = create(plane, TransformJobName="Nightly")
     assert (status, told["__type"]) == (400, "ResourceInUse")
     assert told["Message"].endswith(f"a job with this name already exists ({JOB_ARN})")
 
 
-def test_describe_echoes_the_request_and_tells_how_far_it_is(plane: Plane) -> None:
+def test_describe_echoes_the_request_and_tells_how_far_it_is(plane: SagemakerPlane) -> None:
     assert create(plane)[0] == 200
     described = plane.call("DescribeTransformJob", TransformJobName="nightly")
     assert described == (
@@ -192,7 +192,7 @@ def test_describe_echoes_the_request_and_tells_how_far_it_is(plane: Plane) -> No
     )
 
 
-def test_an_ended_job_tells_when_and_why(plane: Plane) -> None:
+def test_an_ended_job_tells_when_and_why(plane: SagemakerPlane) -> None:
     assert create(plane)[0] == 200
     totals = JobTotals(objects=1, records=7)
     plane.store(
@@ -218,7 +218,7 @@ def test_an_ended_job_tells_when_and_why(plane: Plane) -> None:
     ]
 
 
-def test_lists_are_filtered_by_status_and_paged(plane: Plane) -> None:
+def test_lists_are_filtered_by_status_and_paged(plane: SagemakerPlane) -> None:
     for name in ("a", "b", "c"):
         assert create(plane, TransformJobName=name)[0] == 200
     plane.store(transactions.end, "b", COMPLETED, reason="", totals=JobTotals(), now=5.0)
@@ -233,7 +233,7 @@ def test_lists_are_filtered_by_status_and_paged(plane: Plane) -> None:
     assert names(MaxResults=2, NextToken=first["NextToken"]) == ["a"]
 
 
-def test_stop_is_heard_once_and_again_but_not_after_the_end(plane: Plane) -> None:
+def test_stop_is_heard_once_and_again_but_not_after_the_end(plane: SagemakerPlane) -> None:
     stop = "StopTransformJob"
     assert plane.call(stop, TransformJobName="no") == error(
         f'Could not find transform job "{ARN}:transform-job/no".'
@@ -249,7 +249,7 @@ def test_stop_is_heard_once_and_again_but_not_after_the_end(plane: Plane) -> Non
     )
 
 
-def test_a_job_has_tags(plane: Plane) -> None:
+def test_a_job_has_tags(plane: SagemakerPlane) -> None:
     assert create(plane, Tags=[{"Key": "team", "Value": "search"}])[0] == 200
     assert plane.call("ListTags", ResourceArn=JOB_ARN) == (
         200,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
+TESTS = Path(__file__).resolve().parents[1]
+SOURCE = TESTS.parent / "src" / "penstock"
 FILES_MAX = 24
 FOLDERS = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
 #: How layers lie over one another is import-linter's to hold.
@@ -39,12 +40,13 @@ def _imported(tree: ast.AST) -> set[str]:
 IMPORTS = {module: _imported(tree) for module, tree in TREES.items()}
 
 
-def test_a_class_name_exists_once() -> None:
+@pytest.mark.parametrize("top", [SOURCE, TESTS], ids=["source", "tests"])
+def test_a_class_name_exists_once(top: Path) -> None:
     places = defaultdict(list)
-    for module, tree in TREES.items():
-        for node in ast.walk(tree):
+    for path in top.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
-                places[node.name].append(f"{module}:{node.lineno}")
+                places[node.name].append(f"{path.relative_to(top)}:{node.lineno}")
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.fakes import model_files
+from tests.kit import model_files
 
 from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.description.builds import (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from artifact_files import budget, error_of, write
-from tests.faults.crash_disk import FailingDisk
+from tests.kit.crash_disk import FailingDisk
 
 from penstock.artifacts.cache import cache_contents
 from penstock.artifacts.cache.cache import ArtifactCache

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import urllib3
 from artifact_files import budget, error_of
-from object_server import ObjectServer, object_server
+from tests.kit.object_server import ObjectServer, object_server
 
 from penstock.artifacts.sources import http_source, object_store
 from penstock.errors import CallerError, NotNowError, PenstockError
 
 
-class Answer:
+class CannedAnswer:
     """One answer; `chunks` is its body."""
 
     def __init__(self, status: int = 200, *chunks: bytes, **headers: str) -> None:
@@ -32,22 +32,22 @@ class Answer:
         self.closed = True
 
 
-class Asked:
+class CannedAnswers:
     """Answers in their order, and what was asked."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Answer) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: CannedAnswer) -> None:
         self.answers = list(answers)
         self.urls: list[tuple[str, bool]] = []
         monkeypatch.setattr(http_source, "_asked", self)
 
-    def __call__(self, url: str, admits: Any, given: Any, *, credentials: bool) -> Answer:
+    def __call__(self, url: str, admits: Any, given: Any, *, credentials: bool) -> CannedAnswer:
         self.urls.append((url, credentials))
         return self.answers[len(self.urls) - 1]
 
 
 def test_a_listing_is_one_file_of_the_announced_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Answer(200, b"ab", b"c", content_length="3", etag='"e"', last_modified="today")
-    Asked(monkeypatch, answer)
+    answer = CannedAnswer(200, b"ab", b"c", content_length="3", etag='"e"', last_modified="today")
+    CannedAnswers(monkeypatch, answer)
     listing = http_source.list_http("http://h/a%20b/m.onnx?sig=x#y", budget=budget())
     [file] = listing.files
     assert (file.name, file.size, file.stamp) == ("m.onnx", 3, '"e"')
@@ -65,15 +65,15 @@ def test_a_listing_is_one_file_of_the_announced_size(monkeypatch: pytest.MonkeyP
 def test_without_an_etag_the_date_is_the_stamp(
     monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], stamp: str
 ) -> None:
-    Asked(monkeypatch, Answer(200, content_length="0", **headers))
+    CannedAnswers(monkeypatch, CannedAnswer(200, content_length="0", **headers))
     [file] = http_source.list_http("http://h/m", budget=budget()).files
     assert file.stamp == stamp
 
 
 @pytest.mark.parametrize("size", ["", "-1", "1.0", "\xb2", "\u0663", " 3", "9" * 19, "9" * 5000])
 def test_a_size_that_is_no_number_is_unknown(monkeypatch: pytest.MonkeyPatch, size: str) -> None:
-    answer = Answer(200, content_length=size)
-    Asked(monkeypatch, answer)
+    answer = CannedAnswer(200, content_length=size)
+    CannedAnswers(monkeypatch, answer)
     error = error_of(lambda: http_source.list_http("http://h/m", budget=budget()))
     assert (error.code, answer.closed) == ("artifact-size-unknown", True)
 
@@ -94,8 +94,8 @@ def test_a_size_that_is_no_number_is_unknown(monkeypatch: pytest.MonkeyPatch, si
 def test_another_status_is_an_error(
     monkeypatch: pytest.MonkeyPatch, status: int, code: str, kind: type[PenstockError]
 ) -> None:
-    answer = Answer(status, content_length="0")
-    Asked(monkeypatch, answer)
+    answer = CannedAnswer(status, content_length="0")
+    CannedAnswers(monkeypatch, answer)
     error = error_of(lambda: http_source.list_http("http://h/m", budget=budget()))
     assert (error.code, type(error), answer.closed) == (code, kind, True)
 
@@ -105,12 +105,12 @@ def test_redirects_are_followed_and_credentials_stay_with_their_host(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     answers = [
-        Answer(status, location="b"),
-        Answer(status, location="//u:p@other/c"),
-        Answer(status, location="http://u:p@h/d"),
-        Answer(200, content_length="0"),
+        CannedAnswer(status, location="b"),
+        CannedAnswer(status, location="//u:p@other/c"),
+        CannedAnswer(status, location="http://u:p@h/d"),
+        CannedAnswer(200, content_length="0"),
     ]
-    asked = Asked(monkeypatch, *answers)
+    asked = CannedAnswers(monkeypatch, *answers)
     http_source.list_http("http://u:p@h/x/a", budget=budget())
     assert asked.urls == [
         ("http://u:p@h/x/a", True),
@@ -125,8 +125,8 @@ def test_redirects_are_followed_and_credentials_stay_with_their_host(
 def test_redirects_are_followed_five_times(
     monkeypatch: pytest.MonkeyPatch, redirects: int, refused: bool
 ) -> None:
-    answers = [Answer(302, location="/again") for _ in range(redirects)]
-    asked = Asked(monkeypatch, *answers, Answer(200, content_length="0"))
+    answers = [CannedAnswer(302, location="/again") for _ in range(redirects)]
+    asked = CannedAnswers(monkeypatch, *answers, CannedAnswer(200, content_length="0"))
     if refused:
         error = error_of(lambda: http_source.list_http("http://h/m", budget=budget()))
         assert error.code == "artifact-redirect-refused"
@@ -139,8 +139,8 @@ def test_redirects_are_followed_five_times(
 def test_a_redirect_to_another_scheme_or_to_nothing_is_refused(
     monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
-    answer = Answer(302, location=to)
-    Asked(monkeypatch, answer)
+    answer = CannedAnswer(302, location=to)
+    CannedAnswers(monkeypatch, answer)
     error = error_of(lambda: http_source.list_http("http://h/m", budget=budget()))
     assert (error.code, answer.closed) == ("artifact-redirect-refused", True)
 
@@ -149,14 +149,14 @@ def test_a_redirect_to_another_scheme_or_to_nothing_is_refused(
 def test_a_body_of_another_length_is_no_model(
     monkeypatch: pytest.MonkeyPatch, chunks: tuple[bytes, ...]
 ) -> None:
-    answer = Answer(200, *chunks, content_length="3")
-    Asked(monkeypatch, answer)
+    answer = CannedAnswer(200, *chunks, content_length="3")
+    CannedAnswers(monkeypatch, answer)
     [file] = http_source.list_http("http://h/m", budget=budget()).files
     error = error_of(lambda: list(file.chunks()))
     assert (error.code, answer.closed) == ("artifact-unreachable", True)
 
 
-class Failing(Answer):
+class FailingAnswer(CannedAnswer):
     def __init__(self, cause: Exception) -> None:
         super().__init__(200, content_length="3")
         self.cause = cause
@@ -178,8 +178,8 @@ class Failing(Answer):
 def test_what_breaks_on_the_way_is_told(
     monkeypatch: pytest.MonkeyPatch, cause: Exception, code: str
 ) -> None:
-    answer = Failing(cause)
-    Asked(monkeypatch, answer)
+    answer = FailingAnswer(cause)
+    CannedAnswers(monkeypatch, answer)
     [file] = http_source.list_http("http://h/m", budget=budget()).files
     assert error_of(lambda: list(file.chunks())).code == code
     assert answer.closed

@@ -12,7 +12,7 @@ import pytest
 from artifact_files import error_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.environments import python_of
+from tests.kit.environments import python_of
 
 from penstock.artifacts.triton.pbtxt import Identifier, Message, parse
 from penstock.errors import CallerError

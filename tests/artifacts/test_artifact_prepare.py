@@ -18,7 +18,7 @@ from typing import Any
 import private_authority
 import pytest
 from artifact_files import IR_XML, budget, error_of, member, onnx_bytes, tar_bytes, tar_gz, write
-from object_server import ObjectServer, object_server
+from tests.kit.object_server import ObjectServer, object_server
 
 from penstock.artifacts.cache.cache import ArtifactCache, CacheEntry
 from penstock.artifacts.prepare import obtain, prepare
@@ -257,10 +257,10 @@ def test_a_full_disk_is_named_before_the_first_byte(
 ) -> None:
     source = ArtifactSource(uri=str(write(tmp_path / "m", {"model.onnx": onnx_bytes()})))
 
-    class Full:
+    class FullDisk:
         free = 1000
 
-    monkeypatch.setattr("penstock.artifacts.files.budget.shutil.disk_usage", lambda _: Full)
+    monkeypatch.setattr("penstock.artifacts.files.budget.shutil.disk_usage", lambda _: FullDisk)
     error = failure(source, cache)
     assert error.code == "artifact-disk-full"
     assert str(cache.root) in error.message
@@ -488,7 +488,7 @@ def test_a_redirect_leads_inside_only_from_inside(
     """The addresses are those of connections, here as a network would give them."""
     places = iter((first, then))
 
-    class Answer:
+    class RedirectAnswer:
         headers = {"location": "/there"}  # noqa: RUF012
 
         def __init__(self, status: int) -> None:
@@ -497,10 +497,10 @@ def test_a_redirect_leads_inside_only_from_inside(
         def close(self) -> None:
             """Nothing is open."""
 
-    def asked(url: str, admits: Any, given: Any, *, credentials: bool) -> Answer:
+    def asked(url: str, admits: Any, given: Any, *, credentials: bool) -> RedirectAnswer:
         if not admits(next(places)):
             raise http_source._refused("it", "inside")
-        return Answer(200 if url.endswith("/there") else 302)
+        return RedirectAnswer(200 if url.endswith("/there") else 302)
 
     monkeypatch.setattr(http_source, "_asked", asked)
     if admitted:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes import model_files, pt2_files
+from tests.kit import model_files, pt2_files
 
 from penstock.artifacts.detection.detect import detect
 from penstock.errors import CallerError

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from artifact_files import error_of
-from tests.fakes import pt2_files
+from tests.kit import pt2_files
 
 from penstock.artifacts.detection import detect_pt2 as detect_pt2_rules
 from penstock.artifacts.detection.detect_pt2 import (

@@ -33,7 +33,7 @@ def _doubled(value: Any, where: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Book:
+class BookFile:
     title: str
     pages: Annotated[int, Meta(ge=1, le=9)] = 1
 
@@ -48,18 +48,18 @@ class Shelf(Keys, kw_only=True):
     flag: bool = True
     height: Annotated[float, Meta(ge=0, le=9)] = 2.0
     width: Annotated[int, Meta(ge=-1, le=9)] | None = None
-    books: tuple[Book, ...] = ()
+    books: tuple[BookFile, ...] = ()
     two: Annotated[tuple[int, ...], Meta(min_length=1, max_length=2)] = ()
     some: Annotated[tuple[int, ...], Meta(min_length=1)] = ()
     names: dict[str, str] = field(default_factory=dict)
     by_code: dict[Annotated[str, matching(re.compile("[a-z]+"), "small letters")], int] = field(
         default_factory=dict
     )
-    by_name: dict[str, Book] = field(default_factory=dict)
-    place: Literal["left"] | Book | None = None
+    by_name: dict[str, BookFile] = field(default_factory=dict)
+    place: Literal["left"] | BookFile | None = None
     mixed: Annotated[str | tuple[str, ...] | None, in_words("one text or several")] = None
     folder: Path | None = None
-    way: Annotated[str, one_of(("up", "down"))] | Book | None = None
+    way: Annotated[str, one_of(("up", "down"))] | BookFile | None = None
     count: Annotated[int, Meta(ge=0)] = 0
     delta: int = 0
     anything: Any = None
@@ -87,12 +87,14 @@ def test_what_is_declared_is_read() -> None:
     }  # fmt: skip
     assert shelf(**values) == Shelf(
         source="x", kind="closed", code="abc", path="a/b", flag=False, height=3.0, width=-1,
-        books=(Book(title="t", pages=9), Book(title="u")), two=(1, 2), names={"a": "", "b": "1"},
-        by_code={"a": 1}, by_name={"x y": Book(title="t")}, place="left", mixed=("a", "b"),
+        books=(BookFile(title="t", pages=9), BookFile(title="u")), two=(1, 2),
+        names={"a": "", "b": "1"},
+        by_code={"a": 1}, by_name={"x y": BookFile(title="t")},
+        place="left", mixed=("a", "b"),
         folder=Path("/a"), way="up", count=10**30, delta=-(10**30), doubled="44",
     )  # fmt: skip
     assert type(shelf(height=3).height) is float
-    assert shelf(place={"title": "t"}).place == Book(title="t")
+    assert shelf(place={"title": "t"}).place == BookFile(title="t")
     assert shelf() == Shelf()
 
 
@@ -155,11 +157,13 @@ def test_an_unknown_key_is_told_with_the_known_ones() -> None:
 
 
 def test_the_path_of_a_key_begins_with_that_of_its_mapping() -> None:
-    assert error_of(lambda: artifact_file("f").read(Book, {})).message == "f: title is None"
-    assert error_of(lambda: artifact_file("f").read(Book, {"title": "t", "x": 1})).message == (
+    assert error_of(lambda: artifact_file("f").read(BookFile, {})).message == "f: title is None"
+    assert error_of(lambda: artifact_file("f").read(BookFile, {"title": "t", "x": 1})).message == (
         "f: unknown key x"
     )
-    assert error_of(lambda: artifact_file("f").read(Book, [1])).message == "f: the file holds [1]"
+    assert (
+        error_of(lambda: artifact_file("f").read(BookFile, [1])).message == "f: the file holds [1]"
+    )
 
 
 def test_errors_are_made_by_whoever_gives_a_way_to() -> None:
@@ -171,7 +175,7 @@ def test_errors_are_made_by_whoever_gives_a_way_to() -> None:
         return CallerError("other", "x", hint=hint)
 
     reader = Reader("f", fail)
-    assert error_of(lambda: reader.read(Book, {"tilte": 1}, "b")).code == "other"
+    assert error_of(lambda: reader.read(BookFile, {"tilte": 1}, "b")).code == "other"
     assert told == [("b.tilte", "b.title is None", "It must be given. Is tilte meant to be it?")]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from artifact_files import IR_XML, error_of, member, onnx_bytes, tar_bytes, tar_gz, write
-from object_server import ObjectServer, object_server
+from tests.kit.object_server import ObjectServer, object_server
 
 from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.model_prefix import ModelPrefix

@@ -5,31 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bench.colocated import Pair, Ticks, increase
 from bench.colocated_job import Guests
+from tests.kit.polling import wait_until
 
 GUEST = (
     "import os, time; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)); time.sleep(60)"
 )
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def guest() -> Iterator[int]:
     process = subprocess.Popen([sys.executable, "-c", GUEST])
     try:
-        until(lambda: os.sched_getscheduler(process.pid) == os.SCHED_IDLE)
+        wait_until(lambda: os.sched_getscheduler(process.pid) == os.SCHED_IDLE)
         yield process.pid
     finally:
         process.kill()
@@ -43,12 +36,12 @@ def stopped(pid: int) -> bool:
 def test_guests_are_held_still_and_the_time_of_that_does_not_count(guest: int) -> None:
     guests = Guests(os.getpid())
     guests.hold()
-    until(lambda: stopped(guest))
+    wait_until(lambda: stopped(guest))
     assert guests.ran_s() == guests.ran_s()
     guests.go_on()
-    until(lambda: not stopped(guest))
+    wait_until(lambda: not stopped(guest))
     before = guests.ran_s()
-    until(lambda: guests.ran_s() > before)
+    wait_until(lambda: guests.ran_s() > before)
 
 
 def test_who_is_no_guest_is_not_held() -> None:

@@ -29,14 +29,14 @@ def usage(tokens: int) -> dict[str, Any]:
     return {"choices": [], "usage": {"completion_tokens": tokens}}
 
 
-class Server(socketserver.ThreadingTCPServer):
+class SameBytesServer(socketserver.ThreadingTCPServer):
     """Answers every request with the same bytes."""
 
     daemon_threads = True
     allow_reuse_address = True
 
     def __init__(self, answer: bytes) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), SameBytesHandler)
         self.answer = answer
         self.answers_max = 1000  #: of a connection, which is closed then
 
@@ -45,8 +45,8 @@ class Server(socketserver.ThreadingTCPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
-class Handler(socketserver.StreamRequestHandler):
-    server: Server
+class SameBytesHandler(socketserver.StreamRequestHandler):
+    server: SameBytesServer
 
     def handle(self) -> None:
         for _ in range(self.server.answers_max):
@@ -62,11 +62,11 @@ class Handler(socketserver.StreamRequestHandler):
 
 
 @pytest.fixture
-def serving() -> Iterator[Callable[[bytes], Server]]:
-    servers: list[Server] = []
+def serving() -> Iterator[Callable[[bytes], SameBytesServer]]:
+    servers: list[SameBytesServer] = []
 
-    def serve(answer: bytes) -> Server:
-        server = Server(answer)
+    def serve(answer: bytes) -> SameBytesServer:
+        server = SameBytesServer(answer)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
         return server
@@ -77,13 +77,13 @@ def serving() -> Iterator[Callable[[bytes], Server]]:
         server.server_close()
 
 
-def asked(server: Server, count: int, **options: Any) -> list[Answer]:
+def asked(server: SameBytesServer, count: int, **options: Any) -> list[Answer]:
     bodies = [completion("a b", 3, "m")] * count
     return streamed(server.url, bodies, [0.0] * count, patience_s=20.0, **options)
 
 
 def test_an_answer_is_the_text_of_all_its_events_and_the_servers_own_count_of_tokens(
-    serving: Callable[[bytes], Server],
+    serving: Callable[[bytes], SameBytesServer],
 ) -> None:
     server = serving(
         STREAM.encode()
@@ -98,13 +98,13 @@ def test_an_answer_is_the_text_of_all_its_events_and_the_servers_own_count_of_to
         assert answer.sent <= answer.first <= answer.last
 
 
-def test_a_stream_without_its_end_is_no_answer(serving: Callable[[bytes], Server]) -> None:
+def test_a_stream_without_its_end_is_no_answer(serving: Callable[[bytes], SameBytesServer]) -> None:
     server = serving(STREAM.encode() + chunk(piece("one")) + b"0\r\n\r\n")
     (answer,) = asked(server, 1)
     assert answer.error == "the stream broke off"
 
 
-def test_a_refusal_tells_its_status_and_words(serving: Callable[[bytes], Server]) -> None:
+def test_a_refusal_tells_its_status_and_words(serving: Callable[[bytes], SameBytesServer]) -> None:
     body = b'{"error": "busy"}'
     head = b"HTTP/1.1 503 Busy\r\ncontent-length: %d\r\n\r\n" % len(body)
     (answer,) = asked(serving(head + body), 1)
@@ -114,7 +114,7 @@ def test_a_refusal_tells_its_status_and_words(serving: Callable[[bytes], Server]
 
 
 def test_static_batching_sends_the_next_batch_when_the_last_one_is_answered(
-    serving: Callable[[bytes], Server],
+    serving: Callable[[bytes], SameBytesServer],
 ) -> None:
     server = serving(STREAM.encode() + chunk(piece("x"), usage(1), "[DONE]") + b"0\r\n\r\n")
     answers = whole(asked(server, 6, in_flight_max=2, one_batch=True))
@@ -125,7 +125,7 @@ def test_static_batching_sends_the_next_batch_when_the_last_one_is_answered(
 
 
 def test_no_more_requests_are_on_their_way_than_allowed(
-    serving: Callable[[bytes], Server],
+    serving: Callable[[bytes], SameBytesServer],
 ) -> None:
     server = serving(STREAM.encode() + chunk(piece("x"), usage(1), "[DONE]") + b"0\r\n\r\n")
     answers = whole(asked(server, 5, in_flight_max=1))
@@ -135,7 +135,7 @@ def test_no_more_requests_are_on_their_way_than_allowed(
 
 
 def test_a_request_on_a_connection_that_was_closed_while_idle_is_sent_again(
-    serving: Callable[[bytes], Server],
+    serving: Callable[[bytes], SameBytesServer],
 ) -> None:
     """Servers close what stands idle. The request was not read, and its time goes on."""
     server = serving(STREAM.encode() + chunk(piece("x"), usage(1), "[DONE]") + b"0\r\n\r\n")
@@ -146,7 +146,7 @@ def test_a_request_on_a_connection_that_was_closed_while_idle_is_sent_again(
 
 
 def test_a_connection_that_ends_without_a_word_is_no_answer(
-    serving: Callable[[bytes], Server],
+    serving: Callable[[bytes], SameBytesServer],
 ) -> None:
     server = serving(b"")
     server.answers_max = 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
+
+from tests.kit.http_servers import Reply, SeenRequest, answering
 
 
 def progress(**members: Any) -> dict[str, Any]:
@@ -75,36 +75,14 @@ class JobServer:
 def serving() -> Iterator[JobServer]:
     server = JobServer()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._say(server.admin())
+    def answer(seen: SeenRequest) -> Reply:
+        if seen.method == "POST" and not seen.path.startswith("/admin/"):
+            operation = seen.headers["x-amz-target"].partition(".")[2]
+            told = server.answer(operation, json.loads(seen.body))
+        else:
+            server.posted += [seen.body] if seen.method == "POST" else []
+            told = server.admin()
+        return 200, {}, json.dumps(told).encode()
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", "0")))
-            if self.path.startswith("/admin/"):
-                server.posted.append(body)
-                self._say(server.admin())
-                return
-            operation = self.headers["x-amz-target"].partition(".")[2]
-            self._say(server.answer(operation, json.loads(body)))
-
-        def _say(self, told: dict[str, Any]) -> None:
-            answer = json.dumps(told).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: Any) -> None:
-            """Tests need no access log."""
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.url = f"http://127.0.0.1:{http.server_port}"
-    thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with answering(answer) as server.url:
         yield server
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
-from typing import Any
 
 import pytest
+from tests.kit import http_servers
+from tests.kit.http_servers import Reply, SeenRequest
 
 from penstock.cli.client import Client
 from penstock.errors import PenstockError
@@ -19,34 +18,19 @@ class Answering:
     def __init__(self) -> None:
         self.answer: tuple[int, dict[str, str], bytes] = (200, {}, b"{}")
         self.asked: dict[str, str] = {}
-        answering = self
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                answering.asked = {name.lower(): value for name, value in self.headers.items()}
-                self.rfile.read(int(self.headers["content-length"]))
-                status, headers, body = answering.answer
-                self.send_response(status)
-                for name, value in (headers | {"Content-Length": str(len(body))}).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                """Tests need no access log."""
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    def reply(self, seen: SeenRequest) -> Reply:
+        self.asked = seen.headers
+        return self.answer
 
 
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
     monkeypatch.delenv("PENSTOCK_KEY", raising=False)
     server = Answering()
-    yield server
-    server.server.shutdown()
-    server.server.server_close()
+    with http_servers.answering(server.reply) as server.url:
+        yield server
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_jobs_that_are_none_are_refused(penstock: Penstock, tmp_path: Path) -> N
     assert "error[usage-invalid]: jobs: KeyError: 'progress'" in said
 
 
-class Page(HTMLParser):
+class CostPage(HTMLParser):
     """What a browser would fetch or run, and whether every element is closed."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ def test_the_page_needs_nothing_else_and_runs_no_name(
     status, out, err = penstock("cost", "--usage", usage, "--html", str(tmp_path / "cost.html"))
     assert (status, out, "cost.html" in err) == (0, "", True)
     text = (tmp_path / "cost.html").read_text(encoding="utf-8")
-    page = Page()
+    page = CostPage()
     page.feed(text)
     assert page.open == []
     assert page.addresses == []
@@ -175,12 +175,12 @@ def test_usage_may_come_from_a_pipe_or_from_the_server(
     _, piped, _ = penstock("cost", "--usage", "-", "--json")
     asked: list[str] = []
 
-    class Server:
+    class CostServer:
         def admin(self, path: str) -> Any:
             asked.append(path)
             return USAGE
 
-    monkeypatch.setattr(command, "Client", lambda url, key: Server())
+    monkeypatch.setattr(command, "Client", lambda url, key: CostServer())
     _, served, _ = penstock("cost", "--json")
     assert (asked, served) == (["/usage", "/jobs?limit=1000"], piped)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.api.door_site import door_site
-from tests.api.stream_fakes import OnInvoke, streaming, whole
-from tests.gateway.gateway_fakes import run
+from tests.kit.doors import door_site
+from tests.kit.gateway import run
+from tests.kit.streams import OnInvoke, streaming, whole
 
 from penstock.cli.endpoints.invoke import EventText
 from penstock.errors import ModelError

@@ -52,14 +52,14 @@ TARGET: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Server:
+class ScalingServer:
     """Answers what the admin API would, and notes what it was asked."""
 
     def __init__(self, targets: list[dict[str, Any]]) -> None:
         self.targets = targets
         self.asked = ""
 
-    def __call__(self, *_args: Any, **_kwargs: Any) -> Server:
+    def __call__(self, *_args: Any, **_kwargs: Any) -> ScalingServer:
         return self
 
     def admin(self, path: str) -> dict[str, Any]:
@@ -68,13 +68,13 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    made = Server([TARGET])
+def server(monkeypatch: pytest.MonkeyPatch) -> ScalingServer:
+    made = ScalingServer([TARGET])
     monkeypatch.setattr(scaling, "Client", made)
     return made
 
 
-def test_each_decision_is_a_row(server: Server) -> None:
+def test_each_decision_is_a_row(server: ScalingServer) -> None:
     shown = CliRunner().invoke(app, ["scaling", "explain", "my chat"]).output
     assert server.asked == "/endpoints/my%20chat/scaling"
     title, _, _, first, second, third = shown.strip().splitlines()
@@ -91,13 +91,13 @@ def test_each_decision_is_a_row(server: Server) -> None:
     assert "schedule-due" in third
 
 
-def test_json_is_what_the_server_says(server: Server) -> None:
+def test_json_is_what_the_server_says(server: ScalingServer) -> None:
     shown = CliRunner().invoke(app, ["scaling", "explain", "chat", "--at", "5", "--json"]).output
     assert server.asked == "/endpoints/chat/scaling?at=5.0"
     assert json.loads(shown) == {"endpoint": "chat", "targets": [TARGET]}
 
 
-def test_an_endpoint_without_a_target_says_so(server: Server) -> None:
+def test_an_endpoint_without_a_target_says_so(server: ScalingServer) -> None:
     server.targets = []
     shown = CliRunner().invoke(app, ["scaling", "explain", "chat"]).output
     assert "chat has no scalable target: RegisterScalableTarget makes one" in shown

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.harness import EXAMPLES, Server, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.servers import EXAMPLES, Server
 from tools.free_port import free_port
 
 pytestmark = pytest.mark.system
@@ -66,9 +67,7 @@ def test_serve_deploys_one_model_and_says_how_to_call_it(tmp_path: Path) -> None
     with log.open("wb") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=out)
     try:
-        wait_until(
-            lambda: "endpoint echo is in service" in log.read_text(), seconds=60, what="in service"
-        )
+        wait_until(lambda: "endpoint echo is in service" in log.read_text(), "in service", 60)
         curl = next(line for line in log.read_text().splitlines() if "curl" in line)
         url = f"http://127.0.0.1:{port}"
         assert f"{url}/endpoints/echo/invocations" in curl

@@ -16,7 +16,7 @@ LISTS = {
 DAMAGED = CallerError("ValidationException", 'The stored record of ... "a-bad" can\'t be read')
 
 
-class Site:
+class StatusSite:
     """Of each kind there are three: one is damaged, one gone by the time it is described."""
 
     def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class Site:
 
 
 def test_one_that_is_damaged_is_shown_with_the_reason() -> None:
-    for found in (list_endpoints(Site()), list_components(Site())):
+    for found in (list_endpoints(StatusSite()), list_components(StatusSite())):
         bad, witness = found
         assert "a-bad" in bad.values()
         assert bad["FailureReason"] == DAMAGED.message
@@ -44,5 +44,5 @@ def test_one_that_is_damaged_is_shown_with_the_reason() -> None:
 
 
 def test_models_are_listed_with_who_serves_them() -> None:
-    found = [(one["ModelName"], one["Endpoints"]) for one in model_lookup.listed(Site())]
+    found = [(one["ModelName"], one["Endpoints"]) for one in model_lookup.listed(StatusSite())]
     assert found == [("a-bad", []), ("witness", ["witness"])]

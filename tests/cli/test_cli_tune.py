@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.model_files import affine
+from tests.kit.model_files import affine
 
 from penstock.artifacts.description import model_yaml
 from penstock.cli.artifacts import tune as command
 from penstock.errors import CallerError
 
 
-class Server:
+class TunedServer:
     """A control plane with one endpoint."""
 
     def __init__(self, uri: str) -> None:
@@ -55,7 +55,7 @@ def test_they_are_written_where_the_folder_is_here(tmp_path: Path) -> None:
 def test_an_endpoint_names_its_artifact_and_instance_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server = Server(affine(tmp_path).as_uri())
+    server = TunedServer(affine(tmp_path).as_uri())
     monkeypatch.setattr(command, "Client", lambda url, key: server)
     tune("intent", json_=True)
     assert '"live": []' in capsys.readouterr().out

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import pytest
 from older_processor import older_processor, why_not_whole
-from tests.environments import python_of
+from tests.kit.environments import python_of
 
 from penstock.runtimes.processor import instruction_set_here
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.fakes import model_files
+from tests.kit import model_files
 
 CONVERTS = """
 import sys

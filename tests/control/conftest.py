@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.control import databases
-from tests.postgres_server import PostgresServer
+from tests.kit import databases
+from tests.kit.postgres import PostgresServer
 
 from penstock.control.store.store import Store
 

@@ -38,7 +38,7 @@ DEPLOYMENT = DeploymentSpec(
 )  # fmt: skip
 
 
-class Server:
+class LeadingServer:
     def __init__(self, url: str, state_dir: Path) -> None:
         self.url, self.state_dir = url, state_dir
         self.leadership = Leadership(url, name=state_dir.name, spec=SPEC)
@@ -122,4 +122,4 @@ class Server:
 
 
 if __name__ == "__main__":
-    asyncio.run(Server(sys.argv[1], Path(sys.argv[2])).run(sys.argv[3]))
+    asyncio.run(LeadingServer(sys.argv[1], Path(sys.argv[2])).run(sys.argv[3]))

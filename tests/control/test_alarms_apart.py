@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import update
-from tests.control.test_alarms_driver import Site, alarm, played
+from tests.control.test_alarms_driver import alarm, site_of
 
 from penstock.control.alarms import rows
 from penstock.control.alarms.datapoints import Watched
@@ -43,10 +43,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_an_alarm_that_can_not_be_computed_says_so_and_the_others_go_on(
+async def test_an_alarm_that_can_not_be_computed_says_so_and_the_others_go_on(
     tmp_path: Path, bad: AlarmRecord
 ) -> None:
-    async def story(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(bad)
         await site.put(alarm("witness"))
         for at in (0, 10):
@@ -64,10 +64,8 @@ def test_an_alarm_that_can_not_be_computed_says_so_and_the_others_go_on(
         assert shown["reason"] == "not-computable"
         assert shown["state_reason"].startswith("The alarm can't be evaluated: ")
 
-    played(tmp_path, story)
 
-
-def test_a_look_that_fails_takes_no_other_change_of_that_second_with_it(
+async def test_a_look_that_fails_takes_no_other_change_of_that_second_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`a-bad` comes first; whatever its look raises, the witness enters its state on time."""
@@ -78,7 +76,7 @@ def test_a_look_that_fails_takes_no_other_change_of_that_second_with_it(
             raise OverflowError("intermediate overflow in fsum")
         return await read(watched, *args, **kwargs)  # type: ignore[arg-type]
 
-    async def story(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         before = item_failures.counts().get("alarms", 0)
         await site.put(alarm("a-bad", metric="Others"))
         await site.put(alarm("witness"))
@@ -100,11 +98,9 @@ def test_a_look_that_fails_takes_no_other_change_of_that_second_with_it(
         await site.until(55)  # as soon as it can be looked at it is an alarm like others
         assert (await site.state("a-bad"))[0] == "ALARM"
 
-    played(tmp_path, story)
 
-
-def test_data_that_overflow_later_leave_the_alarm_without_data(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+async def test_data_that_overflow_later_leave_the_alarm_without_data(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         record = alarm("a-bad")
         stat = record.spec.queries[0].stat
         queries = (
@@ -118,8 +114,6 @@ def test_data_that_overflow_later_leave_the_alarm_without_data(tmp_path: Path) -
         await site.until(25)
         assert await site.state("witness") == ("ALARM", 22.0)
         assert (await site.state("a-bad"))[0] == "INSUFFICIENT_DATA"
-
-    played(tmp_path, story)
 
 
 NO_SPECS = [
@@ -135,10 +129,10 @@ NO_SPECS = [
         *(("spec", text) for text in NO_SPECS),
     ],
 )
-def test_a_row_that_can_not_be_read_spoils_only_itself(
+async def test_a_row_that_can_not_be_read_spoils_only_itself(
     tmp_path: Path, column: str, text: str
 ) -> None:
-    async def story(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(alarm("a-bad"))
         await site.put(alarm("witness"))
         await site.database.call(spoil, column, text)
@@ -154,8 +148,6 @@ def test_a_row_that_can_not_be_read_spoils_only_itself(
         await site.database.call(deleted)
         await site.until(26)
         assert [row["alarm"] for row in explained(site.driver.seen())] == ["witness"]
-
-    played(tmp_path, story)
 
 
 def spoil(store: Store, column: str, text: str) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.control import databases
+from tests.kit import databases
+from tests.kit.polling import until
 
 from penstock.clock import ManualClock
 from penstock.control.alarms import history, rows
@@ -80,7 +80,7 @@ ROOM_AGAIN = {
 }
 
 
-class Site:
+class AlarmDriverSite:
     """One server's alarms: its state is on disk, its metrics and its clock are the test's."""
 
     def __init__(self, state_dir: Path) -> None:
@@ -157,22 +157,19 @@ class Site:
         return await self.database.call(read)
 
 
-def played(tmp_path: Path, story: Callable[[Site], Awaitable[None]]) -> None:
-    async def run() -> None:
-        site = Site(tmp_path / "state")
-        await site.start()
-        try:
-            await story(site)
-        finally:
-            await site.stop()
-
-    asyncio.run(run())
+@contextlib.asynccontextmanager
+async def site_of(folder: Path) -> AsyncIterator[AlarmDriverSite]:
+    site = AlarmDriverSite(folder / "state")
+    await site.start()
+    try:
+        yield site
+    finally:
+        await site.stop()
 
 
-def test_an_alarm_enters_its_states_and_acts_as_long_as_one_lasts(tmp_path: Path) -> None:
+async def test_an_alarm_enters_its_states_and_acts_as_long_as_one_lasts(tmp_path: Path) -> None:
     """Windows of ten seconds; each is looked at two seconds after its end."""
-
-    async def story(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(alarm(actions=AlarmActions(alarm=(POLICY,), ok=(POLICY, TOPIC))))
         for at, value in ((0, 1.0), (10, 1.0), (20, 9.0), (30, 9.0), (40, 9.0), (50, 1.0)):
             site.sample(value, at)
@@ -200,14 +197,11 @@ def test_an_alarm_enters_its_states_and_acts_as_long_as_one_lasts(tmp_path: Path
                    " an action."),
         ]  # fmt: skip
 
-    played(tmp_path, story)
 
-
-def test_a_state_survives_a_kill_and_is_not_entered_again(tmp_path: Path) -> None:
+async def test_a_state_survives_a_kill_and_is_not_entered_again(tmp_path: Path) -> None:
     """The metrics of before are lost. The alarm stays what it was until datapoints decide, and its
     policy is told again only after a period."""
-
-    async def story(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(alarm())
         for at in (0, 10):
             site.sample(9.0, at)
@@ -230,11 +224,9 @@ def test_a_state_survives_a_kill_and_is_not_entered_again(tmp_path: Path) -> Non
             (52.0, "Alarm updated from ALARM to OK"),
         ]
 
-    played(tmp_path, story)
 
-
-def test_after_enough_periods_the_silence_is_the_metrics_own(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+async def test_after_enough_periods_the_silence_is_the_metrics_own(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(alarm())
         for at in (0, 10):
             site.sample(9.0, at)
@@ -248,11 +240,9 @@ def test_after_enough_periods_the_silence_is_the_metrics_own(tmp_path: Path) -> 
             (72.0, "Alarm updated from ALARM to INSUFFICIENT_DATA"),  # four periods from 30 on
         ]
 
-    played(tmp_path, story)
 
-
-def test_a_state_that_was_set_lasts_until_the_next_look_and_acts(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+async def test_a_state_that_was_set_lasts_until_the_next_look_and_acts(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(alarm())
         for at in range(0, 60, 10):
             site.sample(1.0, at)
@@ -272,11 +262,9 @@ def test_a_state_that_was_set_lasts_until_the_next_look_and_acts(tmp_path: Path)
         ]
         assert not await site.driver.set_state("unheard", "OK", "?", "")
 
-    played(tmp_path, story)
 
-
-def test_without_actions_enabled_states_move_and_nothing_runs(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+async def test_without_actions_enabled_states_move_and_nothing_runs(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(replace(alarm(), actions_enabled=False))
         for at in range(0, 40, 10):
             site.sample(9.0, at)
@@ -287,11 +275,9 @@ def test_without_actions_enabled_states_move_and_nothing_runs(tmp_path: Path) ->
         await site.until(45)
         assert [at for at, *_ in site.fired] == [42.0]
 
-    played(tmp_path, story)
 
-
-def test_changes_of_others_count_within_a_second(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+async def test_changes_of_others_count_within_a_second(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(alarm())
         for at in range(0, 60, 10):
             site.sample(6.0, at)
@@ -310,11 +296,10 @@ def test_changes_of_others_count_within_a_second(tmp_path: Path) -> None:
         await site.until(27)
         assert site.driver.seen() == []
 
-    played(tmp_path, story)
 
+async def test_a_policy_that_fails_is_history_and_the_state_stands(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
 
-def test_a_policy_that_fails_is_history_and_the_state_stands(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
         async def refuse(fired: AlarmFired) -> None:
             raise CallerError("policy-unknown", f"No scaling policy has the ARN {fired.action}.")
 
@@ -336,8 +321,6 @@ def test_a_policy_that_fails_is_history_and_the_state_stands(tmp_path: Path) -> 
                 summary for _, summary in await site.history("Action")
             ]
 
-    played(tmp_path, story)
-
 
 @pytest.mark.parametrize(
     ("rule", "expected"),
@@ -348,21 +331,18 @@ def test_a_policy_that_fails_is_history_and_the_state_stands(tmp_path: Path) -> 
         ("notBreaching", ["Alarm updated from INSUFFICIENT_DATA to OK"]),
     ],
 )
-def test_an_alarm_on_a_metric_that_never_arrives(
+async def test_an_alarm_on_a_metric_that_never_arrives(
     tmp_path: Path, rule: str, expected: list[str]
 ) -> None:
-    async def story(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(alarm(rule=rule))
         await site.until(60)
         assert [summary for _, summary in await site.history("StateUpdate")] == expected
 
-    played(tmp_path, story)
 
-
-def test_math_over_two_metrics(tmp_path: Path) -> None:
+async def test_math_over_two_metrics(tmp_path: Path) -> None:
     """Requests waiting per copy; a minute without copies is no datapoint."""
-
-    async def story(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         stats = {
             key: MetricStat(namespace="Shop", name=name, dimensions=(), period_s=60, stat="Sum")
             for key, name in (("m1", "Waiting"), ("m2", "Copies"))
@@ -386,11 +366,9 @@ def test_math_over_two_metrics(tmp_path: Path) -> None:
         state = site.driver.seen()[0].record
         assert json.loads(state.state_reason_data)["recentDatapoints"] == [6.0, 7.0]
 
-    played(tmp_path, story)
 
-
-def test_math_that_can_never_be_computed_leaves_the_others_alone(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+async def test_math_that_can_never_be_computed_leaves_the_others_alone(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         broken = alarm("broken")
         queries = (MetricQuery(id="e1", expression="m9 * 2"),)
         await site.put(replace(broken, spec=replace(broken.spec, queries=queries)))
@@ -401,11 +379,9 @@ def test_math_that_can_never_be_computed_leaves_the_others_alone(tmp_path: Path)
         assert (await site.state())[0] == "ALARM"
         assert await site.state("broken") == ("INSUFFICIENT_DATA", 0.0)
 
-    played(tmp_path, story)
 
-
-def test_how_an_alarm_came_to_its_state_can_be_asked(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+async def test_how_an_alarm_came_to_its_state_can_be_asked(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(replace(alarm(), owner=POLICY))
         await site.until(1)
         (before,) = explained(site.driver.seen())
@@ -438,11 +414,9 @@ def test_how_an_alarm_came_to_its_state_can_be_asked(tmp_path: Path) -> None:
         await site.until(26)
         assert explained(site.driver.seen())[0]["reason"] == "not-computable"
 
-    played(tmp_path, story)
 
-
-def test_a_clock_that_is_set_back_does_not_stop_alarms(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+async def test_a_clock_that_is_set_back_does_not_stop_alarms(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(alarm())
         await site.until(25)
         site.clock._wall_s -= 86_400
@@ -452,13 +426,10 @@ def test_a_clock_that_is_set_back_does_not_stop_alarms(tmp_path: Path) -> None:
         await site.until(day_before + 45)
         assert (await site.state())[0] == "ALARM"
 
-    played(tmp_path, story)
 
-
-def test_what_could_not_be_written_did_not_happen_yet(tmp_path: Path) -> None:
+async def test_what_could_not_be_written_did_not_happen_yet(tmp_path: Path) -> None:
     """The state is entered, and acted on, at the next look that can be written."""
-
-    async def story(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(alarm())
         for at in (0, 10):
             site.sample(9.0, at)
@@ -473,11 +444,9 @@ def test_what_could_not_be_written_did_not_happen_yet(tmp_path: Path) -> None:
         assert await site.state() == ("ALARM", 32.0)
         assert site.fired == [(32.0, "ALARM", (9.0, 9.0))]
 
-    played(tmp_path, story)
 
-
-def test_the_task_goes_on_after_a_failure_and_ends_when_stopped(tmp_path: Path) -> None:
-    async def story(site: Site) -> None:
+async def test_the_task_goes_on_after_a_failure_and_ends_when_stopped(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         await site.put(alarm())
         for at in (0, 10):
             site.sample(9.0, at)
@@ -492,11 +461,3 @@ def test_the_task_goes_on_after_a_failure_and_ends_when_stopped(tmp_path: Path) 
         await site.driver.stop()
         await site.driver.stop()
         assert site.fired == [(33.0, "ALARM", (9.0, 9.0))]
-
-    async def until(reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60.0
-        while not reached():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.02)
-
-    played(tmp_path, story)

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.control import databases
-from tests.control.test_control_plane import SPEC, Gateway, poll, run
-from tests.fakes import model_files
-from tests.instance.instance_harness import FrameClient
+from tests.kit import databases, model_files
+from tests.kit.control_plane import SPEC, Gateway
+from tests.kit.instances import FrameClient
+from tests.kit.polling import until
 
 from penstock.clock import SystemClock
 from penstock.control.instances.entries import CopyEntry, InstanceEntry, placed
@@ -44,7 +44,7 @@ KIND = InstanceType(
 )
 
 
-class Server:
+class CopiesServer:
     """The operations of one server, on one instance of one endpoint."""
 
     def __init__(self, folder: Path) -> None:
@@ -112,7 +112,7 @@ class Server:
         async def there() -> bool:
             return condition()
 
-        await poll(there, lambda: f"{self.ledger.activities} {self.ledger.copies}")
+        await until(there, lambda: f"{self.ledger.activities} {self.ledger.copies}")
 
     async def ask(self, copy: int) -> object:
         """A request to a copy, on a connection of its own: the data plane's."""
@@ -138,8 +138,8 @@ def _ask(path: str, copy: int) -> object:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Server]:
-    server = Server(folder)
+async def running(folder: Path) -> AsyncIterator[CopiesServer]:
+    server = CopiesServer(folder)
     server.operations.instances.start(server.ledger, server.instance)
     try:
         await server.reach(server.instance, "running")
@@ -148,133 +148,118 @@ async def running(folder: Path) -> AsyncIterator[Server]:
         await server.operations.close()
 
 
-def test_one_of_two_copies_is_drained_and_unloaded_and_the_other_serves_on(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as server:
-            first = server.load(1, "affine", model_files.affine(tmp_path / "affine"))
-            second = server.load(2, "sums", model_files.row_sums(tmp_path / "sums"))
-            await server.reach(first, "ready")
-            await server.reach(second, "ready")
-            assert (await server.ask(1), await server.ask(2)) == ([30.0, 35.0, 40.0], [10.0])
-            view = instance_view(server.instance, server.ledger.copies_on("shop-blue"), tmp_path)
-            assert (view.phase, view.states) == ("running", ("ready", "ready"))
-            assert first.need_bytes
-            assert second.need_bytes
-            both = placed(server.instance, [first, second]).expected_bytes
+async def test_one_of_two_copies_is_drained_and_unloaded_and_the_other_serves_on(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as server:
+        first = server.load(1, "affine", model_files.affine(tmp_path / "affine"))
+        second = server.load(2, "sums", model_files.row_sums(tmp_path / "sums"))
+        await server.reach(first, "ready")
+        await server.reach(second, "ready")
+        assert (await server.ask(1), await server.ask(2)) == ([30.0, 35.0, 40.0], [10.0])
+        view = instance_view(server.instance, server.ledger.copies_on("shop-blue"), tmp_path)
+        assert (view.phase, view.states) == ("running", ("ready", "ready"))
+        assert first.need_bytes
+        assert second.need_bytes
+        both = placed(server.instance, [first, second]).expected_bytes
 
-            server.operations.copies.drain(server.ledger, first)
-            await server.reach(first, "drained")
-            assert server.gateway.story == ["drain [1]"]
-            server.operations.copies.unload(server.ledger, first)
-            assert first.phase == "unloading"
-            await server.until(lambda: list(server.ledger.copies) == [2])
-            assert (second.phase, server.instance.phase) == ("ready", "running")
-            assert await server.ask(2) == [10.0]
-            assert isinstance(await server.ask(1), str)  # given back: it is not here any more
-            client = server.operations.client("shop-blue")
-            assert client is not None
-            status = await client.status(timeout_s=10.0)
-            assert [one["copy"] for one in status["copies"]] == [2]
-            assert placed(server.instance, [second]).expected_bytes < both
-            assert server.told()[-1] == ("copy unloaded", "unload-done")
+        server.operations.copies.drain(server.ledger, first)
+        await server.reach(first, "drained")
+        assert server.gateway.story == ["drain [1]"]
+        server.operations.copies.unload(server.ledger, first)
+        assert first.phase == "unloading"
+        await server.until(lambda: list(server.ledger.copies) == [2])
+        assert (second.phase, server.instance.phase) == ("ready", "running")
+        assert await server.ask(2) == [10.0]
+        assert isinstance(await server.ask(1), str)  # given back: it is not here any more
+        client = server.operations.client("shop-blue")
+        assert client is not None
+        status = await client.status(timeout_s=10.0)
+        assert [one["copy"] for one in status["copies"]] == [2]
+        assert placed(server.instance, [second]).expected_bytes < both
+        assert server.told()[-1] == ("copy unloaded", "unload-done")
 
-            # Its place can be taken again.
-            third = server.load(3, "affine", tmp_path / "affine")
-            await server.reach(third, "ready")
-            assert await server.ask(3) == [30.0, 35.0, 40.0]
-
-    run(test)
-
-
-def test_a_copy_that_shares_its_instance_fails_alone(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as server:
-            good = server.load(1, "affine", model_files.affine(tmp_path / "affine"))
-            broken = model_files.affine(tmp_path / "broken")
-            (broken / "model.onnx").write_bytes((broken / "model.onnx").read_bytes()[:40])
-            bad = server.load(2, "broken", broken)
-            await server.until(lambda: list(server.ledger.copies) == [1])
-            await server.reach(good, "ready")
-            assert bad.phase == "unloading"
-            assert server.instance.phase == "running"
-            assert await server.ask(1) == [30.0, 35.0, 40.0]
-            (failure,) = server.ledger.observed().failures
-            assert isinstance(failure, SlotFailure)
-            assert (failure.component, failure.ordinal, failure.permanent) == ("broken", 0, True)
-            assert failure.message.startswith("Model broken of variant blue could not be loaded: ")
-
-    run(test)
+        # Its place can be taken again.
+        third = server.load(3, "affine", tmp_path / "affine")
+        await server.reach(third, "ready")
+        assert await server.ask(3) == [30.0, 35.0, 40.0]
 
 
-def test_a_copy_can_be_taken_away_while_it_is_being_loaded(tmp_path: Path) -> None:
+async def test_a_copy_that_shares_its_instance_fails_alone(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        good = server.load(1, "affine", model_files.affine(tmp_path / "affine"))
+        broken = model_files.affine(tmp_path / "broken")
+        (broken / "model.onnx").write_bytes((broken / "model.onnx").read_bytes()[:40])
+        bad = server.load(2, "broken", broken)
+        await server.until(lambda: list(server.ledger.copies) == [1])
+        await server.reach(good, "ready")
+        assert bad.phase == "unloading"
+        assert server.instance.phase == "running"
+        assert await server.ask(1) == [30.0, 35.0, 40.0]
+        (failure,) = server.ledger.observed().failures
+        assert isinstance(failure, SlotFailure)
+        assert (failure.component, failure.ordinal, failure.permanent) == ("broken", 0, True)
+        assert failure.message.startswith("Model broken of variant blue could not be loaded: ")
+
+
+async def test_a_copy_can_be_taken_away_while_it_is_being_loaded(tmp_path: Path) -> None:
     """The instance was told to load it: it is unloaded when that has come to its end."""
-
-    async def test() -> None:
-        async with running(tmp_path) as server:
-            copy = server.load(1, "affine", model_files.affine(tmp_path / "affine"))
-            await server.until(lambda: copy.asked)
-            server.operations.copies.unload(server.ledger, copy)
-            await server.until(lambda: not server.ledger.copies)
-            client = server.operations.client("shop-blue")
-            assert client is not None
-            status = await client.status(timeout_s=10.0)
-            assert (status["copies"], status["loading"]) == ([], [])
-            assert server.ledger.observed().failures == ()
-            assert server.instance.phase == "running"
-
-    run(test)
+    async with running(tmp_path) as server:
+        copy = server.load(1, "affine", model_files.affine(tmp_path / "affine"))
+        await server.until(lambda: copy.asked)
+        server.operations.copies.unload(server.ledger, copy)
+        await server.until(lambda: not server.ledger.copies)
+        client = server.operations.client("shop-blue")
+        assert client is not None
+        status = await client.status(timeout_s=10.0)
+        assert (status["copies"], status["loading"]) == ([], [])
+        assert server.ledger.observed().failures == ()
+        assert server.instance.phase == "running"
 
 
-def test_a_copy_beside_another_is_refused_at_once_where_nothing_else_will_give_room(
+async def test_a_copy_beside_another_is_refused_at_once_where_nothing_else_will_give_room(
     tmp_path: Path,
 ) -> None:
     """What is being loaded may keep less than it was granted: not the copy itself that asks."""
+    server = CopiesServer(tmp_path)
+    ready, asks = (server.entry(number, "affine", tmp_path) for number in (1, 2))
+    ready.phase, ready.need_bytes, ready.ready_since = "ready", 300 * MIB, 0.0
+    server.ledger.instances["shop-blue"] = server.instance
+    server.ledger.copies = {1: ready, 2: asks}
+    told: list[str] = []
 
-    async def test() -> None:
-        server = Server(tmp_path)
-        ready, asks = (server.entry(number, "affine", tmp_path) for number in (1, 2))
-        ready.phase, ready.need_bytes, ready.ready_since = "ready", 300 * MIB, 0.0
-        server.ledger.instances["shop-blue"] = server.instance
-        server.ledger.copies = {1: ready, 2: asks}
-        told: list[str] = []
+    async def measure() -> None:
+        told.append("measured")
 
-        async def measure() -> None:
-            told.append("measured")
-
-        room = Room(
-            ComputeResources(cores=2.0, memory_bytes=8 * 2**30),
-            server.ledger.held,
-            lambda: 1000 * MIB,
+    room = Room(
+        ComputeResources(cores=2.0, memory_bytes=8 * 2**30),
+        server.ledger.held,
+        lambda: 1000 * MIB,
+    )
+    for need_mib, outcome in ((600, "no-room"), (300, "placed")):
+        decision = await room.for_load(
+            server.instance,
+            asks,
+            MemoryEstimate(memory_bytes=need_mib * MIB),
+            measure=measure,
+            waits=lambda decision: told.append(decision.reason),
         )
-        for need_mib, outcome in ((600, "no-room"), (300, "placed")):
-            decision = await room.for_load(
-                server.instance,
-                asks,
-                MemoryEstimate(memory_bytes=need_mib * MIB),
-                measure=measure,
-                waits=lambda decision: told.append(decision.reason),
-            )
-            assert decision.outcome == outcome
-        assert told == ["measured"]
-
-    run(test)
+        assert decision.outcome == outcome
+    assert told == ["measured"]
 
 
-def test_a_copys_word_is_about_that_copy_only(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as server:
-            first = server.load(1, "affine", model_files.affine(tmp_path / "affine"))
-            second = server.load(2, "sums", model_files.row_sums(tmp_path / "sums"))
-            await server.reach(first, "ready")
-            await server.reach(second, "ready")
-            heard = server.operations.copies.on_event
-            heard("shop-blue", {"event": "copy-lost", "copy": 2})
-            assert (first.phase, second.phase) == ("ready", "lost")
-            heard("shop-blue", {"event": "copy-ready", "copy": 2})
-            assert (first.phase, second.phase) == ("ready", "ready")
-            heard("shop-blue", {"event": "copy-failed", "copy": 2, "error": {"message": "why"}})
-            await server.until(lambda: list(server.ledger.copies) == [1])
-            assert (first.phase, server.instance.phase) == ("ready", "running")
-            assert ("copy failed", "copy-failed") in server.told()
-
-    run(test)
+async def test_a_copys_word_is_about_that_copy_only(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        first = server.load(1, "affine", model_files.affine(tmp_path / "affine"))
+        second = server.load(2, "sums", model_files.row_sums(tmp_path / "sums"))
+        await server.reach(first, "ready")
+        await server.reach(second, "ready")
+        heard = server.operations.copies.on_event
+        heard("shop-blue", {"event": "copy-lost", "copy": 2})
+        assert (first.phase, second.phase) == ("ready", "lost")
+        heard("shop-blue", {"event": "copy-ready", "copy": 2})
+        assert (first.phase, second.phase) == ("ready", "ready")
+        heard("shop-blue", {"event": "copy-failed", "copy": 2, "error": {"message": "why"}})
+        await server.until(lambda: list(server.ledger.copies) == [1])
+        assert (first.phase, server.instance.phase) == ("ready", "running")
+        assert ("copy failed", "copy-failed") in server.told()

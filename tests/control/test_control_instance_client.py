@@ -177,11 +177,8 @@ def test_an_instance_that_dies_ends_every_call(tmp_path: Path) -> None:
     ("address", "kind"),
     [("unix:/nowhere.sock", NotNowError), ("tcp:127.0.0.1:1", NotNowError), ("x", InternalError)],
 )
-def test_an_instance_that_is_not_there(address: str, kind: type[Exception]) -> None:
-    async def run() -> None:
-        with pytest.raises(kind):
-            await InstanceClient.connect(
-                "one", address, on_event=lambda event: None, on_close=lambda: None
-            )
-
-    asyncio.run(run())
+async def test_an_instance_that_is_not_there(address: str, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        await InstanceClient.connect(
+            "one", address, on_event=lambda event: None, on_close=lambda: None
+        )

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto, helper
-from tests.control.test_control_plane import Server, deployment, poll, run
-from tests.fakes import model_files
-from tests.instance.instance_harness import FrameClient
+from tests.kit import model_files
+from tests.kit.control_plane import ControlPlaneServer, deployment
+from tests.kit.instances import FrameClient
+from tests.kit.polling import until
 
 from penstock.control.instances.entries import placed
 from penstock.control.plane import ControlPlane
@@ -47,15 +48,15 @@ def spec(folder: Path) -> DeploymentSpec:
     return replace(made, variants=(slow,))
 
 
-async def create(server: Server, name: str, folder: Path) -> None:
+async def create(server: ControlPlaneServer, name: str, folder: Path) -> None:
     await server.plane.database.call(Store.create_endpoint, name, spec(folder), arn=name, now=1.0)
     server.plane.notify(name)
 
 
 @asynccontextmanager
-async def running(state_dir: Path, mib: int) -> AsyncIterator[Server]:
+async def running(state_dir: Path, mib: int) -> AsyncIterator[ControlPlaneServer]:
     """Instances as `penstock up` starts them, on a machine of that size."""
-    server = Server(state_dir)
+    server = ControlPlaneServer(state_dir)
     server.plane = ControlPlane(
         server.plane._config,
         lambda: LocalFleet(runtime_dir_for(state_dir)),
@@ -69,75 +70,63 @@ async def running(state_dir: Path, mib: int) -> AsyncIterator[Server]:
         await server.plane.close()
 
 
-def test_what_does_not_fit_beside_the_first_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
+async def test_what_does_not_fit_beside_the_first_is_refused_before_it_is_loaded(
+    tmp_path: Path,
+) -> None:
     """64 MiB of weights need 64 + 96 + 2.1 * 64 = 294 MiB by the rule, and 512 are there."""
     folder = weights(tmp_path / "model", 64)
-
-    async def test() -> None:
-        async with running(tmp_path / "s", 512) as server:
-            await create(server, "first", folder)
-            await server.reaches("InService", "first")
-            await create(server, "second", folder)
-            reason = (await server.reaches("Failed", "second")).failure_reason
-            assert reason.startswith(
-                "CapacityError: a model on an instance of type ml.m5.xlarge needs 0.29 GiB"
-                " (estimated from its files) of memory; free on this machine: 0."
-            )
-            assert " of 0.50 GiB, first-blue-1-0-1 holds 0." in reason
-            assert server.states("first") == ["ready"]
-
-    run(test)
+    async with running(tmp_path / "s", 512) as server:
+        await create(server, "first", folder)
+        await server.reaches("InService", "first")
+        await create(server, "second", folder)
+        reason = (await server.reaches("Failed", "second")).failure_reason
+        assert reason.startswith(
+            "CapacityError: a model on an instance of type ml.m5.xlarge needs 0.29 GiB"
+            " (estimated from its files) of memory; free on this machine: 0."
+        )
+        assert " of 0.50 GiB, first-blue-1-0-1 holds 0." in reason
+        assert server.states("first") == ["ready"]
 
 
-def test_a_model_that_no_instance_on_this_machine_can_hold_is_refused(tmp_path: Path) -> None:
+async def test_a_model_that_no_instance_on_this_machine_can_hold_is_refused(tmp_path: Path) -> None:
     folder = weights(tmp_path / "model", 256)
-
-    async def test() -> None:
-        async with running(tmp_path / "s", 112) as server:
-            await create(server, "shop", folder)
-            reason = (await server.reaches("Failed")).failure_reason
-            assert reason.startswith(
-                "CapacityError: a model on an instance of type ml.m5.xlarge needs at least 0.13 GiB"
-                " of memory; such an instance may take 0.11 GiB on this machine."
-            )
-
-    run(test)
+    async with running(tmp_path / "s", 112) as server:
+        await create(server, "shop", folder)
+        reason = (await server.reaches("Failed")).failure_reason
+        assert reason.startswith(
+            "CapacityError: a model on an instance of type ml.m5.xlarge needs at least 0.13 GiB"
+            " of memory; such an instance may take 0.11 GiB on this machine."
+        )
 
 
-def test_a_model_that_ran_here_is_placed_by_what_it_took(tmp_path: Path) -> None:
+async def test_a_model_that_ran_here_is_placed_by_what_it_took(tmp_path: Path) -> None:
     folder = model_files.affine(tmp_path / "model")
+    async with running(tmp_path / "s", 1024) as server:
+        await create(server, "shop", folder)
+        await server.reaches("InService")
+        reconciler = server.plane._reconciler
+        assert reconciler is not None
+        entry, copies = next(reconciler._held())
+        # It has not run: what was estimated stands, unless more than that was measured.
+        seen_bytes = with_headroom(entry.own_bytes_max)
+        assert placed(entry, copies).set_aside.memory_bytes == max(copies[0].need_bytes, seen_bytes)
+        await asyncio.to_thread(ask, entry.address.removeprefix("unix:"))
 
-    async def test() -> None:
-        async with running(tmp_path / "s", 1024) as server:
-            await create(server, "shop", folder)
-            await server.reaches("InService")
-            reconciler = server.plane._reconciler
-            assert reconciler is not None
-            entry, copies = next(reconciler._held())
-            # It has not run: what was estimated stands, unless more than that was measured.
-            seen_bytes = with_headroom(entry.own_bytes_max)
-            assert placed(entry, copies).set_aside.memory_bytes == max(
-                copies[0].need_bytes, seen_bytes
-            )
-            await asyncio.to_thread(ask, entry.address.removeprefix("unix:"))
+        async def ran() -> bool:
+            reconciler.work.status.ask()
+            records = (tmp_path / "s" / "cache" / "memory").glob("*.json")
+            return entry.ran and any('"ran": true' in path.read_text() for path in records)
 
-            async def ran() -> bool:
-                reconciler.work.status.ask()
-                records = (tmp_path / "s" / "cache" / "memory").glob("*.json")
-                return entry.ran and any('"ran": true' in path.read_text() for path in records)
-
-            await poll(ran)
-            held = placed(entry, copies)
-            taken, aside = held.taken_bytes, held.set_aside.memory_bytes
-            assert 16 * MIB < taken < aside < taken + 200 * MIB
-            await server.plane.database.call(Store.begin_update, "shop", spec(folder), now=2.0)
-            server.plane.notify("shop")
-            await server.reaches("InService")
-            grants = [one.detail.rpartition(" ")[2] for one in server.plane.activities("shop")
-                      if one.what == "room for the model"]  # fmt: skip
-            assert grants == ["estimated", "measured"]
-
-    run(test)
+        await until(ran)
+        held = placed(entry, copies)
+        taken, aside = held.taken_bytes, held.set_aside.memory_bytes
+        assert 16 * MIB < taken < aside < taken + 200 * MIB
+        await server.plane.database.call(Store.begin_update, "shop", spec(folder), now=2.0)
+        server.plane.notify("shop")
+        await server.reaches("InService")
+        grants = [one.detail.rpartition(" ")[2] for one in server.plane.activities("shop")
+                  if one.what == "room for the model"]  # fmt: skip
+        assert grants == ["estimated", "measured"]
 
 
 def ask(path: str) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import update
-from tests.control.test_control_plane import Server, alive, poll, run, running
+from tests.kit.control_plane import ControlPlaneServer, running
+from tests.kit.polling import until
+from tests.kit.processes import alive
 
 from penstock.control.database import schema
 from penstock.control.store.records import ListQuery
@@ -22,46 +24,40 @@ def spoil(store: Store) -> None:
         db.execute(update(table).where(table.c.endpoint_key == "shop").values(spec="{"))
 
 
-def test_it_serves_on_and_its_deletion_ends_its_instances(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path / "s") as server:
-            for name in ("shop", "witness"):
-                await server.create(name)
-                await server.reaches("InService", name)
-            (pid,) = server.pids()
-            before = item_failures.counts().get("endpoints", 0)
-            await server.plane.database.call(spoil)
-            server.plane.notify("shop")
+async def test_it_serves_on_and_its_deletion_ends_its_instances(tmp_path: Path) -> None:
+    async with running(tmp_path / "s") as server:
+        for name in ("shop", "witness"):
+            await server.create(name)
+            await server.reaches("InService", name)
+        (pid,) = server.pids()
+        before = item_failures.counts().get("endpoints", 0)
+        await server.plane.database.call(spoil)
+        server.plane.notify("shop")
 
-            async def noted() -> bool:
-                return item_failures.counts().get("endpoints", 0) > before
+        async def noted() -> bool:
+            return item_failures.counts().get("endpoints", 0) > before
 
-            await poll(noted)
-            await server.delete("witness")
-            await poll(lambda: gone(server, "witness"))
-            assert server.pids() == [pid]
-            await server.delete("shop")
-            await poll(lambda: gone(server, "shop"))
-            assert not alive(pid)
-
-    run(test)
+        await until(noted)
+        await server.delete("witness")
+        await until(lambda: gone(server, "witness"))
+        assert server.pids() == [pid]
+        await server.delete("shop")
+        await until(lambda: gone(server, "shop"))
+        assert not alive(pid)
 
 
-def test_a_deletion_goes_on_after_a_restart(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path / "s") as server:
-            await server.create("shop")
-            await server.reaches("InService", "shop")
-        async with running(tmp_path / "s") as server:
-            await server.reaches("InService", "shop")
-            await server.plane.database.call(spoil)
-            await server.plane.database.call(Store.begin_delete, "shop", now=4.0)
-        async with running(tmp_path / "s") as server:
-            await poll(lambda: gone(server, "shop"))
-
-    run(test)
+async def test_a_deletion_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path / "s") as server:
+        await server.create("shop")
+        await server.reaches("InService", "shop")
+    async with running(tmp_path / "s") as server:
+        await server.reaches("InService", "shop")
+        await server.plane.database.call(spoil)
+        await server.plane.database.call(Store.begin_delete, "shop", now=4.0)
+    async with running(tmp_path / "s") as server:
+        await until(lambda: gone(server, "shop"))
 
 
-async def gone(server: Server, name: str) -> bool:
+async def gone(server: ControlPlaneServer, name: str) -> bool:
     page = await server.plane.database.call(Store.list_endpoints, ListQuery())
     return name not in [one.name for one in page.items]

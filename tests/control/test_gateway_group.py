@@ -6,16 +6,18 @@ The processes are real; what they do is `fake_gateway.py`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import routes, run
+from tests.kit.gateway import routes, run
+from tests.kit.polling import until
 
 from penstock.control.gateways import group as group_module
 from penstock.control.gateways.group import GatewayGroup, WaitingSums
@@ -23,6 +25,8 @@ from penstock.control.gateways.member import GatewayMember
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.errors import NotNowError, PenstockError
 from penstock.metrics.item_failures import apart
+
+pytestmark = pytest.mark.loop(by=run)
 
 FAKE = Path(__file__).with_name("fake_gateway.py")
 BOTH = ("gateway-1", "gateway-2")
@@ -56,7 +60,7 @@ class Local:
         return True
 
 
-class Site:
+class GatewayGroupSite:
     """Two gateways that write down what they hear."""
 
     def __init__(self, folder: Path) -> None:
@@ -110,27 +114,17 @@ class Site:
         return int(next(one["pid"] for one in self.group.seen() if one["name"] == name))
 
 
-def of_site(folder: Path, test: Callable[[Site], Awaitable[None]]) -> None:
-    async def main() -> None:
-        site = Site(folder)
-        try:
-            await test(site)
-        finally:
-            await site.group.close()
-
-    run(main)
+@contextlib.asynccontextmanager
+async def site_of(folder: Path) -> AsyncIterator[GatewayGroupSite]:
+    site = GatewayGroupSite(folder)
+    try:
+        yield site
+    finally:
+        await site.group.close()
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    loop = asyncio.get_running_loop()
-    end = loop.time() + 25
-    while not condition():
-        assert loop.time() < end, "the condition never came true"
-        await asyncio.sleep(0.01)
-
-
-def test_all_are_told_what_there_is_and_then_each_change_in_its_order(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_all_are_told_what_there_is_and_then_each_change_in_its_order(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         await site.group.connect("i1", "unix:/1")
         site.group.publish(routes(1))
         site.group.share("keys", {"keys": 1})
@@ -155,13 +149,11 @@ def test_all_are_told_what_there_is_and_then_each_change_in_its_order(tmp_path: 
         assert site.admitted[-1] == site.group.pids()
         assert len(site.group.pids()) == 2
 
-    of_site(tmp_path, test)
 
-
-def test_a_gateway_that_is_killed_comes_back_and_is_told_all_there_is_then(
+async def test_a_gateway_that_is_killed_comes_back_and_is_told_all_there_is_then(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         await site.group.start()
         before = site.pid("gateway-1")
         await site.group.connect("i1", "unix:/1")
@@ -177,11 +169,9 @@ def test_a_gateway_that_is_killed_comes_back_and_is_told_all_there_is_then(
         assert len(told) == 1
         assert before not in site.admitted[-1]
 
-    of_site(tmp_path, test)
 
-
-def test_nobody_waits_for_a_gateway_that_has_ended(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_nobody_waits_for_a_gateway_that_has_ended(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         await site.group.start()
         site.do("gateway-1", "hang")
         connecting = asyncio.create_task(site.group.connect("i1", "unix:/1"))
@@ -195,11 +185,9 @@ def test_nobody_waits_for_a_gateway_that_has_ended(tmp_path: Path) -> None:
         await connecting
         assert await draining
 
-    of_site(tmp_path, test)
 
-
-def test_one_that_begins_is_told_of_changes_and_not_waited_for(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_one_that_begins_is_told_of_changes_and_not_waited_for(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         await site.group.start()
         site.do("gateway-1", "slow")
         os.kill(site.pid("gateway-1"), signal.SIGKILL)
@@ -210,15 +198,12 @@ def test_one_that_begins_is_told_of_changes_and_not_waited_for(tmp_path: Path) -
         site.do("gateway-1", "")
         await until(lambda: site.group.seen()[0]["state"] == "serving")
 
-    of_site(tmp_path, test)
 
-
-def test_one_that_says_nothing_any_more_is_ended(
+async def test_one_that_says_nothing_any_more_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_module, "SILENT_S_MAX", 1.0)
-
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         await site.group.start()
         before = site.pid("gateway-2")
         os.kill(before, signal.SIGSTOP)
@@ -227,25 +212,21 @@ def test_one_that_says_nothing_any_more_is_ended(
         assert site.pid("gateway-2") != before
         assert site.group.seen()[0]["starts"] == 1
 
-    of_site(tmp_path, test)
 
-
-def test_an_odd_word_of_a_gateway_ends_neither_it_nor_its_requests(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_an_odd_word_of_a_gateway_ends_neither_it_nor_its_requests(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.odd = "metrics"
         await site.group.start()
         await until(lambda: {name for name, _, _ in site.told} == set(BOTH))
         assert (site.odd, site.gone) == ("", [])
 
-    of_site(tmp_path, test)
 
-
-def test_one_that_can_not_be_told_or_ended_keeps_no_other_from_it(
+async def test_one_that_can_not_be_told_or_ended_keeps_no_other_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_module, "SILENT_S_MAX", 1.0)
 
-    class Fails(GatewayMember):
+    class FailingMember(GatewayMember):
         def tell(self, op: str, fields: Any = None) -> None:
             if op == "publish" and self.name == "gateway-1":
                 raise TypeError("can't be written")
@@ -256,9 +237,9 @@ def test_one_that_can_not_be_told_or_ended_keeps_no_other_from_it(
                 raise PermissionError("not its owner")
             super().kill()
 
-    monkeypatch.setattr(group_module, "GatewayMember", Fails)
+    monkeypatch.setattr(group_module, "GatewayMember", FailingMember)
 
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         await site.group.start()
         site.group.publish(routes(1))
         await until(lambda: "publish" in site.ops("gateway-2"))
@@ -269,15 +250,12 @@ def test_one_that_can_not_be_told_or_ended_keeps_no_other_from_it(
         finally:
             os.kill(site.pid("gateway-1"), signal.SIGCONT)
 
-    of_site(tmp_path, test)
 
-
-def test_one_that_was_stopped_is_ended_before_its_silence_says_so(
+async def test_one_that_was_stopped_is_ended_before_its_silence_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_module, "SILENT_S_MAX", 1e9)
-
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         await site.group.start()
         before = site.pid("gateway-2")
         os.kill(before, signal.SIGSTOP)
@@ -285,36 +263,30 @@ def test_one_that_was_stopped_is_ended_before_its_silence_says_so(
         await until(lambda: site.group.seen()[1]["state"] == "serving")
         assert site.pid("gateway-2") != before
 
-    of_site(tmp_path, test)
-
 
 @pytest.mark.parametrize(("does", "code"), [("fail", "port-in-use"), ("die", "gateway-died")])
-def test_a_server_does_not_start_where_one_of_its_gateways_cannot(
+async def test_a_server_does_not_start_where_one_of_its_gateways_cannot(
     tmp_path: Path, does: str, code: str
 ) -> None:
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.do("gateway-2", does)
         with pytest.raises(PenstockError) as refused:
             await site.group.start()
         assert refused.value.code == code
 
-    of_site(tmp_path, test)
 
-
-def test_what_an_instance_refuses_one_of_them_is_refused_to_the_control_plane(
+async def test_what_an_instance_refuses_one_of_them_is_refused_to_the_control_plane(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         await site.group.start()
         site.local.refusal = NotNowError("instance-unreachable", "nobody answers")
         with pytest.raises(NotNowError, match="nobody answers"):
             await site.group.connect("i1", "unix:/1")
 
-    of_site(tmp_path, test)
 
-
-def test_each_is_asked_and_those_that_answer_are_heard(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_each_is_asked_and_those_that_answer_are_heard(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         await site.group.start()
         answers = await site.group.ask_each("explain", {"request_id": "x"})
         assert {name: one["name"] for name, one in answers.items()} == {one: one for one in BOTH}
@@ -322,8 +294,6 @@ def test_each_is_asked_and_those_that_answer_are_heard(tmp_path: Path) -> None:
         await until(lambda: "forget-session" in site.ops("gateway-2"))
         assert "forget-session" not in site.ops("gateway-1")
         await until(lambda: {name for name, op, _ in site.told if op == "metrics"} == set(BOTH))
-
-    of_site(tmp_path, test)
 
 
 def test_whoever_scales_hears_how_many_wait_at_all_gateways() -> None:

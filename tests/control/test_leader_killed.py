@@ -54,7 +54,7 @@ class Replica:
         return outcome, generation
 
 
-class Site:
+class LeaderSite:
     def __init__(self, url: str, folder: Path, seed: int) -> None:
         self.url, self.folder = url, folder
         self.rng = random.Random(seed)
@@ -130,7 +130,7 @@ class Site:
 def test_no_operation_is_lost_and_none_is_done_twice(postgres_url: str, tmp_path: Path) -> None:
     seed = int(os.environ.get("LEADER_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"LEADER_SEED={seed}")
-    site = Site(postgres_url, tmp_path, seed)
+    site = LeaderSite(postgres_url, tmp_path, seed)
     clients = [
         threading.Thread(target=site.client, args=(seed * 100 + number,))
         for number in range(CLIENTS)

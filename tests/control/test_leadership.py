@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
+from tests.kit.polling import wait_until
 
 from penstock.control.database.leader_table import Term, following
 from penstock.control.leader.leadership import Leadership
@@ -40,46 +39,42 @@ def model(store: Store, name: str) -> None:
     store.create_model(name, {}, arn=name, now=1.0)
 
 
-def test_the_first_leads_and_the_next_one_when_it_resigns(url: str) -> None:
-    async def run() -> None:
-        first, second = (Leadership(url, name=name, spec=SPEC) for name in ("first", "second"))
-        first.address = "http://first"
-        await first.start()
-        await second.start()
-        assert (first.epoch, second.epoch) == (1, 0)
-        assert (second.seen.name, second.seen.address) == ("first", "http://first")
-        await first.close()
-        await until(second, leads=True)
-        assert second.epoch == 2
-        await second.close()
-
-    asyncio.run(run())
+async def test_the_first_leads_and_the_next_one_when_it_resigns(url: str) -> None:
+    first, second = (Leadership(url, name=name, spec=SPEC) for name in ("first", "second"))
+    first.address = "http://first"
+    await first.start()
+    await second.start()
+    assert (first.epoch, second.epoch) == (1, 0)
+    assert (second.seen.name, second.seen.address) == ("first", "http://first")
+    await first.close()
+    await until(second, leads=True)
+    assert second.epoch == 2
+    await second.close()
 
 
-def test_only_the_term_that_is_may_write_and_everybody_may_read(tmp_path: Path, url: str) -> None:
-    async def run() -> None:
-        first, second = (Leadership(url, name=name, spec=SPEC) for name in ("first", "second"))
-        await first.start()
-        old = Store(tmp_path, url, term=first.term)
-        follows = Store(tmp_path, url, term=following("other"))
-        model(old, "a")
-        with pytest.raises(NotNowError) as raised:
-            model(follows, "b")
-        assert (raised.value.code, raised.value.retry_after_s) == ("not-the-leader", 2.0)
-        await second.start()
-        await first.close()
-        await until(second, leads=True)
-        with pytest.raises(NotNowError) as raised:
-            model(old, "c")
-        assert raised.value.code == "not-the-leader"
-        with Store(tmp_path, url, term=second.term).read():  # opening it needs no term
-            pass
-        assert [one.name for one in old.list_models(ListQuery()).items] == ["a"]
-        for store in (old, follows):
-            store.close()
-        await second.close()
-
-    asyncio.run(run())
+async def test_only_the_term_that_is_may_write_and_everybody_may_read(
+    tmp_path: Path, url: str
+) -> None:
+    first, second = (Leadership(url, name=name, spec=SPEC) for name in ("first", "second"))
+    await first.start()
+    old = Store(tmp_path, url, term=first.term)
+    follows = Store(tmp_path, url, term=following("other"))
+    model(old, "a")
+    with pytest.raises(NotNowError) as raised:
+        model(follows, "b")
+    assert (raised.value.code, raised.value.retry_after_s) == ("not-the-leader", 2.0)
+    await second.start()
+    await first.close()
+    await until(second, leads=True)
+    with pytest.raises(NotNowError) as raised:
+        model(old, "c")
+    assert raised.value.code == "not-the-leader"
+    with Store(tmp_path, url, term=second.term).read():  # opening it needs no term
+        pass
+    assert [one.name for one in old.list_models(ListQuery()).items] == ["a"]
+    for store in (old, follows):
+        store.close()
+    await second.close()
 
 
 def test_a_takeover_ends_a_transaction_that_its_leader_has_left_open(
@@ -129,19 +124,16 @@ def test_a_takeover_ends_a_transaction_that_its_leader_has_left_open(
     paused._session.close()
 
 
-def test_a_leader_whose_connection_was_cut_keeps_the_lead(url: str) -> None:
-    async def run() -> None:
-        leader, other = (Leadership(url, name=name, spec=SPEC) for name in ("leader", "other"))
-        await leader.start()
-        await other.start()
-        cut(url, leader.session)
-        beat = other.seen.beat
-        await asyncio.to_thread(wait_for, lambda: other.seen.beat >= beat + 10)
-        assert (leader.epoch, other.epoch) == (1, 0)
-        await leader.close()
-        await other.close()
-
-    asyncio.run(run())
+async def test_a_leader_whose_connection_was_cut_keeps_the_lead(url: str) -> None:
+    leader, other = (Leadership(url, name=name, spec=SPEC) for name in ("leader", "other"))
+    await leader.start()
+    await other.start()
+    cut(url, leader.session)
+    beat = other.seen.beat
+    await asyncio.to_thread(wait_until, lambda: other.seen.beat >= beat + 10)
+    assert (leader.epoch, other.epoch) == (1, 0)
+    await leader.close()
+    await other.close()
 
 
 def test_two_that_both_believe_to_lead_write_as_one(tmp_path: Path, url: str) -> None:
@@ -165,7 +157,7 @@ def test_two_that_both_believe_to_lead_write_as_one(tmp_path: Path, url: str) ->
 
         thread = threading.Thread(target=write_on)
         thread.start()
-        wait_for(lambda: written(url))
+        wait_until(lambda: written(url))
         connection.execute("UPDATE leader SET epoch = 2, session = 'leader' WHERE epoch = 1")
         model(second, "leader")
         before = written(url)
@@ -174,13 +166,6 @@ def test_two_that_both_believe_to_lead_write_as_one(tmp_path: Path, url: str) ->
         assert written(url) == before
         first.close()
         second.close()
-
-
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def written(url: str) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
-from tests.control import databases
+from tests.kit import databases
 
 from penstock.control.database.schema import metric_series
 from penstock.control.metric_history import MetricHistory
@@ -38,34 +37,31 @@ def count(store: Store) -> int:
         return int(db.scalar(select(func.count()).select_from(metric_series)) or 0)
 
 
-def test_what_was_saved_is_there_for_the_next_one_and_only_changes_are_written(
+async def test_what_was_saved_is_there_for_the_next_one_and_only_changes_are_written(
     tmp_path: Path,
 ) -> None:
-    async def run() -> None:
-        database = StoreThread(lambda: databases.opened(tmp_path))
-        await database.open()
-        metrics = MetricStore()
-        history = MetricHistory(database)
-        await history.load(metrics, now=NOW)
-        for number in range(120):  # more than are written at once
-            put(metrics, f"m{number}", 1.0, NOW)
-        await history.save(Snapshot.take(metrics))
-        assert await database.call(count) == 120
-        put(metrics, "m7", 5.0, NOW + 60)
-        changed = Snapshot.take(metrics)
-        assert len(list(changed.lines(history._written))) == 1
-        await history.save(changed)
+    database = StoreThread(lambda: databases.opened(tmp_path))
+    await database.open()
+    metrics = MetricStore()
+    history = MetricHistory(database)
+    await history.load(metrics, now=NOW)
+    for number in range(120):  # more than are written at once
+        put(metrics, f"m{number}", 1.0, NOW)
+    await history.save(Snapshot.take(metrics))
+    assert await database.call(count) == 120
+    put(metrics, "m7", 5.0, NOW + 60)
+    changed = Snapshot.take(metrics)
+    assert len(list(changed.lines(history._written))) == 1
+    await history.save(changed)
 
-        next_metrics = MetricStore()
-        following = MetricHistory(database)
-        await following.load(next_metrics, now=NOW + 61)
-        name = MetricName("AWS/SageMaker", "m7", (("EndpointName", "shop"),))
-        read = next_metrics.read_merged(name, NOW - 60, NOW + 120, 60)
-        assert [one.total for one in read.values()] == [1.0, 5.0]
-        assert not list(Snapshot.take(next_metrics).lines(following._written))
+    next_metrics = MetricStore()
+    following = MetricHistory(database)
+    await following.load(next_metrics, now=NOW + 61)
+    name = MetricName("AWS/SageMaker", "m7", (("EndpointName", "shop"),))
+    read = next_metrics.read_merged(name, NOW - 60, NOW + 120, 60)
+    assert [one.total for one in read.values()] == [1.0, 5.0]
+    assert not list(Snapshot.take(next_metrics).lines(following._written))
 
-        await following.save(Snapshot.take(MetricStore()))  # all have gone
-        assert await database.call(count) == 0
-        await database.close()
-
-    asyncio.run(run())
+    await following.save(Snapshot.take(MetricStore()))  # all have gone
+    assert await database.call(count) == 0
+    await database.close()

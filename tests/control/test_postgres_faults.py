@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.postgres_server import PostgresServer
+from tests.kit.polling import wait_until
+from tests.kit.postgres import PostgresServer
 
 from penstock.control.database import connection as database
 from penstock.control.leader.leadership import Leadership
@@ -50,15 +51,15 @@ def fill(store: Store) -> None:
 
 def until_done(call: Callable[[], Any], *, seconds: float = 30.0) -> None:
     """Again and again while it is only not possible now."""
-    deadline = time.monotonic() + seconds
-    while True:
+
+    def done() -> bool:
         try:
             call()
         except NotNowError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        else:
-            return
+            return False
+        return True
+
+    wait_until(done, "what was asked for", seconds)
 
 
 def test_one_that_is_gone_is_told_and_the_same_store_goes_on_when_it_is_back(
@@ -77,33 +78,29 @@ def test_one_that_is_gone_is_told_and_the_same_store_goes_on_when_it_is_back(
     store.close()
 
 
-def test_one_that_hangs_is_given_up_and_what_waited_is_not_begun(
+async def test_one_that_hangs_is_given_up_and_what_waited_is_not_begun(
     tmp_path: Path, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "CALL_S_MAX", 0.5)
-
-    async def run() -> None:
-        store = StoreThread(lambda: Store(tmp_path, server.url))
-        await store.open()
-        await store.call(Store.list_models, ListQuery())
-        server.pause()
-        try:
-            calls = [store.call(model, f"meanwhile-{number}") for number in range(3)]
-            for error in await asyncio.gather(*calls, return_exceptions=True):
-                assert isinstance(error, NotNowError)
-                assert error.code == "database-unreachable"
-        finally:
-            server.go_on()
-        for _ in range(200):
-            with contextlib.suppress(NotNowError):
-                await store.call(model, "after")
-                break
-        found = await store.call(models)
-        # The first one had been sent: whether it came to anything is not known.
-        assert set(found) - {"meanwhile-0"} == {"after"}
-        await store.close()
-
-    asyncio.run(run())
+    store = StoreThread(lambda: Store(tmp_path, server.url))
+    await store.open()
+    await store.call(Store.list_models, ListQuery())
+    server.pause()
+    try:
+        calls = [store.call(model, f"meanwhile-{number}") for number in range(3)]
+        for error in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(error, NotNowError)
+            assert error.code == "database-unreachable"
+    finally:
+        server.go_on()
+    for _ in range(200):
+        with contextlib.suppress(NotNowError):
+            await store.call(model, "after")
+            break
+    found = await store.call(models)
+    # The first one had been sent: whether it came to anything is not known.
+    assert set(found) - {"meanwhile-0"} == {"after"}
+    await store.close()
 
 
 def test_one_that_only_reads_is_told(tmp_path: Path, postgres: PostgresServer) -> None:

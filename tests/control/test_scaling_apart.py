@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import update
-from tests.api.scaling_site import VARIANT, ScalingSite
+from tests.kit.scaling import VARIANT, ScalingSite
 
 from penstock.control.database import schema
 from penstock.control.scaling import loading

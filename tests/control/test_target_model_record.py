@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.control import databases
+from tests.kit import databases
 
 from penstock.clock import SystemClock
 from penstock.control.store.store import Store
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("on_each_database")
 A, B = ("a.tar.gz", "s1"), ("b.tar.gz", "s2")
 
 
-class Clock(SystemClock):
+class LateClock(SystemClock):
     """Stands still until it is told."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def test_an_endpoint_of_the_same_name_later_on_knows_nothing_of_it(store: Store)
 
 
 def with_record(
-    state_dir: Path, clock: Clock, use: Callable[[TargetModelRecord], Coroutine[Any, Any, Any]]
+    state_dir: Path, clock: LateClock, use: Callable[[TargetModelRecord], Coroutine[Any, Any, Any]]
 ) -> Any:
     """One life of a server."""
 
@@ -90,7 +90,7 @@ def with_record(
 
 
 def test_who_is_to_blame_is_known_after_a_restart_with_the_content_it_had(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = LateClock()
 
     async def crash(record: TargetModelRecord) -> None:
         await record.crashed("shop", [NotedModel(*A)])

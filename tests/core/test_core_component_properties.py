@@ -85,7 +85,7 @@ def revision(name: str, number: int, batch: int = 0) -> ComponentRevision:
     )  # fmt: skip
 
 
-class World:
+class ComponentWorld:
     """One endpoint in service, with the components that are asked for."""
 
     def __init__(self, managed: ManagedScaling | None) -> None:
@@ -350,7 +350,7 @@ EVENTS = st.one_of(
 def test_components_end_where_they_were_told_whatever_happens_in_between(
     managed: ManagedScaling | None, events: list[tuple[str, str, int]]
 ) -> None:
-    world = World(managed)
+    world = ComponentWorld(managed)
     world.settle()
     for what, detail, number in events:
         if what == "step":
@@ -392,7 +392,7 @@ def test_in_good_weather_every_copy_that_has_room_is_loaded(
     managed: ManagedScaling | None, copies: tuple[int, int, int]
 ) -> None:
     """Created largest first, so that none can be in the way of a larger one."""
-    world = World(managed)
+    world = ComponentWorld(managed)
     world.settle()
     for name, count in zip("zyx", reversed(copies), strict=True):
         world.ask(name, "create", count)

@@ -134,7 +134,7 @@ def name_retries(live: LiveRun, retries: Retries) -> None:
     retries._route_again = named  # type: ignore[method-assign]
 
 
-class Engine:
+class LiveEngine:
     """A model whose lanes take as long as the scenario says."""
 
     def __init__(self, live: LiveRun, number: int) -> None:
@@ -207,7 +207,7 @@ class InstanceLink:
     def _start(self) -> None:
         live, number = self._live, self._number
         self._queued: list[int] = []  #: request numbers by the driver's ids, which count from 1
-        self.engine = Engine(live, number)
+        self.engine = LiveEngine(live, number)
         self.copy = Copy(
             number,
             Batches(self.engine),

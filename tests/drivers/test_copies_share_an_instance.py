@@ -9,46 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-import random
 import signal
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.live_plane import LivePlane
+from tests.kit.processes import alive
 
-from penstock.clock import SystemClock
-from penstock.config import LimitConfig, ServerConfig
-from penstock.control.plane import ControlPlane
 from penstock.control.store.store import Store
-from penstock.core.backoff import Backoff
 from penstock.core.deployment import wish as wishes
 from penstock.core.deployment.deployment import (
     CopyRoute,
-    DeploymentSpec,
     EndpointRoutes,
     ModelSource,
     VariantRoutes,
     VariantSpec,
 )
-from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec, VariantCapacitySpec
 from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
-from penstock.fleet.local import LocalFleet, runtime_dir_for
-from penstock.gateway.dispatch.awaited import AwaitedReply
-from penstock.gateway.dispatch.dispatcher import Dispatcher
-from penstock.gateway.dispatch.invocation import Invocation
-from penstock.gateway.timers import LoopTimers
-from penstock.wire import frames
 
-DEADLINE_S = 60.0
-SPEC = ReconcileSpec(backoff=Backoff(0.05, 30.0), drain_s_max=10.0)
 SHARES = CopySpec(resources=ComputeResources(memory_bytes=64 * 2**20, cores=0.25))
 
 #: Answers with its process. While the file CLOSED exists it can't be loaded.
@@ -67,29 +51,14 @@ def predict_fn(data, model): return {"other": data}
 """
 
 
-class Site:
-    """A server with one endpoint: one instance, whose count is that of the copies on it."""
+class SharedInstanceSite(LivePlane):
+    """One endpoint: one instance, whose count is that of the copies on it."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.closed = folder / "closed"
         self._model = model_files.code(folder / "model", MODEL, rows_max=1)
         self._other = model_files.code(folder / "other", OTHER, rows_max=1)
-        clock = SystemClock()
-        self.gateway = Dispatcher(
-            clock=clock,
-            timers=LoopTimers(asyncio.get_running_loop(), clock),
-            rng=random.Random(1),
-            limits=LimitConfig(),
-        )
-        config = ServerConfig(state_dir=folder / "s")
-        self.plane = ControlPlane(
-            config,
-            lambda: LocalFleet(runtime_dir_for(config.state_dir)),
-            self.gateway,
-            clock,
-            machine=ComputeResources(cores=2.0, memory_bytes=8 * 2**30),
-            spec=SPEC,
-        )
 
     def wish(self, generation: int, variant: VariantSpec) -> VariantCapacitySpec:
         """In the place of `core.wish._single_model`."""
@@ -125,14 +94,11 @@ class Site:
             instance_type="ml.local.small",
             instance_count=copies,
         )
-        spec = DeploymentSpec(endpoint="", generation=0, config_name="c", variants=(variant,))
-        await self.plane.database.call(Store.create_endpoint, "shop", spec, arn="shop", now=1.0)
-        self.plane.notify("shop")
+        await self.create_shop(variant)
 
     async def set_count(self, copies: int) -> None:
         change: dict[str, tuple[float | None, int | None]] = {"blue": (None, copies)}
-        await self.plane.database.call(Store.update_weights, "shop", change, now=2.0)
-        self.plane.notify("shop")
+        await self.change(Store.update_weights, "shop", change, now=2.0)
 
     async def status(self) -> str:
         record = await self.plane.database.call(Store.describe_endpoint, "shop")
@@ -155,22 +121,17 @@ class Site:
     def told(self) -> list[str]:
         return [one.what for one in self.plane.activities("shop")]
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline, (self.copies(), self.plane.activities("shop"))
-            await asyncio.sleep(0.01)
-
     async def settled(self, copies: int) -> None:
         """In service, with so many copies of the variant's model that answer, and the other one."""
         wanted = Counter({("blue", "ready"): copies, ("other", "ready"): 1})
         await self.until(
             lambda: Counter(self.copies().values()) == wanted and len(self.healthy()) == copies
         )
-        deadline = time.monotonic() + DEADLINE_S
-        while await self.status() != "InService":
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.01)
+
+        async def in_service() -> bool:
+            return await self.status() == "InService"
+
+        await self.until(in_service)
 
     async def worker(self, copy: int) -> int:
         """The process that runs a copy, as the instance tells it."""
@@ -181,26 +142,11 @@ class Site:
         pid: int = worker["pid"]
         return pid
 
-    async def ask(self, data: object, endpoint: str = "shop") -> Any:
-        """One request through the gateway. Raises what it is refused with."""
-        responder = AwaitedReply(self.gateway)
-        invocation = Invocation(
-            endpoint,
-            frames.encode_request_meta(frames.RequestMeta(content_type="application/json")),
-            json.dumps(data).encode(),
-            responder,
-            received=time.monotonic(),
-            deadline=None,
-        )
-        reply = await responder.get(invocation)
-        self.gateway.written(invocation)
-        return json.loads(reply.body)
-
 
 class Traffic:
     """Four callers that never pause. Every request must be answered with its own answer."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: SharedInstanceSite) -> None:
         self.site = site
         self.answers: Counter[int] = Counter()  #: by the process that gave them
         self.failures: list[PenstockError] = []
@@ -236,117 +182,98 @@ class Traffic:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    site = Site(folder)
+async def running(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[SharedInstanceSite]:
+    site = SharedInstanceSite(folder)
     monkeypatch.setattr(wishes, "_single_model", site.wish)
-    await site.plane.start()
-    try:
+    async with site.up():
         yield site
-    finally:
-        await site.plane.close()
-        await site.gateway.close()
 
 
-def test_one_copy_is_unloaded_and_its_neighbours_answer_all_the_while(
+async def test_one_copy_is_unloaded_and_its_neighbours_answer_all_the_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
-        async with running(tmp_path, monkeypatch) as site:
-            await site.create(2)
-            await site.settled(2)
-            (instance,) = site.plane.instances("shop")
-            stays, goes = site.routed()
-            async with Traffic(site) as traffic:
-                await site.until(lambda: len(traffic.answers) == 2)
-                remaining = await site.worker(stays)
-                ended = await site.worker(goes)
-                await site.set_count(1)
-                await site.settled(1)
-                assert site.routed() == [stays]
-                await traffic.more(20)
-                # Given back: the process of the copy is gone, and nothing else.
-                await site.until(lambda: not _is_running(ended))
-            assert set(traffic.answers) == {remaining, ended}
-            (now,) = site.plane.instances("shop")
-            assert (now.instance_id, now.pid) == (instance.instance_id, instance.pid)
-            ends = [what for what in site.told() if "drain" in what or "unload" in what]
-            assert ends == ["drain copy", "unload copy", "copy unloaded"]
-            # Its place can be taken again, on the same instance.
-            await site.set_count(2)
-            await site.settled(2)
-            assert site.plane.instances("shop")[0].pid == instance.pid
-
-    asyncio.run(test())
+    async with running(tmp_path, monkeypatch) as site:
+        await site.create(2)
+        await site.settled(2)
+        (instance,) = site.plane.instances("shop")
+        stays, goes = site.routed()
+        async with Traffic(site) as traffic:
+            await site.until(lambda: len(traffic.answers) == 2)
+            remaining = await site.worker(stays)
+            ended = await site.worker(goes)
+            await site.set_count(1)
+            await site.settled(1)
+            assert site.routed() == [stays]
+            await traffic.more(20)
+            # Given back: the process of the copy is gone, and nothing else.
+            await site.until(lambda: not alive(ended))
+        assert set(traffic.answers) == {remaining, ended}
+        (now,) = site.plane.instances("shop")
+        assert (now.instance_id, now.pid) == (instance.instance_id, instance.pid)
+        ends = [what for what in site.told() if "drain" in what or "unload" in what]
+        assert ends == ["drain copy", "unload copy", "copy unloaded"]
+        # Its place can be taken again, on the same instance.
+        await site.set_count(2)
+        await site.settled(2)
+        assert site.plane.instances("shop")[0].pid == instance.pid
 
 
-def test_a_copy_that_dies_comes_back_and_one_that_cannot_is_replaced_while_its_neighbour_serves(
+async def test_a_copy_that_dies_comes_back_and_one_that_cannot_is_replaced_beside_its_neighbour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
-        async with running(tmp_path, monkeypatch) as site:
-            await site.create(2)
+    async with running(tmp_path, monkeypatch) as site:
+        await site.create(2)
+        await site.settled(2)
+        (instance,) = site.plane.instances("shop")
+        well, dies = site.routed()
+        neighbour = await site.worker(well)
+        async with Traffic(site) as traffic:
+            # It dies once: its instance brings it back, the same copy.
+            first = await site.worker(dies)
+            os.kill(first, signal.SIGKILL)
+            await site.until(lambda: "instance says copy-ready" in site.told())
             await site.settled(2)
-            (instance,) = site.plane.instances("shop")
-            well, dies = site.routed()
-            neighbour = await site.worker(well)
-            async with Traffic(site) as traffic:
-                # It dies once: its instance brings it back, the same copy.
-                first = await site.worker(dies)
-                os.kill(first, signal.SIGKILL)
-                await site.until(lambda: "instance says copy-ready" in site.told())
-                await site.settled(2)
-                assert site.routed() == [well, dies]
-                second = await site.worker(dies)
-                assert second not in (first, neighbour)
-                # It dies and can't be loaded any more: its slot has failed, and nobody else's.
-                site.closed.touch()
-                os.kill(second, signal.SIGKILL)
-                await site.until(lambda: "copy failed" in site.told())
-                await site.until(lambda: site.routed() == [well] and site.healthy() == {well})
-                await traffic.more(20)
-                assert site.copies()[well] == ("blue", "ready")
-                assert await site.status() == "InService"
-                # What was wrong is mended: a new copy takes its place.
-                site.closed.unlink()
-                await site.settled(2)
-                assert dies not in site.routed()
-                (new,) = set(site.routed()) - {well}
-                replaced = await site.worker(new)
-                await site.until(lambda: replaced in traffic.answers)
-                await traffic.more(20)
-            assert await site.worker(well) == neighbour
-            (now,) = site.plane.instances("shop")
-            assert (now.instance_id, now.pid) == (instance.instance_id, instance.pid)
-            assert "instance failed" not in site.told()
-
-    asyncio.run(test())
+            assert site.routed() == [well, dies]
+            second = await site.worker(dies)
+            assert second not in (first, neighbour)
+            # It dies and can't be loaded any more: its slot has failed, and nobody else's.
+            site.closed.touch()
+            os.kill(second, signal.SIGKILL)
+            await site.until(lambda: "copy failed" in site.told())
+            await site.until(lambda: site.routed() == [well] and site.healthy() == {well})
+            await traffic.more(20)
+            assert site.copies()[well] == ("blue", "ready")
+            assert await site.status() == "InService"
+            # What was wrong is mended: a new copy takes its place.
+            site.closed.unlink()
+            await site.settled(2)
+            assert dies not in site.routed()
+            (new,) = set(site.routed()) - {well}
+            replaced = await site.worker(new)
+            await site.until(lambda: replaced in traffic.answers)
+            await traffic.more(20)
+        assert await site.worker(well) == neighbour
+        (now,) = site.plane.instances("shop")
+        assert (now.instance_id, now.pid) == (instance.instance_id, instance.pid)
+        assert "instance failed" not in site.told()
 
 
-def test_a_gateway_reaches_each_model_of_an_instance_over_one_connection(
+async def test_a_gateway_reaches_each_model_of_an_instance_over_one_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Routes name copies, so whoever can name a model can be sent to it: here as an endpoint."""
-
-    async def test() -> None:
-        async with running(tmp_path, monkeypatch) as site:
-            await site.create(1)
-            await site.settled(1)
-            (instance,) = site.plane.instances("shop")
-            by_component = {component: copy for copy, (component, _) in site.copies().items()}
-            assert site.routed() == [by_component["blue"]]
-            route = CopyRoute(
-                copy=by_component["other"], instance_id=instance.instance_id, outstanding_max=8
-            )
-            variant = VariantRoutes(name="v", weight=1.0, strategy="RANDOM", copies=(route,))
-            site.gateway.publish(EndpointRoutes(endpoint="other", variants=(variant,)))
-            assert await site.ask("x", "other") == {"other": "x"}
-            assert (await site.ask("x"))["data"] == "x"
-
-    asyncio.run(test())
-
-
-def _is_running(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
+    async with running(tmp_path, monkeypatch) as site:
+        await site.create(1)
+        await site.settled(1)
+        (instance,) = site.plane.instances("shop")
+        by_component = {component: copy for copy, (component, _) in site.copies().items()}
+        assert site.routed() == [by_component["blue"]]
+        route = CopyRoute(
+            copy=by_component["other"], instance_id=instance.instance_id, outstanding_max=8
+        )
+        variant = VariantRoutes(name="v", weight=1.0, strategy="RANDOM", copies=(route,))
+        site.gateway.publish(EndpointRoutes(endpoint="other", variants=(variant,)))
+        assert await site.ask("x", "other") == {"other": "x"}
+        assert (await site.ask("x"))["data"] == "x"

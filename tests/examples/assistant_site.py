@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.system.harness import EXAMPLES, Server
+from tests.kit.python_models import pipeline
+from tests.kit.servers import EXAMPLES, Server
 from tools.free_port import free_port
 
 ASSISTANT = EXAMPLES / "assistant"
@@ -56,10 +57,7 @@ def talk(messages):
 
 def scripted(folder: Path) -> Path:
     """An artifact that answers at chat/completions."""
-    (folder / "code").mkdir(parents=True)
-    (folder / "pipeline.yaml").write_text(_TALK)
-    (folder / "code" / "steps.py").write_text(_TALK_CODE)
-    return folder
+    return pipeline(folder, _TALK, _TALK_CODE)
 
 
 class CatalogueService:
@@ -92,7 +90,7 @@ class CatalogueService:
             self._process = None
 
 
-class Site:
+class AssistantSite:
     """Everything that the assistant needs, deployed."""
 
     def __init__(self, folder: Path, chat: Path, embed: Path, *, copies: int = 1) -> None:
@@ -120,21 +118,8 @@ class Site:
 
     def deploy(self, name: str, *, copies: int = 1, **environment: str) -> None:
         """The pipeline as an endpoint; `environment` says more of where its services are."""
-        client = self.server.client("sagemaker")
-        client.create_model(
-            ModelName=name,
-            PrimaryContainer={
-                "ModelDataUrl": self.artifact.as_uri(),
-                "Environment": {"CATALOGUE": self.catalogue.address, **environment},
-            },
-        )
-        variant = {
-            "VariantName": "all", "ModelName": name, "InstanceType": "ml.local.small",
-            "InitialInstanceCount": copies,
-        }  # fmt: skip
-        client.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
-        client.create_endpoint(EndpointName=name, EndpointConfigName=name)
-        self.server.wait_in_service(name)
+        environment = {"CATALOGUE": self.catalogue.address, **environment}
+        self.server.deploy(name, self.artifact, count=copies, Environment=environment)
 
     def close(self) -> None:
         self.catalogue.kill()
@@ -155,8 +140,7 @@ class Site:
         return list(events_of(part["PayloadPart"]["Bytes"] for part in answer["Body"]))
 
     def outstanding(self) -> int:
-        names = ("assistant", "chat", "embed")
-        return sum(int(each["outstanding"]) for name in names for each in self.server.copies(name))
+        return self.server.outstanding("assistant", "chat", "embed")
 
 
 def events_of(parts: Iterator[bytes]) -> Iterator[Event]:

@@ -12,17 +12,17 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.system.harness import wait_until
+from tests.kit.polling import wait_until
 
 from penstock.wire.oip_messages import ModelInferRequest, ModelStreamInferResponse
 
 for package in ("faiss", "bm25s", "openvino_genai"):
     pytest.importorskip(package, reason="the example's requirements are not installed")
 
-from tests.examples.assistant_site import (  # noqa: E402 - needs what was just looked for
+from tests.examples.assistant_site import (  # noqa: E402 - as above
     ASSISTANT,
+    AssistantSite,
     Event,
-    Site,
     events_of,
     kinds_of,
     scripted,
@@ -37,28 +37,28 @@ CARD = ["product", "image", "link"]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AssistantSite]:
     """Two copies of the pipeline; a writer that names what it is shown."""
     folder = tmp_path_factory.mktemp("assistant")
-    made = Site(folder, scripted(folder / "chat"), ASSISTANT / "embed", copies=2)
+    made = AssistantSite(folder, scripted(folder / "chat"), ASSISTANT / "embed", copies=2)
     yield made
     made.close()
 
 
 @pytest.fixture
-def catalogue(site: Site) -> Iterator[Any]:
+def catalogue(site: AssistantSite) -> Iterator[Any]:
     """The catalogue service, which a test may kill and make slow; whole again afterwards."""
     yield site.catalogue
     site.catalogue.kill()
     site.catalogue.start()
-    wait_until(lambda: "product" in kinds_of(site.ask(QUESTION)), seconds=10, what="cards again")
+    wait_until(lambda: "product" in kinds_of(site.ask(QUESTION)), "cards again", 10)
 
 
 def data_of(events: list[Event], kind: str) -> list[Any]:
     return [data for each, data in events if each == kind]
 
 
-def test_text_cards_pictures_and_links_merge_into_one_stream(site: Site) -> None:
+def test_text_cards_pictures_and_links_merge_into_one_stream(site: AssistantSite) -> None:
     events = site.ask(QUESTION)
     mentions = data_of(events, "mention")
     first, second = (each["title"] for each in mentions)
@@ -77,11 +77,11 @@ def test_text_cards_pictures_and_links_merge_into_one_stream(site: Site) -> None
         assert places == sorted(places)
 
 
-def test_a_marker_that_comes_in_pieces_is_never_text(site: Site) -> None:
+def test_a_marker_that_comes_in_pieces_is_never_text(site: AssistantSite) -> None:
     assert "[" not in text_of(site.ask(QUESTION))
 
 
-def test_pictures_and_pages_are_where_the_events_say(site: Site) -> None:
+def test_pictures_and_pages_are_where_the_events_say(site: AssistantSite) -> None:
     events = site.ask(QUESTION)
     for address, kind in (
         (data_of(events, "image")[0]["url"], "image/svg+xml"),
@@ -105,7 +105,9 @@ def without_stock(events: list[Event]) -> list[Event]:
     ]
 
 
-def by_sse(site: Site, request: dict[str, Any], endpoint: str = "assistant") -> list[Event]:
+def by_sse(
+    site: AssistantSite, request: dict[str, Any], endpoint: str = "assistant"
+) -> list[Event]:
     connection = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=30)
     body = json.dumps({**request, "stream": True})
     connection.request("POST", f"/endpoints/{endpoint}/invocations", body)
@@ -116,7 +118,9 @@ def by_sse(site: Site, request: dict[str, Any], endpoint: str = "assistant") -> 
     return events
 
 
-def by_grpc(site: Site, request: dict[str, Any], endpoint: str = "assistant") -> list[Event]:
+def by_grpc(
+    site: AssistantSite, request: dict[str, Any], endpoint: str = "assistant"
+) -> list[Event]:
     asked = ModelInferRequest(model_name=endpoint)
     tensor = asked.inputs.add(name="request", datatype="BYTES", shape=(1,))
     tensor.contents.bytes_contents.append(json.dumps(request).encode())
@@ -138,14 +142,14 @@ def by_grpc(site: Site, request: dict[str, Any], endpoint: str = "assistant") ->
     return events
 
 
-def test_three_protocols_carry_the_same_typed_events(site: Site) -> None:
+def test_three_protocols_carry_the_same_typed_events(site: AssistantSite) -> None:
     request = {"question": QUESTION}
     by_boto3 = without_stock(site.ask(QUESTION))
     assert without_stock(by_sse(site, request)) == by_boto3
     assert without_stock(by_grpc(site, request)) == by_boto3
 
 
-def test_the_committed_models_say_the_same_in_three_protocols(site: Site) -> None:
+def test_the_committed_models_say_the_same_in_three_protocols(site: AssistantSite) -> None:
     site.server.deploy("written", ASSISTANT / "chat")
     site.deploy("real", CHAT_ENDPOINT="written")
     try:
@@ -167,7 +171,7 @@ def test_the_committed_models_say_the_same_in_three_protocols(site: Site) -> Non
             site.server.client("sagemaker").delete_endpoint(EndpointName=name)
 
 
-def test_openais_messages_are_understood_and_the_text_is_the_message(site: Site) -> None:
+def test_openais_messages_are_understood_and_the_text_is_the_message(site: AssistantSite) -> None:
     messages = [{"role": "user", "content": QUESTION}]
     body = json.dumps({"model": "assistant", "messages": messages}).encode()
     status, answer = site.server.post("/v1/chat/completions", body)
@@ -178,7 +182,7 @@ def test_openais_messages_are_understood_and_the_text_is_the_message(site: Site)
 
 
 def test_a_dead_catalogue_leaves_the_text_whole_and_is_told_once(
-    site: Site, catalogue: Any
+    site: AssistantSite, catalogue: Any
 ) -> None:
     catalogue.kill()
     events = site.ask(QUESTION)
@@ -195,7 +199,7 @@ def test_a_dead_catalogue_leaves_the_text_whole_and_is_told_once(
 
 
 def test_a_slow_catalogue_is_waited_for_no_longer_than_its_deadline(
-    site: Site, catalogue: Any
+    site: AssistantSite, catalogue: Any
 ) -> None:
     catalogue.kill()
     catalogue.start(delay_s=30)
@@ -206,12 +210,12 @@ def test_a_slow_catalogue_is_waited_for_no_longer_than_its_deadline(
         notices = data_of(events, "notice")
         return events if notices and notices[0]["reason"] == "deadline-passed" else None
 
-    events = wait_until(late, seconds=20, what="the deadline")
+    events = wait_until(late, "the deadline", 20)
     assert kinds_of(events) == [*WHOLE, "notice", "done"]
 
 
 def test_a_catalogue_that_is_late_within_its_deadline_still_fills_the_cards(
-    site: Site, catalogue: Any
+    site: AssistantSite, catalogue: Any
 ) -> None:
     catalogue.kill()
     catalogue.start(delay_s=0.3)
@@ -220,11 +224,11 @@ def test_a_catalogue_that_is_late_within_its_deadline_still_fills_the_cards(
         events = site.ask(QUESTION)
         return events if data_of(events, "product") else None
 
-    events = wait_until(filled, seconds=20, what="cards")
+    events = wait_until(filled, "cards", 20)
     assert kinds_of(events) == [*WHOLE, *CARD, *CARD, "done"]
 
 
-def test_without_its_models_the_search_by_words_answers(site: Site) -> None:
+def test_without_its_models_the_search_by_words_answers(site: AssistantSite) -> None:
     site.deploy("alone", EMBED_ENDPOINT="nobody", CHAT_ENDPOINT="nobody")
     events = site.ask(QUESTION, endpoint="alone")
     assert [notice["step"] for notice in data_of(events, "notice")] == ["vector", "answer"]
@@ -235,7 +239,7 @@ def test_without_its_models_the_search_by_words_answers(site: Site) -> None:
     site.server.client("sagemaker").delete_endpoint(EndpointName="alone")
 
 
-def test_a_follow_up_keeps_the_products_that_were_named(site: Site) -> None:
+def test_a_follow_up_keeps_the_products_that_were_named(site: AssistantSite) -> None:
     first = site.ask(QUESTION)
     history = [
         {"role": "user", "content": QUESTION},
@@ -257,7 +261,7 @@ def test_a_follow_up_keeps_the_products_that_were_named(site: Site) -> None:
     ],
 )
 def test_a_request_without_a_question_is_told_what_to_send(
-    site: Site, request_: dict[str, Any], code: str
+    site: AssistantSite, request_: dict[str, Any], code: str
 ) -> None:
     status, body = site.server.post(
         "/endpoints/assistant/invocations", json.dumps(request_).encode()
@@ -268,14 +272,14 @@ def test_a_request_without_a_question_is_told_what_to_send(
     assert code in answer["OriginalMessage"]
 
 
-def test_a_reader_who_leaves_ends_every_branch(site: Site) -> None:
+def test_a_reader_who_leaves_ends_every_branch(site: AssistantSite) -> None:
     for _ in range(6):
         connection = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=30)
         body = json.dumps({"question": "an endless red tent", "stream": True})
         connection.request("POST", "/endpoints/assistant/invocations", body)
         assert connection.getresponse().read1(1)
         connection.close()
-    wait_until(lambda: site.outstanding() == 0, seconds=20, what="nothing is left")
+    wait_until(lambda: site.outstanding() == 0, "nothing is left", 20)
 
 
 def test_the_descriptors_are_those_of_the_proto(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.harness import wait_until
+from tests.kit.polling import wait_until
 
 for package in ("faiss", "bm25s", "openvino_genai"):
     pytest.importorskip(package, reason="the example's requirements are not installed")
@@ -39,8 +39,8 @@ class Running:
             self.process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
         wait_until(
             lambda: "assistant ready" in self.log() or self.process.poll() is not None,
-            seconds=110,
-            what="the assistant is ready",
+            "the assistant is ready",
+            110,
         )
         assert self.process.poll() is None, self.log()
         self.port = int(self._said(r"assistant ready: http://127\.0\.0\.1:(\d+)"))

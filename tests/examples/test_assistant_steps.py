@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.system.harness import EXAMPLES
+from tests.kit.servers import EXAMPLES
 
 from penstock.errors import CallerError
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.examples import chromium
-from tests.system.harness import wait_until
+from tests.kit import chromium
+from tests.kit.polling import wait_until
 from tools.free_port import free_port
 
 for package in ("faiss", "bm25s", "openvino_genai"):
     pytest.importorskip(package, reason="the example's requirements are not installed")
 
-from tests.examples.assistant_site import ASSISTANT, Site, scripted  # noqa: E402 - as above
+from tests.examples.assistant_site import ASSISTANT, AssistantSite, scripted  # noqa: E402
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
 needs_chromium = pytest.mark.skipif(chromium.path() is None, reason="there is no Chromium")
@@ -37,7 +37,7 @@ def page_module() -> Any:
     return module
 
 
-class Served:
+class ServedPage:
     """The page's server, in front of a platform."""
 
     def __init__(self, platform: str) -> None:
@@ -59,22 +59,22 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AssistantSite]:
     folder = tmp_path_factory.mktemp("assistant_web")
-    made = Site(folder, scripted(folder / "chat"), ASSISTANT / "embed")
+    made = AssistantSite(folder, scripted(folder / "chat"), ASSISTANT / "embed")
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def served(site: Site) -> Iterator[Served]:
-    made = Served(site.server.url)
+def served(site: AssistantSite) -> Iterator[ServedPage]:
+    made = ServedPage(site.server.url)
     yield made
     made.close()
 
 
 @pytest.fixture
-def page(served: Served) -> Iterator[chromium.Page]:
+def page(served: ServedPage) -> Iterator[chromium.Page]:
     with chromium.page() as shown:
         shown.look(width=1000, height=900)
         shown.open(served.url)
@@ -116,7 +116,7 @@ def test_a_card_has_price_stock_picture_and_link(page: chromium.Page) -> None:
 
 @needs_chromium
 def test_text_streams_and_escape_ends_the_answer_everywhere(
-    page: chromium.Page, site: Site
+    page: chromium.Page, site: AssistantSite
 ) -> None:
     page.wait_for(FOCUSED)
     page.type("an endless red tent")
@@ -127,7 +127,7 @@ def test_text_streams_and_escape_ends_the_answer_everywhere(
     assert page.value("document.getElementById('stop').hidden") is False
     page.press("Escape")
     page.wait_for("document.querySelector('.notice')?.textContent === 'Stopped.'")
-    wait_until(lambda: site.outstanding() == 0, seconds=20, what="nothing is left")
+    wait_until(lambda: site.outstanding() == 0, "nothing is left", 20)
     ask(page, QUESTION)
 
 
@@ -142,7 +142,9 @@ def test_a_conversation_goes_on_about_what_was_named(page: chromium.Page) -> Non
 
 
 @needs_chromium
-def test_a_dead_catalogue_is_told_and_the_text_is_whole(page: chromium.Page, site: Site) -> None:
+def test_a_dead_catalogue_is_told_and_the_text_is_whole(
+    page: chromium.Page, site: AssistantSite
+) -> None:
     site.catalogue.kill()
     try:
         ask(page, QUESTION)
@@ -195,7 +197,7 @@ def test_it_fits_wide_and_narrow_light_and_dark(
 
 @needs_chromium
 def test_a_platform_that_is_gone_is_said_with_a_way_to_ask_again() -> None:
-    lonely = Served(f"http://127.0.0.1:{free_port()}")
+    lonely = ServedPage(f"http://127.0.0.1:{free_port()}")
     try:
         with chromium.page() as shown:
             shown.open(lonely.url)
@@ -209,7 +211,7 @@ def test_a_platform_that_is_gone_is_said_with_a_way_to_ask_again() -> None:
         lonely.close()
 
 
-def test_pages_of_other_sites_and_other_names_get_nothing(served: Served) -> None:
+def test_pages_of_other_sites_and_other_names_get_nothing(served: ServedPage) -> None:
     body = json.dumps({"question": QUESTION}).encode()
     sent = {"content-type": "application/json"}
     assert served.post(body, sent) == 200

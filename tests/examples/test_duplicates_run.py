@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from types import ModuleType
 
 import pytest
-from tests.system.harness import EXAMPLES, ROOT
+from tests.kit.servers import EXAMPLES, ROOT
 
 MODULES = ("shop", "candidates", "clusters", "page")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.harness import EXAMPLES, ROOT, Server
+from tests.kit.servers import EXAMPLES, ROOT, Server
 
 pytestmark = pytest.mark.system
 

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from tests.system.harness import EXAMPLES
+from tests.kit.servers import EXAMPLES
 from tokenizers import Tokenizer
 
 from penstock.artifacts.cache.cache import ArtifactCache

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.system.harness import EXAMPLES, ROOT
+from tests.kit.servers import EXAMPLES, ROOT
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
 

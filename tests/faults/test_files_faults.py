@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.faults.crash_disk import ERRORS, FaultyDisk, crash_states
+from tests.kit.crash_disk import ERRORS, FaultyDisk, crash_states
 
 from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.description import model_yaml

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.faults.crash_disk import FaultyDisk, crash_states
 from tests.faults.test_files_faults import with_each_fault
-from tests.packaging.models import echo_packages
+from tests.kit.crash_disk import FaultyDisk, crash_states
+from tests.kit.package_files import echo_packages
 
 from penstock.core.apply.plan import Content
 from penstock.packaging import manifest

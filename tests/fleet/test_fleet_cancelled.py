@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.cancelling import cancelled_after, cancelled_on_and_on
-from tests.fleet.local_site import Run, alive, fleet_of, poll, spec_of
+from tests.fleet.local_site import Run, fleet_of, spec_of
+from tests.kit.cancelling import cancelled_after, cancelled_on_and_on
+from tests.kit.polling import until
+from tests.kit.processes import alive
 
 #: Turns of the loop after which a start waits for the instance's word and for nothing else.
 _TURNS = 6
@@ -20,7 +22,7 @@ def test_a_start_that_is_cancelled_twice_leaves_nothing_to_stop(tmp_path: Path, 
     async def test() -> None:
         async with fleet_of(tmp_path, "--mute") as fleet:
             start = asyncio.create_task(fleet.start(spec_of(tmp_path)))
-            await poll(lambda: bool(fleet._children))
+            await until(lambda: bool(fleet._children))
             pid = fleet._children["one"].process.pid
             await cancelled_on_and_on(start)
             assert start.cancelled()
@@ -48,9 +50,9 @@ def test_a_cancel_while_a_child_that_closed_its_output_ends_takes_its_end_from_n
     async def test() -> None:
         async with fleet_of(tmp_path, "--silent") as fleet:
             start = asyncio.create_task(fleet.start(spec_of(tmp_path)))
-            await poll(lambda: bool(fleet._children))
+            await until(lambda: bool(fleet._children))
             child = fleet._children["one"]
-            await poll(child.output.at_eof)
+            await until(child.output.at_eof)
             await cancelled_on_and_on(start)
             assert child.ended.done()
             assert not child.ended.cancelled()

@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fleet.local_site import Run, alive, children_of, fleet_of, poll, spec_of
+from tests.fleet.local_site import Run, fleet_of, spec_of
+from tests.kit.polling import until
+from tests.kit.processes import children_of, runs
 
 from penstock.core.machine.guest_start import GuestStartSpec
 from penstock.errors import NotNowError
@@ -69,8 +71,8 @@ def test_a_guest_ends_at_once_with_all_that_it_started(tmp_path: Path, run: Run)
             assert handle.pid is not None
             (worker,) = children_of(handle.pid)
             await fleet.stop("one", grace_s=0.0)
-            assert not alive(handle.pid)
-            await poll(lambda: not alive(int(worker)))
+            assert not runs(handle.pid)
+            await until(lambda: not runs(int(worker)))
             assert exits == []
 
     run(test)
@@ -83,7 +85,7 @@ def test_a_guest_that_was_stopped_while_it_started_goes_on(tmp_path: Path, run: 
         spec = GuestStartSpec(look_every_s=0.05)
         async with fleet_of(tmp_path, start_s_max=0.1, guest_start=spec) as fleet:
             start = asyncio.create_task(fleet.start(replace(spec_of(tmp_path), guest=True)))
-            await poll(lambda: bool(fleet._children))
+            await until(lambda: bool(fleet._children))
             pid = fleet._children["one"].process.pid
             os.kill(pid, signal.SIGSTOP)
             done, _ = await asyncio.wait([start], timeout=1.0)
@@ -107,9 +109,9 @@ def test_a_guest_may_be_held_still_for_longer_than_what_answers_requests(
             assert other.pid is not None
             os.kill(guest.pid, signal.SIGSTOP)
             os.kill(other.pid, signal.SIGSTOP)
-            await poll(lambda: bool(ended))
+            await until(lambda: bool(ended))
             assert ended == ["one"]
-            assert alive(guest.pid)
+            assert runs(guest.pid)
 
     run(test)
 
@@ -124,7 +126,7 @@ def test_the_end_of_a_guest_that_was_stopped_is_said_to_be_that(
     async def test() -> None:
         async with fleet_of(tmp_path, "--mute") as fleet:
             start = asyncio.create_task(fleet.start(replace(spec_of(tmp_path), guest=True)))
-            await poll(lambda: bool(fleet._children))
+            await until(lambda: bool(fleet._children))
             os.kill(fleet._children["one"].process.pid, signal.SIGSTOP)
             with pytest.raises(NotNowError) as raised:
                 await start
@@ -137,7 +139,7 @@ def test_the_end_of_a_guest_that_was_stopped_is_said_to_be_that(
             guest = await fleet.start(replace(spec_of(tmp_path), guest=True))
             assert guest.pid is not None
             os.kill(guest.pid, signal.SIGSTOP)
-            await poll(lambda: bool(exits))
+            await until(lambda: bool(exits))
             assert exits[0].stood_still
             assert "it was stopped by a signal (SIGSTOP) and did not go on" in exits[0].story
 

@@ -12,15 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.fleet.local_site import (
-    PROGRAM,
-    Run,
-    alive,
-    children_of,
-    fleet_of,
-    poll,
-    spec_of,
-)
+from tests.fleet.local_site import PROGRAM, Run, fleet_of, spec_of
+from tests.kit.polling import until
+from tests.kit.processes import children_of, runs
 
 from penstock.errors import InternalError, NotNowError
 from penstock.fleet.base import InstanceExit
@@ -76,7 +70,7 @@ def test_stop_ends_the_process_without_reporting_an_exit(tmp_path: Path, run: Ru
             handle = await fleet.start(spec_of(tmp_path))
             assert handle.pid is not None
             await fleet.stop("one", grace_s=10.0)
-            assert not alive(handle.pid)
+            assert not runs(handle.pid)
             await fleet.stop("one", grace_s=10.0)  # once more: nothing to do
             await fleet.stop("never-started", grace_s=10.0)
             assert exits == []
@@ -92,7 +86,7 @@ def test_an_instance_that_ignores_sigterm_is_killed_after_the_grace(
             handle = await fleet.start(spec_of(tmp_path))
             assert handle.pid is not None
             await fleet.stop("one", grace_s=0.1)
-            assert not alive(handle.pid)
+            assert not runs(handle.pid)
 
     run(test)
 
@@ -105,7 +99,7 @@ def test_a_death_is_reported_once_with_its_cause(tmp_path: Path, run: Run) -> No
             handle = await fleet.start(spec_of(tmp_path))
             assert handle.pid is not None
             os.kill(handle.pid, signal.SIGKILL)
-            await poll(lambda: bool(exits))
+            await until(lambda: bool(exits))
             (instance_id, how) = exits[0]
             assert (instance_id, how.code) == ("one", -signal.SIGKILL)
             assert "signal 9 (SIGKILL)" in how.story
@@ -126,7 +120,7 @@ def test_an_instance_that_was_stopped_is_ended_as_if_it_had_died(tmp_path: Path,
             handle = await fleet.start(spec_of(tmp_path))
             assert handle.pid is not None
             os.kill(handle.pid, signal.SIGSTOP)
-            await poll(lambda: bool(exits))
+            await until(lambda: bool(exits))
             assert exits[0].code == -signal.SIGKILL
             assert "stopped by a signal" in (tmp_path / "logs" / "one.log").read_text()
 
@@ -146,8 +140,8 @@ def test_a_death_is_seen_although_a_worker_still_holds_the_output_open(
             assert handle.pid is not None
             children = children_of(handle.pid)
             os.kill(handle.pid, signal.SIGKILL)
-            await poll(lambda: bool(exits))
-            await poll(lambda: not any(alive(int(child)) for child in children))
+            await until(lambda: bool(exits))
+            await until(lambda: not any(runs(int(child)) for child in children))
             assert len(children) == 1
 
     run(test)
@@ -182,12 +176,12 @@ def test_a_cancelled_start_leaves_no_process(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path, "--mute") as fleet:
             start = asyncio.create_task(fleet.start(spec_of(tmp_path)))
-            await poll(lambda: bool(fleet._children))
+            await until(lambda: bool(fleet._children))
             pid = fleet._children["one"].process.pid
             start.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await start
-            assert not alive(pid)
+            assert not runs(pid)
 
     run(test)
 
@@ -241,7 +235,7 @@ def test_one_name_can_not_run_twice_and_a_closed_fleet_starts_nothing(
                 await fleet.start(spec_of(tmp_path))
             await fleet.close(grace_s=5.0)
             assert handle.pid is not None
-            assert not alive(handle.pid)
+            assert not runs(handle.pid)
             with pytest.raises(NotNowError):
                 await fleet.start(spec_of(tmp_path, "two"))
 
@@ -277,11 +271,11 @@ def test_a_killed_server_takes_its_instances_with_it(tmp_path: Path, run: Run) -
     )
     assert parent.stdout is not None
     pids = [int(parent.stdout.readline()) for _ in range(2)]
-    assert all(alive(pid) for pid in pids)
+    assert all(runs(pid) for pid in pids)
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    run(lambda: poll(lambda: not any(alive(pid) for pid in pids)))
+    run(lambda: until(lambda: not any(runs(pid) for pid in pids)))
 
 
 def test_sockets_lie_below_the_state_directory_unless_its_path_is_too_long(tmp_path: Path) -> None:
@@ -321,7 +315,7 @@ def test_a_log_that_grows_large_under_a_running_instance_is_put_aside(
             await fleet.start(spec_of(tmp_path))
             with log.open("ab") as file:
                 file.truncate(64 * 2**20 + 1)
-            await poll(lambda: aside.exists() and log.stat().st_size == 0)
+            await until(lambda: aside.exists() and log.stat().st_size == 0)
             assert aside.stat().st_size == 64 * 2**20 + 1
 
     run(test)
@@ -339,7 +333,7 @@ def test_a_log_that_can_not_be_put_aside_leaves_the_others_bounded(
             for name in ("a-bad", "witness"):
                 with (logs / f"{name}.log").open("ab") as file:
                     file.truncate(64 * 2**20 + 1)
-            await poll((logs / "witness.log.1").exists)
-            await poll(lambda: (logs / "witness.log").stat().st_size == 0)
+            await until((logs / "witness.log.1").exists)
+            await until(lambda: (logs / "witness.log").stat().st_size == 0)
 
     run(test)

@@ -74,7 +74,7 @@ def server_of(authority: Authority) -> Tls:
 
 
 @dataclass
-class Listening:
+class ListeningInstance:
     server: InstanceServer
     address: str
     heard: list[bytes]  #: control calls that reached it
@@ -85,7 +85,7 @@ class Listening:
 
 
 @contextlib.asynccontextmanager
-async def instance(tmp_path: Path, identity: Identity) -> AsyncIterator[Listening]:
+async def instance(tmp_path: Path, identity: Identity) -> AsyncIterator[ListeningInstance]:
     settings = InstanceSettings(
         instance_id=ID,
         address="tls:127.0.0.1:0",
@@ -104,7 +104,7 @@ async def instance(tmp_path: Path, identity: Identity) -> AsyncIterator[Listenin
 
     server.control = control  # type: ignore[method-assign]  # still the real one
     try:
-        yield Listening(server, await server.listen(), heard)
+        yield ListeningInstance(server, await server.listen(), heard)
     finally:
         await server.drain()
         await server.close()
@@ -257,7 +257,7 @@ def test_an_instance_of_another_version_is_told_from_its_greeting(
     run(test())
 
 
-class Events:
+class TlsEvents:
     """Writes down what the link reports."""
 
     def __init__(self) -> None:
@@ -282,7 +282,7 @@ def request() -> Invocation:
 def test_a_gateway_sends_its_requests(run: Run, tmp_path: Path, ours: Authority) -> None:
     async def test() -> None:
         async with instance(tmp_path, instance_identity(ours)) as there:
-            events = Events()
+            events = TlsEvents()
             link = FrameLink(ID, there.address, cast(Any, events), tls=server_of(ours))
             await link.open(20)
             link.send(request(), 5, 10_000)
@@ -299,7 +299,7 @@ def test_a_gateway_sends_nothing_to_who_is_not_its_instance(
 
     async def test() -> None:
         async with instance(tmp_path, instance_identity(theirs)) as there:
-            events = Events()
+            events = TlsEvents()
             link = FrameLink(ID, there.address, cast(Any, events), tls=server_of(ours))
             with pytest.raises(NotNowError) as refused:
                 await link.open(60)

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 
 import orjson
-from tests.gateway.virtual_network import Instance
+from tests.kit.virtual_network import VirtualInstance
 
 from penstock.wire import frames
 
@@ -66,7 +66,7 @@ NEWS = (
 )
 
 
-class Byzantine(Instance):
+class Byzantine(VirtualInstance):
     """`honesty`: the share of requests that it answers as it should."""
 
     def __init__(self, instance_id: str, rng: random.Random, *, honesty: float) -> None:
@@ -78,7 +78,7 @@ class Byzantine(Instance):
         self.on_invoke = self._answer
         self.done: list[str] = []  #: misdeeds, for whoever reads a failure
 
-    def _answer(self, _: Instance, ident: int, invoke: frames.Invoke) -> None:
+    def _answer(self, _: VirtualInstance, ident: int, invoke: frames.Invoke) -> None:
         self._idents.append(ident)
         name = "reply"
         if self._rng.random() >= self._honesty:

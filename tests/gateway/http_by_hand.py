@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.gateway.gateway_fakes import PREFIX
 from tests.gateway.http_site import ScriptedDoor
+from tests.kit.gateway import PREFIX
 
 from penstock.clock import ManualClock
 from penstock.config import LimitConfig
@@ -22,7 +22,7 @@ from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
 
 
-class Wire(asyncio.Transport):
+class HttpWire(asyncio.Transport):
     """The connection's end of a socket. `taking` False: the client reads nothing by itself."""
 
     def __init__(self, *, tls: bool = False) -> None:
@@ -130,8 +130,8 @@ class ByHand:
         self.wire, self.connection = self.another(tls=tls)
         self.wire.told.clear()
 
-    def another(self, *, tls: bool = False) -> tuple[Wire, HttpConnection]:
-        wire, connection = Wire(tls=tls), HttpConnection(self.listener)
+    def another(self, *, tls: bool = False) -> tuple[HttpWire, HttpConnection]:
+        wire, connection = HttpWire(tls=tls), HttpConnection(self.listener)
         wire.connection = connection
         connection.connection_made(wire)
         return wire, connection

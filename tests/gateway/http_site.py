@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.gateway.gateway_fakes import PREFIX, RawClient
+from tests.kit.gateway import PREFIX
+from tests.kit.http_clients import RawClient
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
@@ -86,7 +87,7 @@ application.disconnects = []  # type: ignore[attr-defined]
 application.waiting = 0  # type: ignore[attr-defined]
 
 
-class Site:
+class HttpSite:
     def __init__(self, listener: HttpListener, door: ScriptedDoor, port: int) -> None:
         self.listener = listener
         self.door = door
@@ -108,7 +109,7 @@ async def site(
     bodies: BodyBudget | None = None,
     kept: SharedPort | None = None,
     **limits: Any,
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[HttpSite]:
     """`kept`: the port that it listens at, which outlives it."""
     door = ScriptedDoor()
     listener = HttpListener(
@@ -124,7 +125,7 @@ async def site(
     port = await listener.start(
         "127.0.0.1", kept.port if kept else 0, tls=tls, held=kept.sockets if kept else ()
     )
-    served = Site(listener, door, port)
+    served = HttpSite(listener, door, port)
     try:
         yield served
     finally:

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import post
 from tests.gateway.http_by_hand import ByHand
-from tests.gateway.virtual_network import run_virtual
+from tests.kit.http_clients import post
+from tests.kit.virtual_network import run_virtual
 
 from penstock.gateway.http import answer_pipeline as pipeline
 from penstock.gateway.http.answer_pipeline import (
@@ -18,6 +18,8 @@ from penstock.gateway.http.answer_pipeline import (
     UNREAD_BYTES_STALLED,
 )
 from penstock.gateway.http.call import status_line
+
+pytestmark = pytest.mark.loop(by=run_virtual)
 
 OK = status_line(200)
 LATER = post("/hot/later")
@@ -35,19 +37,16 @@ def test_an_idle_connection_is_kept_from_its_last_answer_on() -> None:
     assert by_hand.wire.told == ["close"]
 
 
-def test_so_it_is_after_an_answer_in_pieces() -> None:
-    async def main() -> None:
-        by_hand = ByHand(keep_alive_s=10.0)
-        call = by_hand.ask(LATER)
-        by_hand.later(30.0)
-        call.start(OK)
-        call.finish()
-        by_hand.later(9.9)
-        assert by_hand.wire.told == []
-        by_hand.later(0.2)
-        assert by_hand.wire.told == ["close"]
-
-    run_virtual(main)
+async def test_so_it_is_after_an_answer_in_pieces() -> None:
+    by_hand = ByHand(keep_alive_s=10.0)
+    call = by_hand.ask(LATER)
+    by_hand.later(30.0)
+    call.start(OK)
+    call.finish()
+    by_hand.later(9.9)
+    assert by_hand.wire.told == []
+    by_hand.later(0.2)
+    assert by_hand.wire.told == ["close"]
 
 
 def test_an_answer_gives_the_next_head_no_more_time() -> None:
@@ -62,56 +61,48 @@ def test_an_answer_gives_the_next_head_no_more_time() -> None:
     assert by_hand.statuses == [200, 408]
 
 
-def test_pieces_that_together_are_large_leave_at_once_and_smaller_ones_with_the_turn() -> None:
+async def test_pieces_that_together_are_large_leave_at_once_and_smaller_ones_with_the_turn() -> (
+    None
+):
     """The count begins anew behind each write."""
-
-    async def main() -> None:
-        by_hand = ByHand()
-        call = by_hand.ask(LATER)
-        call.start(OK, length=1_000_000)
-        by_hand.connection.flush()
-        for _ in range(2):
-            by_hand.wire.writes.clear()
-            call.send(b"a" * (TURN_BYTES_MAX - 1))
-            assert by_hand.wire.writes == []
-            call.send(b"b")
-            assert by_hand.wire.writes == [b"a" * (TURN_BYTES_MAX - 1) + b"b"]
+    by_hand = ByHand()
+    call = by_hand.ask(LATER)
+    call.start(OK, length=1_000_000)
+    by_hand.connection.flush()
+    for _ in range(2):
         by_hand.wire.writes.clear()
-        call.send(b"c")
+        call.send(b"a" * (TURN_BYTES_MAX - 1))
         assert by_hand.wire.writes == []
-        await asyncio.sleep(0)
-        assert by_hand.wire.writes == [b"c"]
-
-    run_virtual(main)
-
-
-def test_a_large_piece_is_not_copied_to_be_joined() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = by_hand.ask(LATER)
-        call.start(OK, length=1_000_000)
-        by_hand.connection.flush()
-        by_hand.wire.writes.clear()
-        call.send(b"small")
-        call.send(b"L" * TURN_BYTES_MAX)
-        assert by_hand.wire.writes == [b"small", b"L" * TURN_BYTES_MAX]
-
-    run_virtual(main)
+        call.send(b"b")
+        assert by_hand.wire.writes == [b"a" * (TURN_BYTES_MAX - 1) + b"b"]
+    by_hand.wire.writes.clear()
+    call.send(b"c")
+    assert by_hand.wire.writes == []
+    await asyncio.sleep(0)
+    assert by_hand.wire.writes == [b"c"]
 
 
-def test_the_end_of_an_answer_whose_length_was_told_writes_nothing() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = by_hand.ask(LATER)
-        call.start(OK, length=3)
-        call.send(b"abc")
-        await asyncio.sleep(0)
-        assert [write[-7:] for write in by_hand.wire.writes] == [b"\r\n\r\nabc"]
-        call.finish()
-        assert len(by_hand.wire.writes) == 1
-        assert by_hand.door.written_urls == [b"/hot/later"]
+async def test_a_large_piece_is_not_copied_to_be_joined() -> None:
+    by_hand = ByHand()
+    call = by_hand.ask(LATER)
+    call.start(OK, length=1_000_000)
+    by_hand.connection.flush()
+    by_hand.wire.writes.clear()
+    call.send(b"small")
+    call.send(b"L" * TURN_BYTES_MAX)
+    assert by_hand.wire.writes == [b"small", b"L" * TURN_BYTES_MAX]
 
-    run_virtual(main)
+
+async def test_the_end_of_an_answer_whose_length_was_told_writes_nothing() -> None:
+    by_hand = ByHand()
+    call = by_hand.ask(LATER)
+    call.start(OK, length=3)
+    call.send(b"abc")
+    await asyncio.sleep(0)
+    assert [write[-7:] for write in by_hand.wire.writes] == [b"\r\n\r\nabc"]
+    call.finish()
+    assert len(by_hand.wire.writes) == 1
+    assert by_hand.door.written_urls == [b"/hot/later"]
 
 
 # Answers that wait for their turn
@@ -149,39 +140,32 @@ def test_an_answer_that_waits_may_not_outgrow_the_bound(
 
 
 @pytest.mark.parametrize(("more", "told"), [(0, []), (1, ["abort"])])
-def test_what_a_client_leaves_unread_may_not_outgrow_the_bound(
+async def test_what_a_client_leaves_unread_may_not_outgrow_the_bound(
     monkeypatch: pytest.MonkeyPatch, more: int, told: list[str]
 ) -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = by_hand.ask(LATER)
-        call.start(OK, length=10_000)
+    by_hand = ByHand()
+    call = by_hand.ask(LATER)
+    call.start(OK, length=10_000)
+    by_hand.connection.flush()
+    monkeypatch.setattr(pipeline, "UNREAD_BYTES_MAX", 1000)
+    by_hand.wire.taking = False
+    for size in (400, 600 + more):
+        call.send(b"x" * size)
         by_hand.connection.flush()
-        monkeypatch.setattr(pipeline, "UNREAD_BYTES_MAX", 1000)
-        by_hand.wire.taking = False
-        for size in (400, 600 + more):
-            call.send(b"x" * size)
-            by_hand.connection.flush()
-        assert by_hand.wire.told == told
-
-    run_virtual(main)
+    assert by_hand.wire.told == told
 
 
-def test_what_is_taken_at_once_has_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_taken_at_once_has_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the transport still holds below its mark is on its way: with TLS that can be much."""
-
-    async def main() -> None:
-        monkeypatch.setattr(pipeline, "UNREAD_BYTES_MAX", 1000)
-        by_hand = ByHand(tls=True)
-        call = by_hand.ask(LATER)
-        call.start(OK, length=10_000)
-        by_hand.wire.unread_bytes = 5000
-        call.send(b"x" * 5000)
-        by_hand.connection.flush()
-        assert by_hand.wire.told == []
-        assert by_hand.connection.unread_bytes == 0
-
-    run_virtual(main)
+    monkeypatch.setattr(pipeline, "UNREAD_BYTES_MAX", 1000)
+    by_hand = ByHand(tls=True)
+    call = by_hand.ask(LATER)
+    call.start(OK, length=10_000)
+    by_hand.wire.unread_bytes = 5000
+    call.send(b"x" * 5000)
+    by_hand.connection.flush()
+    assert by_hand.wire.told == []
+    assert by_hand.connection.unread_bytes == 0
 
 
 def test_answers_given_before_their_turn_leave_with_it_and_then_they_are_written() -> None:
@@ -205,26 +189,22 @@ def test_a_connection_that_is_to_end_closes_behind_its_answer() -> None:
     assert by_hand.wire.told == ["close"]
 
 
-def test_requests_behind_an_answer_that_ends_with_its_connection_are_abandoned() -> None:
+async def test_requests_behind_an_answer_that_ends_with_its_connection_are_abandoned() -> None:
     """HTTP/1.0 knows no chunks: the end of the connection is the end of the answer."""
-
-    async def main() -> None:
-        by_hand = ByHand()
-        request = b"GET %s HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
-        first = by_hand.ask(request % b"/hot/later?1")
-        second = by_hand.ask(request % b"/hot/later?2")
-        first.start(OK)
-        first.send(b"all")
-        assert by_hand.door.abandoned_urls == []
-        first.finish()
-        assert by_hand.door.abandoned_urls == [b"/hot/later?2"]
-        assert by_hand.wire.told == ["close"]
-        assert second.connection is None
-        by_hand.lose()
-        assert by_hand.door.abandoned_urls == [b"/hot/later?2"]
-        assert by_hand.door.written_urls == [b"/hot/later?1"]
-
-    run_virtual(main)
+    by_hand = ByHand()
+    request = b"GET %s HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+    first = by_hand.ask(request % b"/hot/later?1")
+    second = by_hand.ask(request % b"/hot/later?2")
+    first.start(OK)
+    first.send(b"all")
+    assert by_hand.door.abandoned_urls == []
+    first.finish()
+    assert by_hand.door.abandoned_urls == [b"/hot/later?2"]
+    assert by_hand.wire.told == ["close"]
+    assert second.connection is None
+    by_hand.lose()
+    assert by_hand.door.abandoned_urls == [b"/hot/later?2"]
+    assert by_hand.door.written_urls == [b"/hot/later?1"]
 
 
 def test_a_client_that_still_sends_is_heard_out_so_that_it_reads_why_it_is_refused() -> None:
@@ -296,29 +276,23 @@ def test_the_end_of_the_connection_ends_what_was_not_taken_and_what_was_not_answ
     assert len(by_hand.wire.writes) == writes
 
 
-def test_pieces_of_this_turn_are_not_written_to_a_client_that_is_gone() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = by_hand.ask(LATER)
-        call.start(OK)
-        by_hand.lose()
-        await asyncio.sleep(0)
-        assert by_hand.wire.writes == []
-
-    run_virtual(main)
+async def test_pieces_of_this_turn_are_not_written_to_a_client_that_is_gone() -> None:
+    by_hand = ByHand()
+    call = by_hand.ask(LATER)
+    call.start(OK)
+    by_hand.lose()
+    await asyncio.sleep(0)
+    assert by_hand.wire.writes == []
 
 
-def test_what_was_made_leaves_before_a_connection_is_cut() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = by_hand.ask(LATER)
-        call.start(OK)
-        call.send(b"half")
-        call.abort()
-        assert by_hand.wire.sent.endswith(b"4\r\nhalf\r\n")
-        assert by_hand.wire.told == ["abort"]
-
-    run_virtual(main)
+async def test_what_was_made_leaves_before_a_connection_is_cut() -> None:
+    by_hand = ByHand()
+    call = by_hand.ask(LATER)
+    call.start(OK)
+    call.send(b"half")
+    call.abort()
+    assert by_hand.wire.sent.endswith(b"4\r\nhalf\r\n")
+    assert by_hand.wire.told == ["abort"]
 
 
 def stalled(by_hand: ByHand, unread_bytes: int, *, taken_bytes: int = 0) -> Any:
@@ -343,69 +317,56 @@ def stalled(by_hand: ByHand, unread_bytes: int, *, taken_bytes: int = 0) -> Any:
         (1, 5.0, 5.0),
     ],
 )
-def test_who_takes_nothing_is_cut_off_and_sooner_if_it_leaves_much(
+async def test_who_takes_nothing_is_cut_off_and_sooner_if_it_leaves_much(
     unread_bytes: int, body_timeout_s: float, limit_s: float
 ) -> None:
     """What was taken before it stopped counts for nothing."""
-
-    async def main() -> None:
-        by_hand = ByHand(body_timeout_s=body_timeout_s)
-        stalled(by_hand, unread_bytes, taken_bytes=2_000_000)
-        by_hand.later(limit_s / 2)
-        assert by_hand.wire.told == []
-        by_hand.later(limit_s / 2 - 0.125)
-        assert by_hand.wire.told == []
-        by_hand.later(0.125)
-        assert by_hand.wire.told == ["abort"]
-
-    run_virtual(main)
+    by_hand = ByHand(body_timeout_s=body_timeout_s)
+    stalled(by_hand, unread_bytes, taken_bytes=2_000_000)
+    by_hand.later(limit_s / 2)
+    assert by_hand.wire.told == []
+    by_hand.later(limit_s / 2 - 0.125)
+    assert by_hand.wire.told == []
+    by_hand.later(0.125)
+    assert by_hand.wire.told == ["abort"]
 
 
-def test_who_takes_a_little_has_the_whole_time_again_from_then_on() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        stalled(by_hand, UNREAD_BYTES_STALLED + 1000, taken_bytes=50_000)
-        for _ in range(3):
-            by_hand.later(9.0)
-            by_hand.wire.take(1)
-            by_hand.later(0.5)
-        assert by_hand.wire.told == []
+async def test_who_takes_a_little_has_the_whole_time_again_from_then_on() -> None:
+    by_hand = ByHand()
+    stalled(by_hand, UNREAD_BYTES_STALLED + 1000, taken_bytes=50_000)
+    for _ in range(3):
         by_hand.later(9.0)
-        assert by_hand.wire.told == []
-        by_hand.later(1.0)
-        assert by_hand.wire.told == ["abort"]
-
-    run_virtual(main)
-
-
-def test_who_takes_as_much_as_comes_is_not_cut_off() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = stalled(by_hand, UNREAD_BYTES_STALLED + 1000)
-        for _ in range(3):
-            by_hand.later(9.0)
-            call.send(b"y" * 1000)
-            by_hand.connection.flush()
-            by_hand.wire.take(1000)
-            by_hand.later(0.5)
-        assert by_hand.wire.told == []
-
-    run_virtual(main)
+        by_hand.wire.take(1)
+        by_hand.later(0.5)
+    assert by_hand.wire.told == []
+    by_hand.later(9.0)
+    assert by_hand.wire.told == []
+    by_hand.later(1.0)
+    assert by_hand.wire.told == ["abort"]
 
 
-def test_a_pause_begins_when_the_client_falls_behind() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = stalled(by_hand, UNREAD_BYTES_STALLED + 1)
-        by_hand.wire.take_all()
-        by_hand.later(100.0)
-        by_hand.wire.taking = False
-        call.send(b"x" * (UNREAD_BYTES_STALLED + 1))
+async def test_who_takes_as_much_as_comes_is_not_cut_off() -> None:
+    by_hand = ByHand()
+    call = stalled(by_hand, UNREAD_BYTES_STALLED + 1000)
+    for _ in range(3):
+        by_hand.later(9.0)
+        call.send(b"y" * 1000)
         by_hand.connection.flush()
-        by_hand.later(9.0)
-        assert by_hand.wire.told == []
+        by_hand.wire.take(1000)
+        by_hand.later(0.5)
+    assert by_hand.wire.told == []
 
-    run_virtual(main)
+
+async def test_a_pause_begins_when_the_client_falls_behind() -> None:
+    by_hand = ByHand()
+    call = stalled(by_hand, UNREAD_BYTES_STALLED + 1)
+    by_hand.wire.take_all()
+    by_hand.later(100.0)
+    by_hand.wire.taking = False
+    call.send(b"x" * (UNREAD_BYTES_STALLED + 1))
+    by_hand.connection.flush()
+    by_hand.later(9.0)
+    assert by_hand.wire.told == []
 
 
 def test_time_in_which_the_client_was_not_read_from_does_not_make_it_late() -> None:
@@ -488,51 +449,44 @@ def test_a_connection_that_is_closing_is_not_told_to_read() -> None:
 # Waiting to write
 
 
-def test_a_producer_waits_for_its_turn_and_until_all_is_taken() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        first, second = by_hand.ask(LATER), by_hand.ask(LATER)
-        connection = by_hand.connection
-        await asyncio.wait_for(connection.wait_writable(first), 1.0)
-        waiting = asyncio.ensure_future(connection.wait_writable(second))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        first.answer(OK, b"")
-        await asyncio.wait_for(waiting, 1.0)
-        by_hand.wire.taking = False
-        second.start(OK)
-        waiting = asyncio.ensure_future(connection.wait_writable(second))
-        await asyncio.sleep(0)
-        assert by_hand.wire.sent.endswith(b"transfer-encoding: chunked\r\n\r\n"), "it is flushed"
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        by_hand.wire.take(1)
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        by_hand.wire.take_all()
-        await asyncio.wait_for(waiting, 1.0)
-
-    run_virtual(main)
+async def test_a_producer_waits_for_its_turn_and_until_all_is_taken() -> None:
+    by_hand = ByHand()
+    first, second = by_hand.ask(LATER), by_hand.ask(LATER)
+    connection = by_hand.connection
+    await asyncio.wait_for(connection.wait_writable(first), 1.0)
+    waiting = asyncio.ensure_future(connection.wait_writable(second))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    first.answer(OK, b"")
+    await asyncio.wait_for(waiting, 1.0)
+    by_hand.wire.taking = False
+    second.start(OK)
+    waiting = asyncio.ensure_future(connection.wait_writable(second))
+    await asyncio.sleep(0)
+    assert by_hand.wire.sent.endswith(b"transfer-encoding: chunked\r\n\r\n"), "it is flushed"
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    by_hand.wire.take(1)
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    by_hand.wire.take_all()
+    await asyncio.wait_for(waiting, 1.0)
 
 
-def test_a_producer_whose_client_is_gone_waits_no_longer() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        by_hand.ask(LATER)
-        second, third = by_hand.ask(LATER), by_hand.ask(LATER)
-        waiting = [
-            asyncio.ensure_future(by_hand.connection.wait_writable(call))
-            for call in (second, third)
-        ]
-        await asyncio.sleep(0.1)
-        waiting[0].cancel()
-        await asyncio.sleep(0)
-        by_hand.lose()
-        await asyncio.wait_for(waiting[1], 1.0)
-        assert waiting[0].cancelled()
-        await asyncio.wait_for(by_hand.connection.wait_writable(third), 1.0)
-
-    run_virtual(main)
+async def test_a_producer_whose_client_is_gone_waits_no_longer() -> None:
+    by_hand = ByHand()
+    by_hand.ask(LATER)
+    second, third = by_hand.ask(LATER), by_hand.ask(LATER)
+    waiting = [
+        asyncio.ensure_future(by_hand.connection.wait_writable(call)) for call in (second, third)
+    ]
+    await asyncio.sleep(0.1)
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    by_hand.lose()
+    await asyncio.wait_for(waiting[1], 1.0)
+    assert waiting[0].cancelled()
+    await asyncio.wait_for(by_hand.connection.wait_writable(third), 1.0)
 
 
 # Requests that ask whether they may go on

@@ -7,13 +7,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import PREFIX, post
 from tests.gateway.http_by_hand import ByHand
-from tests.gateway.virtual_network import run_virtual
+from tests.kit.gateway import PREFIX
+from tests.kit.http_clients import post
+from tests.kit.virtual_network import run_virtual
 
 from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.http.asgi import AsgiApp, AsgiDoor
 from penstock.gateway.http.call import Call, status_line
+
+pytestmark = pytest.mark.loop(by=run_virtual)
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"A", b"b")]}
 Send = Callable[[Any], Awaitable[None]]
@@ -45,64 +48,57 @@ def answer(by_hand: ByHand) -> tuple[bytes, bytes]:
     return head, rest.partition(b"000000000001\r\n")[2]
 
 
-def test_an_application_hears_the_whole_request() -> None:
-    async def main() -> None:
-        heard: list[Any] = []
+async def test_an_application_hears_the_whole_request() -> None:
+    heard: list[Any] = []
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            heard.extend((scope, await receive()))
-            await send(START)
-            await send({"type": "http.response.body"})
-            heard.append(await receive())
-            heard.append(await receive())
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        heard.extend((scope, await receive()))
+        await send(START)
+        await send({"type": "http.response.body"})
+        heard.append(await receive())
+        heard.append(await receive())
 
-        request = (
-            b"PUT /a%20p/%C3%A9?q=%20&r HTTP/1.1\r\nHost: x\r\nX-A: B\r\n"
-            b"Content-Length: 2\r\n\r\nok"
-        )
-        by_hand = await served(app, request)
-        assert heard == [
-            {
-                "type": "http",
-                "asgi": {"version": "3.0", "spec_version": "2.3"},
-                "http_version": "1.1",
-                "method": "PUT",
-                "scheme": "http",
-                "path": "/a p/é",
-                "raw_path": b"/a%20p/%C3%A9",
-                "query_string": b"q=%20&r",
-                "root_path": "",
-                "headers": [(b"host", b"x"), (b"x-a", b"B"), (b"content-length", b"2")],
-                "client": ("192.0.2.1", 1),
-                "server": ("192.0.2.2", 80),
-                "state": {},
-                "extensions": {},
-                "penstock.request_id": PREFIX + "000000000001",
-            },
-            {"type": "http.request", "body": b"ok", "more_body": False},
-            {"type": "http.disconnect"},
-            {"type": "http.disconnect"},
-        ]
-        assert answer(by_hand) == (status_line(200) + b"a: b\r\n", b"content-length: 0\r\n\r\n")
-
-    run_virtual(main)
+    request = (
+        b"PUT /a%20p/%C3%A9?q=%20&r HTTP/1.1\r\nHost: x\r\nX-A: B\r\nContent-Length: 2\r\n\r\nok"
+    )
+    by_hand = await served(app, request)
+    assert heard == [
+        {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": "PUT",
+            "scheme": "http",
+            "path": "/a p/é",
+            "raw_path": b"/a%20p/%C3%A9",
+            "query_string": b"q=%20&r",
+            "root_path": "",
+            "headers": [(b"host", b"x"), (b"x-a", b"B"), (b"content-length", b"2")],
+            "client": ("192.0.2.1", 1),
+            "server": ("192.0.2.2", 80),
+            "state": {},
+            "extensions": {},
+            "penstock.request_id": PREFIX + "000000000001",
+        },
+        {"type": "http.request", "body": b"ok", "more_body": False},
+        {"type": "http.disconnect"},
+        {"type": "http.disconnect"},
+    ]
+    assert answer(by_hand) == (status_line(200) + b"a: b\r\n", b"content-length: 0\r\n\r\n")
 
 
-def test_an_application_hears_of_tls_and_of_an_old_client() -> None:
-    async def main() -> None:
-        heard: list[Any] = []
+async def test_an_application_hears_of_tls_and_of_an_old_client() -> None:
+    heard: list[Any] = []
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            heard.append(scope)
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        heard.append(scope)
 
-        by_hand = ByHand(fallback=AsgiDoor(app), tls=True)
-        by_hand.wire.peername = None
-        by_hand.read(b"GET /app HTTP/1.0\r\n\r\n")
-        await asyncio.sleep(0)
-        [scope] = heard
-        assert (scope["scheme"], scope["http_version"], scope["client"]) == ("https", "1.0", None)
-
-    run_virtual(main)
+    by_hand = ByHand(fallback=AsgiDoor(app), tls=True)
+    by_hand.wire.peername = None
+    by_hand.read(b"GET /app HTTP/1.0\r\n\r\n")
+    await asyncio.sleep(0)
+    [scope] = heard
+    assert (scope["scheme"], scope["http_version"], scope["client"]) == ("https", "1.0", None)
 
 
 @pytest.mark.parametrize(
@@ -138,19 +134,16 @@ def test_an_application_hears_of_tls_and_of_an_old_client() -> None:
                      b"content-length: 0\r\n\r\n", id="what is ours to say"),
     ],
 )  # fmt: skip
-def test_what_an_application_says_in_these_bytes(
+async def test_what_an_application_says_in_these_bytes(
     request_head: str, messages: tuple[dict[str, Any], ...], head: bytes, rest: bytes
 ) -> None:
-    async def main() -> None:
-        request = f"{request_head} /app HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
-        by_hand = await served(saying(*messages), request.encode())
-        status = messages[0]["status"]
-        assert answer(by_hand) == (status_line(status) + head, rest)
-        by_hand.read(post("/app"))
-        await asyncio.sleep(0)
-        assert len(by_hand.statuses) == 2, "the connection goes on"
-
-    run_virtual(main)
+    request = f"{request_head} /app HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    by_hand = await served(saying(*messages), request.encode())
+    status = messages[0]["status"]
+    assert answer(by_hand) == (status_line(status) + head, rest)
+    by_hand.read(post("/app"))
+    await asyncio.sleep(0)
+    assert len(by_hand.statuses) == 2, "the connection goes on"
 
 
 @pytest.mark.parametrize(
@@ -166,96 +159,83 @@ def test_what_an_application_says_in_these_bytes(
         pytest.param((), [500], id="nothing"),
     ],
 )
-def test_an_application_that_breaks_the_protocol_fails_and_says_nothing_that_spans_lines(
+async def test_an_application_that_breaks_the_protocol_fails_and_says_nothing_that_spans_lines(
     messages: tuple[dict[str, Any], ...], statuses: list[int]
 ) -> None:
-    async def main() -> None:
-        raised: list[BaseException] = []
-        inner = saying(*messages)
+    raised: list[BaseException] = []
+    inner = saying(*messages)
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            try:
-                await inner(scope, receive, send)
-            except InternalError as error:
-                raised.append(error)
-                raise
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await inner(scope, receive, send)
+        except InternalError as error:
+            raised.append(error)
+            raise
 
-        by_hand = await served(app)
-        assert (by_hand.statuses, by_hand.wire.told) == (statuses, [])
-        assert bool(raised) == bool(messages)
-        assert by_hand.listener.bodies.bytes_taken == 0
-
-    run_virtual(main)
+    by_hand = await served(app)
+    assert (by_hand.statuses, by_hand.wire.told) == (statuses, [])
+    assert bool(raised) == bool(messages)
+    assert by_hand.listener.bodies.bytes_taken == 0
 
 
-def test_an_application_that_fails_in_the_middle_of_an_answer_cuts_the_connection() -> None:
-    async def main() -> None:
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            await send(START)
-            await send(body(b"half", more=True))
-            raise RuntimeError("a bug")
+async def test_an_application_that_fails_in_the_middle_of_an_answer_cuts_the_connection() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(START)
+        await send(body(b"half", more=True))
+        raise RuntimeError("a bug")
 
-        by_hand = await served(app)
-        assert by_hand.wire.sent.endswith(b"4\r\nhalf\r\n")
-        assert by_hand.wire.told == ["abort"]
-
-    run_virtual(main)
+    by_hand = await served(app)
+    assert by_hand.wire.sent.endswith(b"4\r\nhalf\r\n")
+    assert by_hand.wire.told == ["abort"]
 
 
-def test_an_application_waits_while_its_client_does_not_read() -> None:
-    async def main() -> None:
-        steps: list[int] = []
+async def test_an_application_waits_while_its_client_does_not_read() -> None:
+    steps: list[int] = []
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            await send(START)
-            for number in range(3):
-                await send(body(b"x", more=True))
-                steps.append(number)
-            await send(body(b""))
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(START)
+        for number in range(3):
+            await send(body(b"x", more=True))
+            steps.append(number)
+        await send(body(b""))
 
-        by_hand = ByHand(fallback=AsgiDoor(app))
-        by_hand.wire.taking = False
-        by_hand.read(post("/app"))
-        await asyncio.sleep(0.1)
-        assert steps == []
-        by_hand.wire.take_all()
-        await asyncio.sleep(0.1)
-        assert steps == [0, 1, 2]
-
-    run_virtual(main)
+    by_hand = ByHand(fallback=AsgiDoor(app))
+    by_hand.wire.taking = False
+    by_hand.read(post("/app"))
+    await asyncio.sleep(0.1)
+    assert steps == []
+    by_hand.wire.take_all()
+    await asyncio.sleep(0.1)
+    assert steps == [0, 1, 2]
 
 
-def test_an_application_hears_that_its_client_is_gone_and_holds_the_body_until_it_ends() -> None:
-    async def main() -> None:
-        heard: list[str] = []
-        go_on = asyncio.Event()
+async def test_an_application_hears_that_its_client_is_gone_and_holds_the_body_until_it_ends() -> (
+    None
+):
+    heard: list[str] = []
+    go_on = asyncio.Event()
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            await receive()
-            heard.append((await receive())["type"])
-            await send(START)
-            await send(body(b"nobody", more=True))
-            await go_on.wait()
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        heard.append((await receive())["type"])
+        await send(START)
+        await send(body(b"nobody", more=True))
+        await go_on.wait()
 
-        by_hand = await served(app)
-        by_hand.lose()
-        await asyncio.sleep(0.1)
-        assert heard == ["http.disconnect"]
-        assert by_hand.listener.bodies.bytes_taken == 5
-        go_on.set()
-        await asyncio.sleep(0.1)
-        assert by_hand.listener.bodies.bytes_taken == 0
-        assert (by_hand.wire.writes, by_hand.wire.told) == ([], [])
-
-    run_virtual(main)
+    by_hand = await served(app)
+    by_hand.lose()
+    await asyncio.sleep(0.1)
+    assert heard == ["http.disconnect"]
+    assert by_hand.listener.bodies.bytes_taken == 5
+    go_on.set()
+    await asyncio.sleep(0.1)
+    assert by_hand.listener.bodies.bytes_taken == 0
+    assert (by_hand.wire.writes, by_hand.wire.told) == ([], [])
 
 
-def test_a_target_that_is_no_path_does_not_reach_an_application() -> None:
-    async def main() -> None:
-        by_hand = await served(saying(START, body(b"")), b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert (by_hand.statuses, b"target-unknown" in by_hand.wire.sent) == ([400], True)
-
-    run_virtual(main)
+async def test_a_target_that_is_no_path_does_not_reach_an_application() -> None:
+    by_hand = await served(saying(START, body(b"")), b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (by_hand.statuses, b"target-unknown" in by_hand.wire.sent) == ([400], True)
 
 
 @pytest.mark.parametrize(("takes", "sent"), [(True, b"in its own form"), (False, b"host-missing")])

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import httptools
 import pytest
-from tests.api.door_site import MODEL, no_app
 from tests.gateway.byzantine import MISDEEDS, TEARS, Byzantine
-from tests.gateway.gateway_fakes import routes
-from tests.gateway.virtual_network import Instance, Network, answer, run_virtual
+from tests.kit.doors import MODEL, no_app
+from tests.kit.gateway import routes
+from tests.kit.virtual_network import Network, VirtualInstance, answer, run_virtual
 
 from penstock.api.oip.grpc_stream import InferStream
 from penstock.api.oip.http import INTEREST as OIP_INTEREST
@@ -57,7 +57,7 @@ DOORS: Final = (
 )
 
 
-class Client:
+class ByzantineClient:
     """One HTTP request over a connection of its own, and what came of it."""
 
     def __init__(self, number: int, url: bytes, until: float) -> None:
@@ -121,7 +121,7 @@ class Client:
         self.abort()
 
 
-class Site(Network):
+class ByzantineSite(Network):
     """A network with the gateway's HTTP side in front; instances by the seed."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -151,7 +151,7 @@ class Site(Network):
             fallback=AsgiDoor(no_app),
             interest=(*RUNTIME_INTEREST, *OIP_INTEREST, *OPENAI_INTEREST),
         )
-        self.clients: list[Client] = []
+        self.clients: list[ByzantineClient] = []
         self.awaited: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
@@ -173,7 +173,7 @@ class Site(Network):
         own_s = self.rng.choice((None, None, 0.5, 3.0))
         limit_s = STREAM_TIMEOUT_S if streams else REQUEST_TIMEOUT_S
         until = self.loop.time() + min(limit_s, own_s or limit_s) + SLACK_S
-        client = Client(number, url, until)
+        client = ByzantineClient(number, url, until)
         self.clients.append(client)
         lines = [b"POST %b HTTP/1.1" % url, b"Host: x", b"Content-Length: %d" % len(body)]
         if own_s is not None:
@@ -236,7 +236,7 @@ class Site(Network):
 
 async def play(seed: int) -> None:
     rng = random.Random(seed)
-    site = Site(rng)
+    site = ByzantineSite(rng)
     await site.begin()
     site.listener._tick()
     for number in range(REQUESTS):
@@ -257,7 +257,7 @@ async def play(seed: int) -> None:
     await site_is_empty(site)
 
 
-async def site_is_empty(site: Site) -> None:
+async def site_is_empty(site: ByzantineSite) -> None:
     dispatcher = site.dispatcher
     links: list[Any] = list(dispatcher._links.values())
     assert dispatcher.in_flight == 0
@@ -303,7 +303,7 @@ def test_no_misdeed_by_itself_keeps_a_request_from_its_end() -> None:
     for name in MISDEEDS:
 
         async def main(name: str = name) -> None:
-            site = Site(random.Random(name))
+            site = ByzantineSite(random.Random(name))
             for instance_id in site.instances:
                 only = Byzantine(instance_id, site.rng, honesty=0.0)
                 misdeed = getattr(only, f"_{name}")
@@ -326,7 +326,7 @@ def test_no_misdeed_by_itself_keeps_a_request_from_its_end() -> None:
 
 
 def _doing(misdeed: Any) -> Any:
-    def on_invoke(_: Instance, ident: int, invoke: Any) -> None:
+    def on_invoke(_: VirtualInstance, ident: int, invoke: Any) -> None:
         misdeed(ident, invoke.body)
 
     return on_invoke

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.gateway.gateway_fakes import ManualTimers, Recording
+from tests.kit.gateway import Recording
+from tests.kit.timers import ManualTimers
 
 from penstock.clock import ManualClock
 from penstock.gateway.dispatch.deadlines import Deadlines
 from penstock.gateway.dispatch.invocation import ANSWERED, SENT, Invocation
 
 
-class Book:
+class DeadlineBook:
     """Deadlines with a limit of 10 s, and who expired when."""
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Book:
     @property
     def rings(self) -> list[float]:
         """When timers will ring."""
-        return sorted(when for when, _, timer in self.timers._heap if not timer.cancelled)
+        return sorted(timer.at for timer in self.timers.set)
 
     @property
     def kept(self) -> list[Any]:
@@ -57,7 +58,7 @@ class Book:
 
 
 def test_each_ends_at_its_deadline_and_not_before() -> None:
-    book = Book()
+    book = DeadlineBook()
     book.take()
     book.timers.advance(3.0)
     book.take()
@@ -68,7 +69,7 @@ def test_each_ends_at_its_deadline_and_not_before() -> None:
 
 
 def test_one_timer_rings_at_the_first_deadline() -> None:
-    book = Book()
+    book = DeadlineBook()
     assert book.deadlines.timer_at == float("inf")
     book.take()
     assert (book.rings, book.deadlines.timer_at) == ([110.0], 110.0)
@@ -83,7 +84,7 @@ def test_one_timer_rings_at_the_first_deadline() -> None:
 
 
 def test_what_is_over_does_not_end_again() -> None:
-    book = Book()
+    book = DeadlineBook()
     first, second = book.take(), book.take(own_s=2.0)
     book.over(first)
     book.over(second)
@@ -92,7 +93,7 @@ def test_what_is_over_does_not_end_again() -> None:
 
 
 def test_what_is_answered_and_not_yet_written_is_left_alone() -> None:
-    book = Book()
+    book = DeadlineBook()
     for invocation in (book.take(), book.take(own_s=2.0)):
         invocation.state = ANSWERED
     book.timers.advance(20.0)
@@ -100,7 +101,7 @@ def test_what_is_answered_and_not_yet_written_is_left_alone() -> None:
 
 
 def test_a_stream_outlives_the_limit_and_those_behind_it_do_not() -> None:
-    book = Book()
+    book = DeadlineBook()
     book.take(own_s=480.0)
     book.timers.advance(1.0)
     book.take()
@@ -111,7 +112,7 @@ def test_a_stream_outlives_the_limit_and_those_behind_it_do_not() -> None:
 
 
 def test_one_without_any_deadline_waits_for_ever_and_holds_up_nobody() -> None:
-    book = Book()
+    book = DeadlineBook()
     book.take(own_s=1000.0).deadline = None
     book.kept.clear()
     book.take()
@@ -120,7 +121,7 @@ def test_one_without_any_deadline_waits_for_ever_and_holds_up_nobody() -> None:
 
 
 def test_deadlines_of_those_that_are_over_are_swept_out() -> None:
-    book = Book()
+    book = DeadlineBook()
     for _ in range(1024):
         book.over(book.take(own_s=9.0))
     assert len(book.kept) == 1024
@@ -137,7 +138,7 @@ def test_deadlines_of_those_that_are_over_are_swept_out() -> None:
 
 
 def test_a_sweep_keeps_the_earliest_first() -> None:
-    book = Book()
+    book = DeadlineBook()
     live = [book.take(own_s=float(n)) for n in (8, 3, 6, 4, 7, 5)]
     for _ in range(1018):
         book.over(book.take(own_s=1.0))
@@ -148,7 +149,7 @@ def test_a_sweep_keeps_the_earliest_first() -> None:
 
 
 def test_a_closed_book_rings_no_more() -> None:
-    book = Book()
+    book = DeadlineBook()
     book.take()
     book.deadlines.close()
     assert book.rings == []

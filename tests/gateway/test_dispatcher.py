@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from tests.gateway.gateway_fakes import PREFIX, Bench, reply, routes
+from tests.kit.gateway import PREFIX, Bench, reply, routes
 
 
 def test_an_answer_goes_to_the_responder_and_the_slot_is_free_once_it_is_written() -> None:

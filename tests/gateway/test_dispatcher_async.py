@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.gateway.gateway_fakes import Bench, Recording, routes
+from tests.kit.gateway import Bench, Recording, routes
 
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.gateway.gateway_fakes import PREFIX, Bench, Recording, reply, routes
 from tests.gateway.test_retries import lose, two_variants
+from tests.kit.gateway import PREFIX, Bench, Recording, reply, routes
 
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.errors import ModelError, NotNowError

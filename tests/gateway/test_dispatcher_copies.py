@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 
 import pytest
-from tests.gateway.gateway_fakes import Bench, MemoryLink, routes
+from tests.kit.gateway import Bench, MemoryLink, routes
 
 from penstock.core.deployment.deployment import LEAST_OUTSTANDING_REQUESTS, PREFIX_AWARE
 from penstock.gateway.dispatch.invocation import Invocation

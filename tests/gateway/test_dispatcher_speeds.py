@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tests.gateway.gateway_fakes import Bench, reply, routes
+from tests.kit.gateway import Bench, reply, routes
 
 from penstock.core.deployment.deployment import EndpointRoutes
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.gateway.gateway_fakes import Bench, MemoryLink, reply, routes
+from tests.kit.gateway import Bench, MemoryLink, reply, routes
 
 from penstock.errors import NotNowError
 from penstock.gateway.dispatch.invocation import Invocation

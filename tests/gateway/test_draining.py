@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tests.gateway.gateway_fakes import ManualTimers, run
+from tests.kit.gateway import run
+from tests.kit.timers import ManualTimers
 
 from penstock.clock import ManualClock
 from penstock.core.routing import CopyState
@@ -66,7 +67,7 @@ def test_copies_are_waited_for_until_each_has_freed_its_last_slot() -> None:
         watch.released(three)
         assert await waiters.settle() == {"both": True, "third": True}
         assert not watch.waits
-        assert [timer for _, _, timer in waiters.timers._heap if not timer.cancelled] == []
+        assert waiters.timers.set == []
 
     checked(main)
 
@@ -104,7 +105,7 @@ def test_nothing_to_wait_for_is_no_wait() -> None:
         waiters.watch.add([copy(1, outstanding=0), copy(2)])
         assert await waiters.watch.copies_drained([1, 7], 5.0)
         assert await waiters.watch.copies_drained([], 5.0)
-        assert (waiters.watch.waits, waiters.timers._heap) == (False, [])
+        assert (waiters.watch.waits, waiters.timers.set) == (False, [])
 
     checked(main)
 

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from tests.gateway.gateway_fakes import Recording
-from tests.gateway.virtual_network import VirtualLoop, run_virtual
+from tests.kit.gateway import Recording
+from tests.kit.virtual_network import VirtualLoop, run_virtual
 
 from penstock.core.blame.poison_requests import FRESH, WORKER_DIED
 from penstock.errors import NotNowError
@@ -21,8 +21,10 @@ from penstock.gateway.dispatch.link import (
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, LOOKS_MAX
 
+pytestmark = pytest.mark.loop(by=run_virtual)
 
-class Wire(asyncio.Transport):
+
+class LinkWire(asyncio.Transport):
     """The link's end of a socket; what it is asked to do is a list."""
 
     def __init__(self) -> None:
@@ -47,7 +49,7 @@ class Wire(asyncio.Transport):
         return self.unread_bytes
 
 
-class Events:
+class LinkEventsSeen:
     """Writes down what the link reports."""
 
     def __init__(self) -> None:
@@ -63,13 +65,13 @@ class Linked:
     """A link that is connected to a `Wire`."""
 
     def __init__(self) -> None:
-        self.events = Events()
+        self.events = LinkEventsSeen()
         self.link = FrameLink("i1", "unix:/nowhere", cast(Any, self.events))
         self.wire = self.connect()
         self.numbers = 0
 
-    def connect(self) -> Wire:
-        self.wire = Wire()
+    def connect(self) -> LinkWire:
+        self.wire = LinkWire()
         self.link.connection_made(self.wire)
         return self.wire
 
@@ -485,7 +487,7 @@ async def test_closing_reports_what_was_unanswered_and_what_connects_late_is_cut
     await linked.link.close()
     assert linked.events.told == [("on_unusable", "i1", [sent])]
     assert linked.wire.told[1:] == ["abort"]
-    late = Wire()
+    late = LinkWire()
     linked.link.connection_made(late)
     assert (late.told, linked.link.usable, len(linked.events.told)) == (["abort"], False, 1)
     linked.link.connection_lost(None)
@@ -496,7 +498,7 @@ class Calling(FrameLink):
     """Calls an instance that takes `lives_s` (None = it is not there) of each connection."""
 
     def __init__(self, lives_s: list[float | None]) -> None:
-        self.told = Events()
+        self.told = LinkEventsSeen()
         super().__init__("i1", "unix:/nowhere", cast(Any, self.told))
         self.lives_s = lives_s
         self.called_at: list[float] = []
@@ -508,7 +510,7 @@ class Calling(FrameLink):
         life_s = self.lives_s.pop(0) if self.lives_s else 1e9
         if life_s is None:
             raise ConnectionRefusedError("nobody listens")
-        self.connection_made(Wire())
+        self.connection_made(LinkWire())
         self._loop.call_later(life_s, self.connection_lost, None)
 
 
@@ -538,49 +540,41 @@ def test_one_that_breaks_at_once_is_called_as_seldom_and_one_that_lasted_is_call
     assert called([0.0, 0.0, 1.0, 0.5]) == [0.0, 0.02, 0.06, 1.08, 1.62]
 
 
-def test_opening_takes_as_long_as_it_may_and_goes_on_behind_it() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        link = Calling([None] * 6)
-        began = loop.time()
-        with pytest.raises(NotNowError) as caught:
-            await link.open(0.5)
-        assert round(loop.time() - began, 3) == 0.5
-        assert (caught.value.code, caught.value.retry_after_s) == ("instance-unreachable", 1.0)
-        assert not link.usable
-        await asyncio.sleep(5.0)
-        assert link.usable
-        await link.close()
-
-    run_virtual(main)
+async def test_opening_takes_as_long_as_it_may_and_goes_on_behind_it() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    link = Calling([None] * 6)
+    began = loop.time()
+    with pytest.raises(NotNowError) as caught:
+        await link.open(0.5)
+    assert round(loop.time() - began, 3) == 0.5
+    assert (caught.value.code, caught.value.retry_after_s) == ("instance-unreachable", 1.0)
+    assert not link.usable
+    await asyncio.sleep(5.0)
+    assert link.usable
+    await link.close()
 
 
-def test_what_was_closed_before_it_connected_calls_no_more() -> None:
-    async def main() -> None:
-        link = Calling([None] * 100)
-        opening = asyncio.ensure_future(link.open(1000.0))
-        await asyncio.sleep(3.0)
-        await link.close()
-        calls = len(link.called_at)
-        await asyncio.sleep(30.0)
-        assert len(link.called_at) == calls
-        with pytest.raises(asyncio.CancelledError):
-            await opening
-
-    run_virtual(main)
+async def test_what_was_closed_before_it_connected_calls_no_more() -> None:
+    link = Calling([None] * 100)
+    opening = asyncio.ensure_future(link.open(1000.0))
+    await asyncio.sleep(3.0)
+    await link.close()
+    calls = len(link.called_at)
+    await asyncio.sleep(30.0)
+    assert len(link.called_at) == calls
+    with pytest.raises(asyncio.CancelledError):
+        await opening
 
 
+@pytest.mark.loop(by=asyncio.run)
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_an_address_is_a_path_or_a_host_and_a_port(host: str) -> None:
-    async def main() -> None:
-        server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        events = Events()
-        link = FrameLink("i1", f"tcp:{host}:{port}", cast(Any, events))
-        await asyncio.wait_for(link.open(20.0), 20.0)
-        assert events.told == [("on_usable", "i1", True)]
-        await link.close()
-        server.close()
-
-    asyncio.run(main())
+async def test_an_address_is_a_path_or_a_host_and_a_port(host: str) -> None:
+    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    events = LinkEventsSeen()
+    link = FrameLink("i1", f"tcp:{host}:{port}", cast(Any, events))
+    await asyncio.wait_for(link.open(20.0), 20.0)
+    assert events.told == [("on_usable", "i1", True)]
+    await link.close()
+    server.close()

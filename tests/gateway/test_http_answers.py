@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.gateway_fakes import PREFIX, post
 from tests.gateway.http_by_hand import ByHand
-from tests.gateway.virtual_network import run_virtual
+from tests.kit.gateway import PREFIX
+from tests.kit.http_clients import post
+from tests.kit.virtual_network import run_virtual
 
 from penstock.errors import CallerError, NotNowError
 from penstock.gateway.http.call import JOIN_BYTES_MAX, Call, status_line
+
+pytestmark = pytest.mark.loop(by=run_virtual)
 
 OK = status_line(200)
 COMMON = (
@@ -53,15 +56,12 @@ def test_an_answer_is_given_once() -> None:
 
 
 @pytest.mark.parametrize(("size", "writes"), [(JOIN_BYTES_MAX, 1), (JOIN_BYTES_MAX + 1, 2)])
-def test_a_large_body_is_not_copied_behind_its_head(size: int, writes: int) -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        asked(by_hand).answer(OK, b"x" * size)
-        assert len(by_hand.wire.writes) == writes
-        assert by_hand.wire.sent.endswith(b"content-length: %d\r\n\r\n" % size + b"x" * size)
-        assert by_hand.door.written_urls == [b"/hot/later?a=b?c"]
-
-    run_virtual(main)
+async def test_a_large_body_is_not_copied_behind_its_head(size: int, writes: int) -> None:
+    by_hand = ByHand()
+    asked(by_hand).answer(OK, b"x" * size)
+    assert len(by_hand.wire.writes) == writes
+    assert by_hand.wire.sent.endswith(b"content-length: %d\r\n\r\n" % size + b"x" * size)
+    assert by_hand.door.written_urls == [b"/hot/later?a=b?c"]
 
 
 def test_a_head_is_answered_with_the_length_and_without_the_body() -> None:
@@ -98,79 +98,64 @@ def test_an_error_may_be_told_with_another_status() -> None:
     assert by_hand.statuses == [410, 404]
 
 
-def test_pieces_of_unknown_number_are_chunks() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = asked(by_hand)
-        call.start(OK)
-        call.start(OK)
-        call.answer(OK, b"no")
-        call.start_without_body(OK)
-        call.send(b"one")
-        call.send(b"")
-        call.send(b"x" * 16)
-        assert by_hand.door.written_urls == []
-        call.finish()
-        call.finish()
-        assert by_hand.wire.sent == (CHUNKED + b"3\r\none\r\n10\r\n" + b"x" * 16 + b"\r\n0\r\n\r\n")
-        assert by_hand.door.written_urls == [b"/hot/later?a=b?c"]
-
-    run_virtual(main)
+async def test_pieces_of_unknown_number_are_chunks() -> None:
+    by_hand = ByHand()
+    call = asked(by_hand)
+    call.start(OK)
+    call.start(OK)
+    call.answer(OK, b"no")
+    call.start_without_body(OK)
+    call.send(b"one")
+    call.send(b"")
+    call.send(b"x" * 16)
+    assert by_hand.door.written_urls == []
+    call.finish()
+    call.finish()
+    assert by_hand.wire.sent == (CHUNKED + b"3\r\none\r\n10\r\n" + b"x" * 16 + b"\r\n0\r\n\r\n")
+    assert by_hand.door.written_urls == [b"/hot/later?a=b?c"]
 
 
-def test_pieces_whose_sum_is_known_are_the_body_as_it_is() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = asked(by_hand)
-        call.start(OK, length=6)
-        call.send(b"one")
-        call.send(b"two")
-        call.finish()
-        assert by_hand.wire.sent == OK + COMMON + b"content-length: 6\r\n\r\nonetwo"
-
-    run_virtual(main)
+async def test_pieces_whose_sum_is_known_are_the_body_as_it_is() -> None:
+    by_hand = ByHand()
+    call = asked(by_hand)
+    call.start(OK, length=6)
+    call.send(b"one")
+    call.send(b"two")
+    call.finish()
+    assert by_hand.wire.sent == OK + COMMON + b"content-length: 6\r\n\r\nonetwo"
 
 
-def test_a_head_that_is_answered_in_pieces_gets_none_of_them() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = asked(by_hand, "HEAD")
-        call.start(OK)
-        call.send(b"one")
-        call.finish()
-        assert by_hand.wire.sent == CHUNKED
-
-    run_virtual(main)
+async def test_a_head_that_is_answered_in_pieces_gets_none_of_them() -> None:
+    by_hand = ByHand()
+    call = asked(by_hand, "HEAD")
+    call.start(OK)
+    call.send(b"one")
+    call.finish()
+    assert by_hand.wire.sent == CHUNKED
 
 
-def test_http_1_1_gets_chunks_on_a_connection_that_ends_too() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = asked(by_hand, "POST", "Connection: close")
-        assert not call.keep_alive
-        call.start(OK)
-        call.finish()
-        assert by_hand.wire.sent == (
-            OK + b"connection: close\r\n" + COMMON
-            + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n"
-        )  # fmt: skip
-
-    run_virtual(main)
+async def test_http_1_1_gets_chunks_on_a_connection_that_ends_too() -> None:
+    by_hand = ByHand()
+    call = asked(by_hand, "POST", "Connection: close")
+    assert not call.keep_alive
+    call.start(OK)
+    call.finish()
+    assert by_hand.wire.sent == (
+        OK + b"connection: close\r\n" + COMMON
+        + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+    )  # fmt: skip
 
 
-def test_pieces_for_http_1_0_have_no_framing_but_the_end() -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = by_hand.ask(b"GET /hot/later HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
-        assert call.keep_alive
-        call.start(OK)
-        call.send(b"one")
-        call.finish()
-        assert not call.keep_alive
-        assert by_hand.wire.sent == OK + b"connection: close\r\n" + COMMON + b"\r\none"
-        assert by_hand.wire.told == ["close"]
-
-    run_virtual(main)
+async def test_pieces_for_http_1_0_have_no_framing_but_the_end() -> None:
+    by_hand = ByHand()
+    call = by_hand.ask(b"GET /hot/later HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+    assert call.keep_alive
+    call.start(OK)
+    call.send(b"one")
+    call.finish()
+    assert not call.keep_alive
+    assert by_hand.wire.sent == OK + b"connection: close\r\n" + COMMON + b"\r\none"
+    assert by_hand.wire.told == ["close"]
 
 
 def test_a_status_without_a_body_has_no_length() -> None:
@@ -184,23 +169,20 @@ def test_a_status_without_a_body_has_no_length() -> None:
 
 
 @pytest.mark.parametrize("form", ["whole", "pieces", "no body"])
-def test_each_form_of_an_answer_gives_the_body_of_its_request_back(form: str) -> None:
-    async def main() -> None:
-        by_hand = ByHand()
-        call = by_hand.ask(post("/hot/later", b"request"))
+async def test_each_form_of_an_answer_gives_the_body_of_its_request_back(form: str) -> None:
+    by_hand = ByHand()
+    call = by_hand.ask(post("/hot/later", b"request"))
+    assert by_hand.listener.bodies.bytes_taken == 7
+    if form == "whole":
+        call.answer(OK, b"")
+    elif form == "pieces":
+        call.start(OK)
         assert by_hand.listener.bodies.bytes_taken == 7
-        if form == "whole":
-            call.answer(OK, b"")
-        elif form == "pieces":
-            call.start(OK)
-            assert by_hand.listener.bodies.bytes_taken == 7
-            call.finish()
-        else:
-            call.start_without_body(status_line(204))
-        assert by_hand.listener.bodies.bytes_taken == by_hand.connection.held_bytes == 0
-        assert (call.body, call.headers, call.body_held) == (b"", (), 0)
-
-    run_virtual(main)
+        call.finish()
+    else:
+        call.start_without_body(status_line(204))
+    assert by_hand.listener.bodies.bytes_taken == by_hand.connection.held_bytes == 0
+    assert (call.body, call.headers, call.body_held) == (b"", (), 0)
 
 
 def test_nothing_is_said_to_a_client_that_is_gone() -> None:

@@ -30,7 +30,7 @@ CHUNKED = START + b"Transfer-Encoding: chunked\r\n\r\n"
 WAITING = b"POST /hot/later HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
 
 
-class Memory:
+class MemoryGrowth:
     """A transport that leads nowhere. It has no limits: what is written is gone."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def connection() -> tuple[HttpConnection, ScriptedDoor, HttpListener]:
         fallback=door,
     )
     made = HttpConnection(listener)
-    made.connection_made(Memory())  # type: ignore[arg-type]
+    made.connection_made(MemoryGrowth())  # type: ignore[arg-type]
     return made, door, listener
 
 

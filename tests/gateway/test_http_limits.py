@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.gateway_fakes import post
 from tests.gateway.http_by_hand import ByHand
 from tests.gateway.http_site import Gatekeeper
+from tests.kit.http_clients import post
 
 from penstock.core.request.body_budget import BodyBudget
 from penstock.core.request.head_check import FIELDS_MAX

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.gateway_fakes import post, run
 from tests.gateway.http_site import POST, Gatekeeper, site
+from tests.kit.gateway import run
+from tests.kit.http_clients import post
 
 from penstock.core.request.host_gate import HostGate
+
+pytestmark = pytest.mark.loop(by=run)
 
 LENGTH = b"Content-Length: 0\r\n\r\n"
 
@@ -34,122 +37,90 @@ LENGTH = b"Content-Length: 0\r\n\r\n"
         (b"POST /hot/x HTTP/1.0\r\n", 200, b""),
     ],
 )
-def test_a_request_names_this_server_once_and_comes_from_no_foreign_page(
+async def test_a_request_names_this_server_once_and_comes_from_no_foreign_page(
     head: bytes, status: int, code: bytes
 ) -> None:
     """The second request asks with the name already known: it is judged in the same way."""
-
-    async def main() -> None:
-        async with site() as served:
-            for _ in range(2):
-                client = await served.client()
-                client.write(head + LENGTH)
-                got, headers, body = await client.answer()
-                assert (got, body) == (status, code)
-                assert status == 200 or headers["connection"] == "close"
-                other = await served.client()
-                other.write(POST + LENGTH)
-                assert (await other.answer())[0] == 200
-            assert len(served.door.refused) == (0 if status == 200 else 2)
-
-    run(main)
-
-
-def test_on_one_connection_each_request_is_judged_by_itself() -> None:
-    async def main() -> None:
-        async with site() as served:
+    async with site() as served:
+        for _ in range(2):
             client = await served.client()
-            client.write(
-                POST + LENGTH + POST + LENGTH + b"POST /hot/x HTTP/1.1\r\n" + LENGTH + POST + LENGTH
-            )
-            assert [(await client.answer())[0] for _ in range(3)] == [200, 200, 400]
-            assert await client.closed() == b""
+            got, headers, body = await client.ask(head + LENGTH)
+            assert (got, body) == (status, code)
+            assert status == 200 or headers["connection"] == "close"
+            other = await served.client()
+            assert (await other.ask(POST + LENGTH))[0] == 200
+        assert len(served.door.refused) == (0 if status == 200 else 2)
 
-    run(main)
+
+async def test_on_one_connection_each_request_is_judged_by_itself() -> None:
+    async with site() as served:
+        client = await served.client()
+        client.write(
+            POST + LENGTH + POST + LENGTH + b"POST /hot/x HTTP/1.1\r\n" + LENGTH + POST + LENGTH
+        )
+        assert [(await client.answer())[0] for _ in range(3)] == [200, 200, 400]
+        assert await client.closed() == b""
 
 
-def test_a_name_that_settings_list_passes_and_so_does_a_page() -> None:
-    async def main() -> None:
-        gate = HostGate(hosts=("api.example",), origins=("https://page.example",))
-        async with site(gate=gate) as served:
-            client = await served.client()
-            head = b"POST /hot/x HTTP/1.1\r\nHost: API.example:443\r\n"
-            client.write(head + b"Origin: https://page.example\r\n" + LENGTH)
-            assert (await client.answer())[0] == 200
-            client.write(POST + LENGTH)
-            assert (await client.answer())[::2] == (421, b"host-unknown")
-
-    run(main)
+async def test_a_name_that_settings_list_passes_and_so_does_a_page() -> None:
+    gate = HostGate(hosts=("api.example",), origins=("https://page.example",))
+    async with site(gate=gate) as served:
+        client = await served.client()
+        head = b"POST /hot/x HTTP/1.1\r\nHost: API.example:443\r\n"
+        assert (await client.ask(head + b"Origin: https://page.example\r\n" + LENGTH))[0] == 200
+        assert (await client.ask(POST + LENGTH))[::2] == (421, b"host-unknown")
 
 
 @pytest.mark.parametrize("coding", ["gzip, chunked", "gzip,chunked", "chunked, chunked", "x"])
-def test_no_coding_but_chunked_reaches_a_door(coding: str) -> None:
+async def test_no_coding_but_chunked_reaches_a_door(coding: str) -> None:
     """Passed on, its bytes would stand for another body than the client's."""
-
-    async def main() -> None:
-        async with site() as served:
-            client = await served.client()
-            client.write(POST + f"Transfer-Encoding: {coding}\r\n\r\n".encode())
-            client.write(b"3\r\nabc\r\n0\r\n\r\n")
-            assert (await client.answer())[0] == 400
-            assert await client.closed() == b""
-            assert len(served.door.refused) == 1
-            assert served.door.handled == []
-
-    run(main)
+    async with site() as served:
+        client = await served.client()
+        client.write(POST + f"Transfer-Encoding: {coding}\r\n\r\n".encode())
+        assert (await client.ask(b"3\r\nabc\r\n0\r\n\r\n"))[0] == 400
+        assert await client.closed() == b""
+        assert len(served.door.refused) == 1
+        assert served.door.handled == []
 
 
-def test_an_upgrade_that_is_refused_is_answered_once() -> None:
+async def test_an_upgrade_that_is_refused_is_answered_once() -> None:
     """Its head comes by twice, since llhttp takes what follows for the other protocol."""
-
-    async def main() -> None:
-        gate = Gatekeeper()
-        async with site(authenticator=gate, body_bytes_max=1000) as served:
-            upgrade = ("Connection: Upgrade", "Upgrade: h2c")
-            for request, code in (
-                (post("/hot/x", b"abc", *upgrade), "MissingAuthenticationTokenException"),
-                (post("/hot/x", b"x" * 1001, "Authorization: a", *upgrade), "body-too-large"),
-                (post("/hot/x", b"", "Origin: http://evil.example", *upgrade), "page-foreign"),
-                (post("/hot/x", b"", "Expect: miracles", *upgrade, "Authorization: a"),
-                 "expectation-unknown"),
-            ):  # fmt: skip
-                served.door.refused.clear()
-                gate.heads.clear()
-                client = await served.client()
-                client.write(request)
-                _, _, body = await client.answer()
-                assert (body.decode(), await client.closed()) == (code, b"")
-                assert served.door.refused == [code]
-                assert len(gate.heads) <= 1
-            assert served.listener.ids.count == 4
-
-    run(main)
-
-
-def test_an_upgrade_behind_a_refused_request_is_not_looked_at() -> None:
-    async def main() -> None:
-        async with site() as served:
+    gate = Gatekeeper()
+    async with site(authenticator=gate, body_bytes_max=1000) as served:
+        upgrade = ("Connection: Upgrade", "Upgrade: h2c")
+        for request, code in (
+            (post("/hot/x", b"abc", *upgrade), "MissingAuthenticationTokenException"),
+            (post("/hot/x", b"x" * 1001, "Authorization: a", *upgrade), "body-too-large"),
+            (post("/hot/x", b"", "Origin: http://evil.example", *upgrade), "page-foreign"),
+            (post("/hot/x", b"", "Expect: miracles", *upgrade, "Authorization: a"),
+             "expectation-unknown"),
+        ):  # fmt: skip
+            served.door.refused.clear()
+            gate.heads.clear()
             client = await served.client()
-            upgrade = post("/hot/x", b"", "Connection: Upgrade", "Upgrade: h2c")
-            client.write(POST + b"Origin: null\r\n" + LENGTH + upgrade)
-            assert (await client.answer())[0] == 403
-            assert await client.closed() == b""
-            assert (served.door.refused, served.door.handled) == (["page-foreign"], [])
-            assert served.listener.ids.count == 1
-
-    run(main)
+            _, _, body = await client.ask(request)
+            assert (body.decode(), await client.closed()) == (code, b"")
+            assert served.door.refused == [code]
+            assert len(gate.heads) <= 1
+        assert served.listener.ids.count == 4
 
 
-def test_an_upgrade_is_asked_to_go_on_once() -> None:
-    async def main() -> None:
-        async with site() as served:
-            client = await served.client()
-            client.write(
-                POST + b"Connection: Upgrade\r\nUpgrade: h2c\r\nExpect: 100-continue\r\n"
-                b"Content-Length: 2\r\n\r\n"
-            )
-            assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-            client.write(b"ok")
-            assert (await client.answer())[2] == b"ok"
+async def test_an_upgrade_behind_a_refused_request_is_not_looked_at() -> None:
+    async with site() as served:
+        client = await served.client()
+        upgrade = post("/hot/x", b"", "Connection: Upgrade", "Upgrade: h2c")
+        assert (await client.ask(POST + b"Origin: null\r\n" + LENGTH + upgrade))[0] == 403
+        assert await client.closed() == b""
+        assert (served.door.refused, served.door.handled) == (["page-foreign"], [])
+        assert served.listener.ids.count == 1
 
-    run(main)
+
+async def test_an_upgrade_is_asked_to_go_on_once() -> None:
+    async with site() as served:
+        client = await served.client()
+        client.write(
+            POST + b"Connection: Upgrade\r\nUpgrade: h2c\r\nExpect: 100-continue\r\n"
+            b"Content-Length: 2\r\n\r\n"
+        )
+        assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert (await client.ask(b"ok"))[2] == b"ok"

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import post, run, until
-from tests.gateway.http_site import Site, site
+from tests.gateway.http_site import HttpSite, site
+from tests.kit.gateway import run
+from tests.kit.http_clients import post
+from tests.kit.polling import until
 
 from penstock.gateway.http import tls as tls_module
+
+pytestmark = pytest.mark.loop(by=run)
 
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 
@@ -37,31 +41,29 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
     return context, ssl.create_default_context(cafile=str(cert))
 
 
-async def silent(served: Site) -> asyncio.StreamReader:
+async def silent(served: HttpSite) -> asyncio.StreamReader:
     """A client that connects and says nothing."""
     client = await served.client()
     return client.reader
 
 
-def handshakes(served: Site) -> int:
+def handshakes(served: HttpSite) -> int:
     assert served.listener.tls is not None
     return len(served.listener.tls)
 
 
-def test_tls_serves_the_same(contexts: Contexts) -> None:
-    async def main() -> None:
-        async with site(tls=contexts[0]) as served:
-            client = await served.client(ssl=contexts[1], server_hostname="localhost")
-            client.write(post("/hot/x", b"secret") + post("/hot/big"))
-            assert (await client.answer())[2] == b"secret"
-            assert len((await client.answer())[2]) == 20_000_000
-            await until(lambda: served.door.written_urls == [b"/hot/x", b"/hot/big"])
-            assert handshakes(served) == 0
-
-    run(main)
+async def test_tls_serves_the_same(contexts: Contexts) -> None:
+    async with site(tls=contexts[0]) as served:
+        client = await served.client(ssl=contexts[1], server_hostname="localhost")
+        assert (await client.ask(post("/hot/x", b"secret") + post("/hot/big")))[2] == b"secret"
+        assert len((await client.answer())[2]) == 20_000_000
+        await until(lambda: served.door.written_urls == [b"/hot/x", b"/hot/big"])
+        assert handshakes(served) == 0
 
 
-def test_a_request_that_comes_with_the_end_of_the_handshake_is_served(contexts: Contexts) -> None:
+async def test_a_request_that_comes_with_the_end_of_the_handshake_is_served(
+    contexts: Contexts,
+) -> None:
     def ask(port: int) -> bytes:
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = contexts[1].wrap_bio(incoming, outgoing, server_hostname="localhost")
@@ -84,75 +86,56 @@ def test_a_request_that_comes_with_the_end_of_the_handshake_is_served(contexts: 
                     incoming.write(connection.recv(65_536))
         return answer
 
-    async def main() -> None:
-        async with site(tls=contexts[0]) as served:
-            answer = await asyncio.to_thread(ask, served.port)
-            assert answer.startswith(b"HTTP/1.1 200 ")
-
-    run(main)
+    async with site(tls=contexts[0]) as served:
+        answer = await asyncio.to_thread(ask, served.port)
+        assert answer.startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_handshake_takes_so_long_and_no_longer(
+async def test_a_handshake_takes_so_long_and_no_longer(
     contexts: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_module, "HANDSHAKE_S_MAX", 0.2)
+    async with site(tls=contexts[0]) as served:
+        client = await served.client()
+        await until(lambda: handshakes(served) == 1)
+        assert await client.closed() == b""
+        await until(lambda: handshakes(served) == 0)
+        assert not served.listener.connections
 
-    async def main() -> None:
-        async with site(tls=contexts[0]) as served:
+
+async def test_what_is_no_handshake_leaves_no_trace(contexts: Contexts) -> None:
+    async with site(tls=contexts[0]) as served:
+        for _ in range(3):
             client = await served.client()
-            await until(lambda: handshakes(served) == 1)
-            assert await client.closed() == b""
-            await until(lambda: handshakes(served) == 0)
-            assert not served.listener.connections
-
-    run(main)
+            client.write(post("/hot/x", b"plain"))
+            assert b"HTTP/1.1" not in await client.closed()
+        await until(lambda: handshakes(served) == 0)
+        assert not served.listener.connections
 
 
-def test_what_is_no_handshake_leaves_no_trace(contexts: Contexts) -> None:
-    async def main() -> None:
-        async with site(tls=contexts[0]) as served:
-            for _ in range(3):
-                client = await served.client()
-                client.write(post("/hot/x", b"plain"))
-                assert b"HTTP/1.1" not in await client.closed()
-            await until(lambda: handshakes(served) == 0)
-            assert not served.listener.connections
-
-    run(main)
-
-
-def test_the_oldest_handshake_ends_for_the_newest(
+async def test_the_oldest_handshake_ends_for_the_newest(
     contexts: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many connect and say nothing, a real client comes in."""
     monkeypatch.setattr(tls_module, "HANDSHAKES_MAX", 4)
-
-    async def main() -> None:
-        async with site(tls=contexts[0]) as served:
-            readers = [await silent(served) for _ in range(20)]
-            await until(lambda: handshakes(served) == 4)
-            client = await served.client(ssl=contexts[1], server_hostname="localhost")
-            client.write(post("/hot/x", b"in"))
-            assert (await client.answer())[2] == b"in"
-            assert handshakes(served) <= 4
-            await until(lambda: sum(reader.at_eof() or bool(reader.exception())
-                                    for reader in readers) >= 16)  # fmt: skip
-
-    run(main)
+    async with site(tls=contexts[0]) as served:
+        readers = [await silent(served) for _ in range(20)]
+        await until(lambda: handshakes(served) == 4)
+        client = await served.client(ssl=contexts[1], server_hostname="localhost")
+        assert (await client.ask(post("/hot/x", b"in")))[2] == b"in"
+        assert handshakes(served) <= 4
+        await until(lambda: sum(reader.at_eof() or bool(reader.exception())
+                                for reader in readers) >= 16)  # fmt: skip
 
 
-def test_handshakes_count_as_connections(
+async def test_handshakes_count_as_connections(
     contexts: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.gateway.http.listener_state.TURNED_AWAY_MAX", 2)
-
-    async def main() -> None:
-        async with site(tls=contexts[0], connections_max=3) as served:
-            for _ in range(10):
-                await silent(served)
-            await until(lambda: handshakes(served) == 5)
-
-    run(main)
+    async with site(tls=contexts[0], connections_max=3) as served:
+        for _ in range(10):
+            await silent(served)
+        await until(lambda: handshakes(served) == 5)
 
 
 @pytest.fixture
@@ -163,41 +146,36 @@ def few_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("over_tls", [False, True])
-def test_no_free_descriptor_at_accept_is_survived(
+async def test_no_free_descriptor_at_accept_is_survived(
     contexts: Contexts, few_descriptors: None, caplog: pytest.LogCaptureFixture, over_tls: bool
 ) -> None:
     """It goes on once there are some again, and does not turn in circles meanwhile."""
-
-    async def main() -> None:
-        async with site(tls=contexts[0] if over_tls else None) as served:
-            options: dict[str, Any] = {}
-            if over_tls:
-                options = {"ssl": contexts[1], "server_hostname": "localhost"}
-            waiting = [socket.socket() for _ in range(5)]
-            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            limit = max(each.fileno() for each in waiting) + 1
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-            taken: list[int] = []
-            while len(taken) < limit:
-                try:
-                    taken.append(os.dup(0))
-                except OSError:
-                    break
-            assert len(taken) < limit
-            for each in waiting:
-                each.setblocking(False)
-                each.connect_ex(("127.0.0.1", served.port))
-            used_s = time.process_time()
-            await asyncio.sleep(0.4)
-            assert time.process_time() - used_s < 0.2
-            assert caplog.text.count("no connection can be accepted") <= 5
-            for descriptor in taken:
-                os.close(descriptor)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            for each in waiting:
-                each.close()
-            client = await served.client(**options)
-            client.write(post("/hot/x", b"again"))
-            assert (await client.answer())[2] == b"again"
-
-    run(main)
+    async with site(tls=contexts[0] if over_tls else None) as served:
+        options: dict[str, Any] = {}
+        if over_tls:
+            options = {"ssl": contexts[1], "server_hostname": "localhost"}
+        waiting = [socket.socket() for _ in range(5)]
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        limit = max(each.fileno() for each in waiting) + 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        taken: list[int] = []
+        while len(taken) < limit:
+            try:
+                taken.append(os.dup(0))
+            except OSError:
+                break
+        assert len(taken) < limit
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(("127.0.0.1", served.port))
+        used_s = time.process_time()
+        await asyncio.sleep(0.4)
+        assert time.process_time() - used_s < 0.2
+        assert caplog.text.count("no connection can be accepted") <= 5
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        for each in waiting:
+            each.close()
+        client = await served.client(**options)
+        assert (await client.ask(post("/hot/x", b"again")))[2] == b"again"

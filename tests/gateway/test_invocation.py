@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.gateway.gateway_fakes import Recording
+from tests.kit.gateway import Recording
 
 from penstock.gateway.dispatch.invocation import NEW, UNBOUND, Affinity, Invocation
 

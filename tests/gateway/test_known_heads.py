@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.gateway_fakes import PREFIX, post, run
 from tests.gateway.http_site import ScriptedDoor, site
+from tests.kit.gateway import PREFIX, run
+from tests.kit.http_clients import post
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
@@ -28,6 +29,8 @@ from penstock.gateway.http.known_heads import (
 )
 from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
+
+pytestmark = pytest.mark.loop(by=run)
 
 PLAIN_GET = b"GET /hot/x HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /hot/x HTTP/1.1\r\nHost: x\r\n"
@@ -67,7 +70,7 @@ class MemoryTransport:
     def resume_reading(self) -> None: ...
 
 
-class Seen(ScriptedDoor):
+class SeenHead(ScriptedDoor):
     """What the requests were, as doors see them."""
 
     def __init__(self) -> None:
@@ -94,7 +97,7 @@ class Connected:
         authenticator: Any = None,
         gate: HostGate | None = None,
     ) -> None:
-        self.door = Seen()
+        self.door = SeenHead()
         self.listener = HttpListener(
             limits=LimitConfig(body_bytes_max=1000),
             clock=SystemClock(),
@@ -413,16 +416,12 @@ def test_a_client_that_begins_to_repeat_itself_is_noticed() -> None:
     assert server.connection._unknown == 0
 
 
-def test_over_a_socket_a_known_head_is_answered_as_any_other() -> None:
-    async def main() -> None:
-        async with site() as served:
-            client = await served.client()
-            for number in range(5):
-                client.write(post("/hot/x", b"body %d" % number))
-                assert (await client.answer())[2] == b"body %d" % number
-            assert len(served.listener.known_heads or ()) == 1, "two were looked up, one kept"
-
-    run(main)
+async def test_over_a_socket_a_known_head_is_answered_as_any_other() -> None:
+    async with site() as served:
+        client = await served.client()
+        for number in range(5):
+            assert (await client.ask(post("/hot/x", b"body %d" % number)))[2] == b"body %d" % number
+        assert len(served.listener.known_heads or ()) == 1, "two were looked up, one kept"
 
 
 def known(url: bytes = b"/hot/x", *names: bytes) -> KnownHead:

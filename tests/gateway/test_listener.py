@@ -8,10 +8,11 @@ import ssl
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import PREFIX, post
-from tests.gateway.http_by_hand import ByHand, Wire
+from tests.gateway.http_by_hand import ByHand, HttpWire
 from tests.gateway.http_site import Gatekeeper
-from tests.gateway.virtual_network import VirtualLoop, run_virtual
+from tests.kit.gateway import PREFIX
+from tests.kit.http_clients import post
+from tests.kit.virtual_network import VirtualLoop, run_virtual
 
 from penstock.config import LimitConfig
 from penstock.core.request import body_budget
@@ -26,6 +27,8 @@ from penstock.gateway.http.connection import HttpConnection
 from penstock.gateway.http.listener import HttpListener, listen_error
 from penstock.gateway.http.listener_state import SPELLING_BYTES_MAX, SPELLINGS_MAX
 from penstock.gateway.request_id import RequestIds
+
+pytestmark = pytest.mark.loop(by=run_virtual)
 
 OK = status_line(200)
 
@@ -45,8 +48,8 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
     return
 
 
-def connected(listener: HttpListener) -> tuple[Wire, HttpConnection]:
-    wire, connection = Wire(), HttpConnection(listener)
+def connected(listener: HttpListener) -> tuple[HttpWire, HttpConnection]:
+    wire, connection = HttpWire(), HttpConnection(listener)
     wire.connection = connection
     connection.connection_made(wire)
     wire.told.clear()
@@ -67,18 +70,15 @@ def test_what_a_door_hands_back_is_the_fallbacks_to_the_end() -> None:
     assert by_hand.door.written_urls == []
 
 
-def test_a_port_is_not_shared_unless_that_is_asked_for() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        first, second = made(loop), made(loop)
-        port = await first.start("127.0.0.1", 0)
-        with pytest.raises(CallerError) as caught:
-            await second.start("127.0.0.1", port)
-        assert caught.value.code == "port-in-use"
-        await first.stop(0.0)
-
-    run_virtual(main)
+async def test_a_port_is_not_shared_unless_that_is_asked_for() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    first, second = made(loop), made(loop)
+    port = await first.start("127.0.0.1", 0)
+    with pytest.raises(CallerError) as caught:
+        await second.start("127.0.0.1", port)
+    assert caught.value.code == "port-in-use"
+    await first.stop(0.0)
 
 
 # Its clock
@@ -94,130 +94,109 @@ def test_a_port_is_not_shared_unless_that_is_asked_for() -> None:
         ({"keep_alive_s": 4.0, "head_timeout_s": 4.0, "body_timeout_s": 4.0}, 1.0),
     ],
 )
-def test_connections_are_looked_at_each_second_or_four_times_in_the_shortest_time(
+async def test_connections_are_looked_at_each_second_or_four_times_in_the_shortest_time(
     limits: dict[str, float], tick_s: float
 ) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        listener = made(loop, **limits)
-        await listener.start("127.0.0.1", 0)
-        began = listener.now
-        seen = [began]
-        while len(seen) < 4:
-            await asyncio.sleep(tick_s / 10)
-            if listener.now != seen[-1]:
-                seen.append(listener.now)
-        assert [round(at - began, 1) for at in seen] == [0, tick_s, 2 * tick_s, 3 * tick_s]
-        await listener.stop(0.0)
-        last = listener.now
-        await asyncio.sleep(5 * tick_s)
-        assert listener.now == last, "it has stopped"
-
-    run_virtual(main)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    listener = made(loop, **limits)
+    await listener.start("127.0.0.1", 0)
+    began = listener.now
+    seen = [began]
+    while len(seen) < 4:
+        await asyncio.sleep(tick_s / 10)
+        if listener.now != seen[-1]:
+            seen.append(listener.now)
+    assert [round(at - began, 1) for at in seen] == [0, tick_s, 2 * tick_s, 3 * tick_s]
+    await listener.stop(0.0)
+    last = listener.now
+    await asyncio.sleep(5 * tick_s)
+    assert listener.now == last, "it has stopped"
 
 
-def test_the_date_of_answers_is_the_one_of_the_tick() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        listener = made(loop)
-        tail = b"\r\nserver: penstock\r\nx-amzn-requestid: " + PREFIX.encode()
-        assert listener.common_head == b"date: Tue, 14 Nov 2023 22:15:00 GMT" + tail
-        await listener.start("127.0.0.1", 0)
-        await asyncio.sleep(2.5)
-        assert listener.common_head == b"date: Tue, 14 Nov 2023 22:15:02 GMT" + tail
-        await listener.stop(0.0)
-
-    run_virtual(main)
+async def test_the_date_of_answers_is_the_one_of_the_tick() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    listener = made(loop)
+    tail = b"\r\nserver: penstock\r\nx-amzn-requestid: " + PREFIX.encode()
+    assert listener.common_head == b"date: Tue, 14 Nov 2023 22:15:00 GMT" + tail
+    await listener.start("127.0.0.1", 0)
+    await asyncio.sleep(2.5)
+    assert listener.common_head == b"date: Tue, 14 Nov 2023 22:15:02 GMT" + tail
+    await listener.stop(0.0)
 
 
-def test_each_tick_ends_what_takes_too_long() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        listener = made(loop, head_timeout_s=2.0)
-        await listener.start("127.0.0.1", 0)
-        first, second = connected(listener), connected(listener)
-        await asyncio.sleep(1.9)
-        assert first[0].told == second[0].told == []
-        await asyncio.sleep(0.2)
-        assert first[0].told == second[0].told == ["close"]
-        await listener.stop(0.0)
-
-    run_virtual(main)
+async def test_each_tick_ends_what_takes_too_long() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    listener = made(loop, head_timeout_s=2.0)
+    await listener.start("127.0.0.1", 0)
+    first, second = connected(listener), connected(listener)
+    await asyncio.sleep(1.9)
+    assert first[0].told == second[0].told == []
+    await asyncio.sleep(0.2)
+    assert first[0].told == second[0].told == ["close"]
+    await listener.stop(0.0)
 
 
 # Stopping
 
 
-def test_a_stop_waits_for_connections_until_its_time_is_up_and_then_cuts_them() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        listener = made(loop)
-        await listener.start("127.0.0.1", 0)
-        wire, connection = connected(listener)
-        connection.data_received(b"POST /half")
-        stopping = asyncio.ensure_future(listener.stop(3.0))
-        await asyncio.sleep(2.9)
-        assert (wire.told, stopping.done(), listener.draining) == ([], False, True)
-        await asyncio.sleep(0.2)
-        assert (wire.told, stopping.done()) == (["abort"], True)
-
-    run_virtual(main)
+async def test_a_stop_waits_for_connections_until_its_time_is_up_and_then_cuts_them() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    listener = made(loop)
+    await listener.start("127.0.0.1", 0)
+    wire, connection = connected(listener)
+    connection.data_received(b"POST /half")
+    stopping = asyncio.ensure_future(listener.stop(3.0))
+    await asyncio.sleep(2.9)
+    assert (wire.told, stopping.done(), listener.draining) == ([], False, True)
+    await asyncio.sleep(0.2)
+    assert (wire.told, stopping.done()) == (["abort"], True)
 
 
-def test_a_stop_closes_the_sockets_on_which_tls_is_accepted() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        listener = made(loop)
-        await listener.start("127.0.0.1", 0, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-        assert listener.tls is not None
-        [listening] = listener.tls._sockets
-        await listener.stop(0.0)
-        assert listening.fileno() == -1
-
-    run_virtual(main)
+async def test_a_stop_closes_the_sockets_on_which_tls_is_accepted() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    listener = made(loop)
+    await listener.start("127.0.0.1", 0, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    assert listener.tls is not None
+    [listening] = listener.tls._sockets
+    await listener.stop(0.0)
+    assert listening.fileno() == -1
 
 
-def test_a_stop_takes_no_longer_than_the_last_connection() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        listener = made(loop)
-        await listener.start("127.0.0.1", 0)
-        wire, connection = connected(listener)
-        connection.data_received(b"POST /half")
-        stopping = asyncio.ensure_future(listener.stop(3.0))
-        await asyncio.sleep(0.5)
-        connection.connection_lost(None)
-        await asyncio.sleep(0.03)
-        assert (wire.told, stopping.done()) == ([], True)
-
-    run_virtual(main)
+async def test_a_stop_takes_no_longer_than_the_last_connection() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    listener = made(loop)
+    await listener.start("127.0.0.1", 0)
+    wire, connection = connected(listener)
+    connection.data_received(b"POST /half")
+    stopping = asyncio.ensure_future(listener.stop(3.0))
+    await asyncio.sleep(0.5)
+    connection.connection_lost(None)
+    await asyncio.sleep(0.03)
+    assert (wire.told, stopping.done()) == ([], True)
 
 
-def test_a_stop_without_time_waits_for_nothing() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        listener = made(loop)
-        await listener.start("127.0.0.1", 0)
-        wire, connection = connected(listener)
-        connection.data_received(b"POST /half")
-        before = loop.time()
-        await listener.stop(0.0)
-        assert (wire.told, loop.time()) == (["abort"], before)
-
-    run_virtual(main)
+async def test_a_stop_without_time_waits_for_nothing() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    listener = made(loop)
+    await listener.start("127.0.0.1", 0)
+    wire, connection = connected(listener)
+    connection.data_received(b"POST /half")
+    before = loop.time()
+    await listener.stop(0.0)
+    assert (wire.told, loop.time()) == (["abort"], before)
 
 
 # What all connections hold
 
 
-def unread(by_hand: ByHand, *sizes: int) -> list[Wire]:
+def unread(by_hand: ByHand, *sizes: int) -> list[HttpWire]:
     """A connection for each, whose client leaves so many bytes."""
     wires = []
     for size in sizes:
@@ -271,7 +250,7 @@ def test_an_announced_body_is_waited_for_if_others_would_make_room(
 def test_bodies_are_counted_by_the_network_that_they_come_from() -> None:
     by_hand = ByHand()
     assert by_hand.connection.peer == "192.0.2.1"
-    wire, connection = Wire(), HttpConnection(by_hand.listener)
+    wire, connection = HttpWire(), HttpConnection(by_hand.listener)
     wire.peername = None
     connection.connection_made(wire)
     assert connection.peer == ""
@@ -325,7 +304,7 @@ def test_what_nobody_serves_is_not_found() -> None:
     assert b'"code":"not-found"' in by_hand.wire.sent
 
 
-class Failing(Gatekeeper):
+class FailingDoor(Gatekeeper):
     def check_head(self, *_: object) -> None:
         return
 
@@ -334,7 +313,7 @@ class Failing(Gatekeeper):
 
 
 def test_credentials_that_could_not_be_looked_at_let_nobody_in() -> None:
-    by_hand = ByHand(authenticator=Failing())
+    by_hand = ByHand(authenticator=FailingDoor())
     by_hand.read(post("/hot/x"))
     assert (by_hand.statuses, by_hand.door.refused, by_hand.door.handled) == (
         [500],

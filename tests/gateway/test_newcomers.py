@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import Bench, Recording, routes
+from tests.kit.gateway import Bench, Recording, routes
 
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.gateway.dispatch.invocation import Affinity, Invocation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.gateway.gateway_fakes import Bench, routes
+from tests.kit.gateway import Bench, routes
 
 ASKED = {"op": "share-counts"}
 

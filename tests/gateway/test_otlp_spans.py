@@ -6,8 +6,8 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from tests.fakes.otlp_receiver import OtlpReceiver, SpanSeen, receiver
-from tests.gateway.gateway_fakes import Recording, reply
+from tests.kit.gateway import Recording, reply
+from tests.kit.otlp_receiver import OtlpReceiver, SpanSeen, receiver
 
 from penstock.clock import ManualClock
 from penstock.core.request.trace_context import TraceContext

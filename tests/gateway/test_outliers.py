@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.gateway.gateway_fakes import Bench, Recording
+from tests.kit.gateway import Bench, Recording
 
 from penstock.core.routing import Routed
 from penstock.gateway.dispatch.invocation import Invocation

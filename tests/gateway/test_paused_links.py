@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.gateway.gateway_fakes import Bench, Recording, routes
-from tests.gateway.virtual_network import Network, answer, run_virtual
+import pytest
+from tests.kit.gateway import Bench, Recording, routes
+from tests.kit.virtual_network import Network, answer, run_virtual
 
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.link import BUFFER_BYTES_MAX
+
+pytestmark = pytest.mark.loop(by=run_virtual)
 
 LARGE = b"x" * (BUFFER_BYTES_MAX + (1 << 20))
 
@@ -18,126 +21,111 @@ def two_copies_of_one_variant() -> EndpointRoutes:
     return routes(1, 2, outstanding_max=100)
 
 
-def test_a_lone_body_larger_than_the_buffer_passes() -> None:
-    async def main() -> None:
-        network = Network(1)
-        await network.connect()
-        network.dispatcher.publish(routes(1))
-        instance = network.instance(1)
-        instance.on_invoke = answer
-        assert instance.transport is not None
-        instance.transport.reading = False
-        told, small = Recording(), Recording()
-        network.invoke(told, LARGE)
+async def test_a_lone_body_larger_than_the_buffer_passes() -> None:
+    network = Network(1)
+    await network.connect()
+    network.dispatcher.publish(routes(1))
+    instance = network.instance(1)
+    instance.on_invoke = answer
+    assert instance.transport is not None
+    instance.transport.reading = False
+    told, small = Recording(), Recording()
+    network.invoke(told, LARGE)
+    await asyncio.sleep(0)
+    network.invoke(small, b"small")
+    assert (told.told, small.told) == ([], []), "accepted: it waits for its turn"
+    instance.transport.read_all()
+    await asyncio.sleep(0.001)
+    assert (told.told, small.told) == ([("reply", LARGE)], [("reply", b"small")])
+    await network.dispatcher.close()
+
+
+async def test_what_is_sent_meanwhile_leaves_in_its_turn_with_the_time_that_is_left() -> None:
+    network = Network(1)
+    await network.connect()
+    network.dispatcher.publish(routes(1, outstanding_max=100))
+    instance = network.instance(1)
+    assert instance.transport is not None
+    instance.transport.reading = False
+    network.invoke(Recording(), LARGE)
+    await asyncio.sleep(0)
+    told = [Recording() for _ in range(3)]
+    bodies = (b"first", b"second", b"third")
+    asked = [
+        network.invoke(one, body, deadline_s=10.0) for one, body in zip(told, bodies, strict=True)
+    ]
+    await asyncio.sleep(4.0)
+    network.dispatcher.cancel(asked[1])
+    instance.transport.read_all()
+    await asyncio.sleep(0.001)
+    seen = [(invoke.body, invoke.deadline_ms) for _, invoke in instance.invokes[1:]]
+    assert [body for body, _ in seen] == [b"first", b"third"]
+    assert all(5_990 <= left_ms <= 6_000 for _, left_ms in seen)
+    assert instance.cancelled == [], "what was never sent need not be cancelled"
+    await network.dispatcher.close()
+
+
+async def test_what_waits_ends_at_its_deadline_and_is_never_sent() -> None:
+    network = Network(1)
+    await network.connect()
+    network.dispatcher.publish(routes(1))
+    instance = network.instance(1)
+    assert instance.transport is not None
+    instance.transport.reading = False
+    large = network.invoke(Recording(), LARGE)
+    await asyncio.sleep(0)
+    told = Recording()
+    late = network.invoke(told, b"late", deadline_s=2.0)
+    await asyncio.sleep(2.1)
+    assert told.told == [("error", "deadline-passed")]
+    network.dispatcher.written(late)
+    instance.transport.read_all()
+    assert [invoke.body for _, invoke in instance.invokes] == [LARGE]
+    network.dispatcher.cancel(large)
+    assert (network.dispatcher.in_flight, network.outstanding()) == (0, {1: 0})
+    await network.dispatcher.close()
+
+
+async def test_what_waits_for_an_instance_that_dies_goes_to_another() -> None:
+    network = Network(1, 2)
+    await network.connect()
+    network.dispatcher.publish(routes(1, outstanding_max=100))
+    first, second = network.instance(1), network.instance(2)
+    second.on_invoke = answer
+    assert first.transport is not None
+    first.transport.reading = False
+    told = [Recording() for _ in range(3)]
+    for one, body in zip(told, (LARGE, b"a", b"b"), strict=True):
+        network.invoke(one, body)
         await asyncio.sleep(0)
-        network.invoke(small, b"small")
-        assert (told.told, small.told) == ([], []), "accepted: it waits for its turn"
-        instance.transport.read_all()
-        await asyncio.sleep(0.001)
-        assert (told.told, small.told) == ([("reply", LARGE)], [("reply", b"small")])
-        await network.dispatcher.close()
-
-    run_virtual(main)
+    network.dispatcher.publish(two_copies_of_one_variant())
+    first.accepts = False
+    first.drop()
+    await asyncio.sleep(0.01)
+    assert [one.told for one in told] == [[("reply", body)] for body in (LARGE, b"a", b"b")]
+    await network.dispatcher.close()
 
 
-def test_what_is_sent_meanwhile_leaves_in_its_turn_with_the_time_that_is_left() -> None:
-    async def main() -> None:
-        network = Network(1)
-        await network.connect()
-        network.dispatcher.publish(routes(1, outstanding_max=100))
-        instance = network.instance(1)
-        assert instance.transport is not None
-        instance.transport.reading = False
-        network.invoke(Recording(), LARGE)
-        await asyncio.sleep(0)
-        told = [Recording() for _ in range(3)]
-        bodies = (b"first", b"second", b"third")
-        asked = [
-            network.invoke(one, body, deadline_s=10.0)
-            for one, body in zip(told, bodies, strict=True)
-        ]
-        await asyncio.sleep(4.0)
-        network.dispatcher.cancel(asked[1])
-        instance.transport.read_all()
-        await asyncio.sleep(0.001)
-        seen = [(invoke.body, invoke.deadline_ms) for _, invoke in instance.invokes[1:]]
-        assert [body for body, _ in seen] == [b"first", b"third"]
-        assert all(5_990 <= left_ms <= 6_000 for _, left_ms in seen)
-        assert instance.cancelled == [], "what was never sent need not be cancelled"
-        await network.dispatcher.close()
-
-    run_virtual(main)
-
-
-def test_what_waits_ends_at_its_deadline_and_is_never_sent() -> None:
-    async def main() -> None:
-        network = Network(1)
-        await network.connect()
-        network.dispatcher.publish(routes(1))
-        instance = network.instance(1)
-        assert instance.transport is not None
-        instance.transport.reading = False
-        large = network.invoke(Recording(), LARGE)
-        await asyncio.sleep(0)
-        told = Recording()
-        late = network.invoke(told, b"late", deadline_s=2.0)
-        await asyncio.sleep(2.1)
-        assert told.told == [("error", "deadline-passed")]
-        network.dispatcher.written(late)
-        instance.transport.read_all()
-        assert [invoke.body for _, invoke in instance.invokes] == [LARGE]
-        network.dispatcher.cancel(large)
-        assert (network.dispatcher.in_flight, network.outstanding()) == (0, {1: 0})
-        await network.dispatcher.close()
-
-    run_virtual(main)
-
-
-def test_what_waits_for_an_instance_that_dies_goes_to_another() -> None:
-    async def main() -> None:
-        network = Network(1, 2)
-        await network.connect()
-        network.dispatcher.publish(routes(1, outstanding_max=100))
-        first, second = network.instance(1), network.instance(2)
-        second.on_invoke = answer
-        assert first.transport is not None
-        first.transport.reading = False
-        told = [Recording() for _ in range(3)]
-        for one, body in zip(told, (LARGE, b"a", b"b"), strict=True):
-            network.invoke(one, body)
-            await asyncio.sleep(0)
-        network.dispatcher.publish(two_copies_of_one_variant())
-        first.accepts = False
-        first.drop()
-        await asyncio.sleep(0.01)
-        assert [one.told for one in told] == [[("reply", body)] for body in (LARGE, b"a", b"b")]
-        await network.dispatcher.close()
-
-    run_virtual(main)
-
-
-def test_an_instance_that_never_reads_again_holds_no_more_than_the_requests_in_flight() -> None:
+async def test_an_instance_that_never_reads_again_holds_no_more_than_the_requests_in_flight() -> (
+    None
+):
     """The transport's buffer is bounded; the rest are references to bodies that wait anyway."""
-
-    async def main() -> None:
-        network = Network(1)
-        await network.connect()
-        network.dispatcher.publish(routes(1, outstanding_max=50))
-        instance = network.instance(1)
-        assert instance.transport is not None
-        instance.transport.reading = False
-        body = b"y" * (3 << 20)
-        told = [Recording() for _ in range(60)]
-        for one in told:
-            network.invoke(one, body, deadline_s=5.0)
-            await asyncio.sleep(0)
-        assert instance.transport.get_write_buffer_size() < BUFFER_BYTES_MAX + 2 * len(body)
-        assert [one.told for one in told[50:]] == [[("error", "all-copies-full")]] * 10
-        await asyncio.sleep(6.0)
-        assert [one.told for one in told[:50]] == [[("error", "deadline-passed")]] * 50
-        await network.dispatcher.close()
-
-    run_virtual(main)
+    network = Network(1)
+    await network.connect()
+    network.dispatcher.publish(routes(1, outstanding_max=50))
+    instance = network.instance(1)
+    assert instance.transport is not None
+    instance.transport.reading = False
+    body = b"y" * (3 << 20)
+    told = [Recording() for _ in range(60)]
+    for one in told:
+        network.invoke(one, body, deadline_s=5.0)
+        await asyncio.sleep(0)
+    assert instance.transport.get_write_buffer_size() < BUFFER_BYTES_MAX + 2 * len(body)
+    assert [one.told for one in told[50:]] == [[("error", "all-copies-full")]] * 10
+    await asyncio.sleep(6.0)
+    assert [one.told for one in told[:50]] == [[("error", "deadline-passed")]] * 50
+    await network.dispatcher.close()
 
 
 # Which copy meanwhile

@@ -16,7 +16,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from tests.gateway.gateway_fakes import PREFIX, RawClient, run, until
+from tests.kit.gateway import PREFIX, run
+from tests.kit.http_clients import RawClient
+from tests.kit.polling import until
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
@@ -24,6 +26,8 @@ from penstock.gateway.http.asgi import REQUEST_ID_HEADER, AsgiDoor
 from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.http.proxy import ProxyApp
 from penstock.gateway.request_id import RequestIds
+
+pytestmark = pytest.mark.loop(by=run)
 
 
 class Control:
@@ -120,12 +124,11 @@ def of_site(test: Callable[[RawClient, Control], Awaitable[None]], *, control: b
 
 def test_a_request_goes_on_as_it_came_and_its_answer_back() -> None:
     async def test(client: RawClient, control: Control) -> None:
-        client.write(
+        status, headers, body = await client.ask(
             b"POST /admin/a%20b?x=1&y=%2F HTTP/1.1\r\nHost: localhost\r\n"
             b"Authorization: Bearer of-the-caller\r\nX-Penstock-Request-Id: forged\r\n"
             b"Content-Length: 5\r\n\r\nhello"
         )
-        status, headers, body = await client.answer()
         told = orjson.loads(body)
         assert (status, headers["x-own"]) == (207, "yes")
         assert (told["method"], told["target"], told["query"]) == (
@@ -189,24 +192,21 @@ def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one() -> None:
 
 def test_without_the_control_plane_its_paths_are_told_to_be_away() -> None:
     async def test(client: RawClient, control: Control) -> None:
-        client.write(b"GET /admin/copies HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        status, headers, body = await client.answer()
+        status, headers, body = await client.ask(
+            b"GET /admin/copies HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
         assert (status, headers["retry-after"]) == (503, "1")
         assert orjson.loads(body)["code"] == "control-plane-away"
 
     of_site(test, control=False)
 
 
-def test_a_listener_with_a_port_believes_no_id_of_a_client() -> None:
-    async def main() -> None:
-        control = Control()
-        open_to_all = listener(control.app(), PREFIX)
-        client = await RawClient.to(await open_to_all.start("127.0.0.1", 0))
-        client.write(
-            b"GET /x HTTP/1.1\r\nHost: localhost\r\n" + REQUEST_ID_HEADER + b": forged\r\n\r\n"
-        )
-        _, headers, _ = await client.answer()
-        assert control.asked[0]["request_id"] == headers["x-amzn-requestid"]
-        await open_to_all.stop(0.1)
-
-    run(main)
+async def test_a_listener_with_a_port_believes_no_id_of_a_client() -> None:
+    control = Control()
+    open_to_all = listener(control.app(), PREFIX)
+    client = await RawClient.to(await open_to_all.start("127.0.0.1", 0))
+    _, headers, _ = await client.ask(
+        b"GET /x HTTP/1.1\r\nHost: localhost\r\n" + REQUEST_ID_HEADER + b": forged\r\n\r\n"
+    )
+    assert control.asked[0]["request_id"] == headers["x-amzn-requestid"]
+    await open_to_all.stop(0.1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.gateway.gateway_fakes import Bench, MemoryLink, routes
+from tests.kit.gateway import Bench, MemoryLink, routes
 
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.gateway.dispatch.invocation import Affinity, Invocation

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.gateway.gateway_fakes import PREFIX, Recording, reply
+from tests.kit.gateway import PREFIX, Recording, reply
 
 from penstock.clock import ManualClock
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
@@ -18,7 +18,7 @@ from penstock.gateway.request_id import RequestIds
 from penstock.wire.frames import BATCH_REASONS, Reply
 
 
-class Told:
+class RecorderCalls:
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
 
@@ -36,7 +36,7 @@ def invocation(number: int = 1) -> Invocation:
 def failure(
     error: PenstockError | None, answered: Reply | None, stream: StreamObserved | None = None
 ) -> tuple[Any, ...]:
-    told, failed = Told(), invocation()
+    told, failed = RecorderCalls(), invocation()
     failed.error, failed.reply, failed.stream = error, answered, stream
     failed.recorder = told
     record_failure(failed, 424, 1.5)
@@ -93,7 +93,7 @@ def test_a_recorder_of_nothing_takes_whatever_it_is_told() -> None:
 # What `explain` keeps
 
 
-class Ring:
+class RecordedRing:
     def __init__(self) -> None:
         self.clock = ManualClock(monotonic_s=100.0, wall_s=1_700_000_000.0)
         self.ring = ExplainRing(self.clock, RequestIds(PREFIX))
@@ -109,7 +109,7 @@ class Ring:
 
 
 def test_a_request_that_met_no_copy_is_told_of_in_whole() -> None:
-    ring = Ring()
+    ring = RecordedRing()
     ring.clock.advance(3.0)
     refused = invocation(7)
     refused.error, refused.attempts = BUSY, 0
@@ -128,11 +128,11 @@ def test_a_request_that_met_no_copy_is_told_of_in_whole() -> None:
 
 
 def test_a_request_without_an_answer_and_without_an_error_was_cancelled() -> None:
-    assert Ring().told(invocation())["error"] == "cancelled"
+    assert RecordedRing().told(invocation())["error"] == "cancelled"
 
 
 def test_a_route_says_why_this_copy() -> None:
-    ring, routed = Ring(), invocation()
+    ring, routed = RecordedRing(), invocation()
     state = SimpleNamespace(copy=3, instance_id="i3")
     route = SimpleNamespace(variant="blue", state=state, reason="least", outstanding=2)
     routed.route, routed.reply = cast(Any, route), reply()
@@ -156,7 +156,7 @@ def test_a_batch_is_told_of_where_there_was_one(
     made = invocation()
     made.reply = reply()._replace(batch_rows=rows, queue_us=queue_us, run_us=run_us)
     made.error = InternalError("late", "After it ran.")
-    story = Ring().told(made)
+    story = RecordedRing().told(made)
     assert (story["batch"] is not None, story["error"]) == (told, "late")
 
 
@@ -164,7 +164,7 @@ def test_a_reason_of_a_newer_instance_is_unknown_and_no_mistake() -> None:
     last, newer = invocation(1), invocation(2)
     last.reply = reply()._replace(reason=len(BATCH_REASONS) - 1)
     newer.reply = reply()._replace(reason=len(BATCH_REASONS))
-    ring = Ring()
+    ring = RecordedRing()
     assert ring.told(last)["batch"]["reason"] == BATCH_REASONS[len(BATCH_REASONS) - 1]
     assert ring.told(newer)["batch"]["reason"] == "unknown"
 
@@ -172,13 +172,13 @@ def test_a_reason_of_a_newer_instance_is_unknown_and_no_mistake() -> None:
 def test_a_stream_is_told_of_where_a_piece_came() -> None:
     made = invocation()
     made.stream = a_stream(0.0)
-    assert "stream" not in Ring().told(made)
+    assert "stream" not in RecordedRing().told(made)
     made.stream = a_stream(100.5)
-    assert Ring().told(made)["stream"] == {"chunks": 0, "first_chunk_ms": 500.0}
+    assert RecordedRing().told(made)["stream"] == {"chunks": 0, "first_chunk_ms": 500.0}
 
 
 def test_the_newest_take_the_place_of_the_oldest() -> None:
-    ring = Ring()
+    ring = RecordedRing()
     assert ring.explain(1) is None
     ring.told(invocation(1))
     ring.told(invocation(2))

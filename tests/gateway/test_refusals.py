@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from tests.gateway.gateway_fakes import reply
+from tests.kit.gateway import reply
 
 from penstock.config import LimitConfig
 from penstock.core.blame.poison_requests import FRESH, died_of_it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from tests.gateway.gateway_fakes import PREFIX
+from tests.kit.gateway import PREFIX
 
 from penstock.gateway.request_id import RequestIds
 

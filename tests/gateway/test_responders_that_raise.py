@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import Bench, Recording, reply, routes
+from tests.kit.gateway import Bench, Recording, reply, routes
 
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.wire import frames
 
 
-class Failing(Recording):
+class FailingResponder(Recording):
     """Raises where it is told to, having written down what it heard."""
 
     def __init__(self, *fails: str, times: int = 1, error: Exception | None = None) -> None:
@@ -53,7 +53,7 @@ class Cuttable(Invocation):
         self.cut += 1
 
 
-def invoke(bench: Bench, responder: Failing, *, deadline_s: float = 30.0) -> Cuttable:
+def invoke(bench: Bench, responder: FailingResponder, *, deadline_s: float = 30.0) -> Cuttable:
     now = bench.clock.monotonic()
     invocation = Cuttable(
         "echo", b"[]", b"body", responder, received=now, deadline=now + deadline_s
@@ -75,7 +75,7 @@ def is_over(bench: Bench) -> bool:
 @pytest.mark.parametrize("step", ["reply", "chunk", "end", "error"])
 def test_its_client_is_told_and_the_slot_is_free(step: str) -> None:
     bench = Bench(1)
-    responder = Failing(step)
+    responder = FailingResponder(step)
     invocation = invoke(bench, responder)
     events = bench.dispatcher
     if step == "reply":
@@ -94,14 +94,14 @@ def test_its_client_is_told_and_the_slot_is_free(step: str) -> None:
 
 def test_a_stream_whose_piece_could_not_be_passed_on_is_stopped_on_the_instance() -> None:
     bench = Bench(1)
-    invocation = invoke(bench, Failing("chunk"))
+    invocation = invoke(bench, FailingResponder("chunk"))
     bench.dispatcher.on_chunk(invocation, b"first", b"")
     assert bench.link(1).cancelled == [invocation]
 
 
 def test_a_client_that_can_not_even_be_told_is_cut_off() -> None:
     bench = Bench(1)
-    responder = Failing("reply", "error", times=9)
+    responder = FailingResponder("reply", "error", times=9)
     invocation = invoke(bench, responder)
     bench.link(1).reply()
     assert (responder.told, invocation.cut) == ([], 1)
@@ -111,7 +111,7 @@ def test_a_client_that_can_not_even_be_told_is_cut_off() -> None:
 def test_a_client_that_may_have_half_of_a_whole_answer_is_cut_off_and_not_told_a_second_one() -> (
     None
 ):
-    class HalfWay(Failing):
+    class HalfWay(FailingResponder):
         def on_reply(self, invocation: Invocation, reply: frames.Reply) -> None:
             invocation.finished = True
             raise OSError("the head is out")
@@ -127,10 +127,10 @@ def test_a_client_that_may_have_half_of_a_whole_answer_is_cut_off_and_not_told_a
 
 def test_a_deadline_that_can_not_be_told_does_not_keep_the_others_from_theirs() -> None:
     bench = Bench(1)
-    failing = [Failing("error", times=9) for _ in range(2)]
+    failing = [FailingResponder("error", times=9) for _ in range(2)]
     for responder in failing:
         invoke(bench, responder, deadline_s=1.0)
-    fine = Failing()
+    fine = FailingResponder()
     late = invoke(bench, fine, deadline_s=1.0)
     bench.timers.advance(1.0)
     assert fine.told == [("error", "deadline-passed")]
@@ -143,7 +143,7 @@ def test_a_deadline_that_can_not_be_told_does_not_keep_the_others_from_theirs() 
 
 def test_what_a_lost_connection_had_is_retried_though_one_door_raises() -> None:
     bench = Bench(1)
-    streamed = invoke(bench, Failing("error", times=9))
+    streamed = invoke(bench, FailingResponder("error", times=9))
     bench.dispatcher.on_chunk(streamed, b"first", b"")
     plain, told = bench.invoke()
     bench.connect("i2")
@@ -158,7 +158,7 @@ def test_what_a_lost_connection_had_is_retried_though_one_door_raises() -> None:
 
 def test_a_door_may_say_why_it_can_not_pass_on_an_answer() -> None:
     bench = Bench(1)
-    responder = Failing("reply", error=CallerError("answer-unwanted", "not this one"))
+    responder = FailingResponder("reply", error=CallerError("answer-unwanted", "not this one"))
     invoke(bench, responder)
     bench.link(1).reply()
     assert responder.told == [("error", "answer-unwanted")]
@@ -182,7 +182,7 @@ def test_metrics_that_raise_cost_no_slot() -> None:
 def test_a_whole_answer_behind_a_piece_is_a_broken_stream() -> None:
     """An instance that mixes the two forms: the client got a part, and the rest can't be true."""
     bench = Bench(1)
-    responder = Failing()
+    responder = FailingResponder()
     invocation = invoke(bench, responder)
     bench.dispatcher.on_chunk(invocation, b"first", b"")
     bench.dispatcher.on_reply(bench.link(1).take(), reply())

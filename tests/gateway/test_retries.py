@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import Bench, Recording, routes
+from tests.kit.gateway import Bench, Recording, routes
 
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.core.request import retry
@@ -133,7 +133,7 @@ def test_closing_tells_all_that_wait_once_and_looks_no_more() -> None:
     asyncio.run(bench.dispatcher.close())
     assert first.told == [("error", "stopping")]
     assert waiting(bench) == 0
-    assert [timer for _, _, timer in bench.timers._heap if not timer.cancelled] == []
+    assert bench.timers.set == []
     bench.timers.advance(100.0)
     assert first.told == [("error", "stopping")]
 

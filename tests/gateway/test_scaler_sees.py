@@ -9,7 +9,8 @@ import asyncio
 import random
 from dataclasses import replace
 
-from tests.gateway.gateway_fakes import PREFIX, ManualTimers, MemoryLink, Recording, reply, routes
+from tests.kit.gateway import PREFIX, MemoryLink, Recording, reply, routes
+from tests.kit.timers import ManualTimers
 
 from penstock.clock import ManualClock
 from penstock.config import LimitConfig
@@ -20,7 +21,7 @@ from penstock.gateway.request_id import RequestIds
 from penstock.metrics.counts.registry import MetricRegistry
 
 
-class Site:
+class ScalerSite:
     """A dispatcher with real metrics, and a component `chat` on one copy."""
 
     def __init__(self, *copies: int) -> None:
@@ -68,7 +69,7 @@ class Site:
 
 def test_a_queue_in_front_of_a_busy_copy_is_seen() -> None:
     """Ray Serve 22601, 32652: what waited behind a running request did not count."""
-    site = Site(1)
+    site = ScalerSite(1)
     for _ in range(30):
         site.ask()  # one runs, and the instance's queue has the others
     assert site.seen == 30
@@ -76,7 +77,7 @@ def test_a_queue_in_front_of_a_busy_copy_is_seen() -> None:
 
 def test_a_stream_is_in_flight_until_its_last_byte_and_not_until_its_first() -> None:
     """61551: load of streams fell while they were still being written, or never fell at all."""
-    site = Site(1)
+    site = ScalerSite(1)
     one = site.ask()
     site.dispatcher.on_chunk(one, b"first", b"")
     site.timers.advance(30.0)
@@ -89,7 +90,7 @@ def test_a_stream_is_in_flight_until_its_last_byte_and_not_until_its_first() -> 
 
 def test_a_long_request_is_seen_all_the_time_that_it_runs() -> None:
     """18923: nothing was decided while a request ran, for what had ended was what counted."""
-    site = Site(1)
+    site = ScalerSite(1)
     site.ask()
     for _ in range(5):
         site.timers.advance(10.0)
@@ -97,7 +98,7 @@ def test_a_long_request_is_seen_all_the_time_that_it_runs() -> None:
 
 
 def test_what_waits_at_zero_copies_is_seen_and_moves_with_the_first_copy() -> None:
-    site = Site()
+    site = ScalerSite()
     waiting = [site.ask() for _ in range(3)]
     assert site.seen == 3
     site.publish(1)
@@ -106,7 +107,7 @@ def test_what_waits_at_zero_copies_is_seen_and_moves_with_the_first_copy() -> No
 
 
 def test_a_request_that_is_given_back_and_one_that_left_count_once() -> None:
-    site = Site(1, 2)
+    site = ScalerSite(1, 2)
     one, other = site.ask(), site.ask()
     link = next(link for link in site.links.values() if link.sent and link.sent[0][0] is one)
     link.give_back("draining")
@@ -118,7 +119,7 @@ def test_a_request_that_is_given_back_and_one_that_left_count_once() -> None:
 def test_scale_in_cuts_no_queue_and_what_it_moves_is_seen_once() -> None:
     """18925: a copy was ended with its queue, whose requests came again as new load, so that
     another copy was started for them, and so on for ever."""
-    site = Site(1, 2)
+    site = ScalerSite(1, 2)
     asked = [site.ask() for _ in range(6)]
     leaving = [item[0] for item in site.links["i2"].sent]
     assert (site.seen, len(leaving)) == (6, 3)

@@ -12,17 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import (
-    PREFIX,
-    FakeInstance,
-    RawClient,
-    echo,
-    post,
-    routes,
-    run,
-    silent,
-    until,
-)
+from tests.kit.gateway import PREFIX, FakeInstance, echo, routes, run, silent
+from tests.kit.http_clients import RawClient, post
+from tests.kit.polling import until
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ListenConfig
@@ -35,6 +27,8 @@ from penstock.gateway.http.server import GatewayServer, tls_context
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
 from penstock.wire.frames import Reply
+
+pytestmark = pytest.mark.loop(by=run)
 
 
 class Forwarding:
@@ -106,91 +100,78 @@ async def serving(
         await instance.stop()
 
 
-def test_it_serves_its_doors_and_its_application_on_one_port(tmp_path: Path) -> None:
-    async def main() -> None:
-        bodies = BodyBudget(1000)
-        async with serving(tmp_path, bodies=bodies, interest=(b"x-own",)) as (server, _):
-            assert await server.start() == server.port != 0
-            assert server.listener.bodies is bodies
-            client = await RawClient.to(server.port)
-            client.write(post("/hot/x", b"there and back") + post("/other"))
-            assert (await client.answer())[::2] == (200, b"there and back")
-            assert (await client.answer())[0] == 418
-            client.close()
-
-    run(main)
-
-
-def test_a_request_in_flight_is_answered_before_the_server_stops(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(tmp_path) as (server, instance):
-            await server.start()
-            held: list[Any] = []
-            instance.on_invoke = lambda *args: held.append(args)
-            client = await RawClient.to(server.port)
-            client.write(post("/hot/x", b"last"))
-            await until(lambda: held)
-            stopping = asyncio.ensure_future(server.stop())
-            other = asyncio.ensure_future(client.answer())
-            await asyncio.sleep(0.05)
-            assert not stopping.done()
-            connection, ident, invoke = held[0]
-            echo(connection, ident, invoke)
-            assert (await other)[::2] == (200, b"last")
-            assert await stopping is True
-            await until(lambda: not instance.connections)
-            client.close()
-
-    run(main)
+async def test_it_serves_its_doors_and_its_application_on_one_port(tmp_path: Path) -> None:
+    bodies = BodyBudget(1000)
+    async with serving(tmp_path, bodies=bodies, interest=(b"x-own",)) as (server, _):
+        assert await server.start() == server.port != 0
+        assert server.listener.bodies is bodies
+        client = await RawClient.to(server.port)
+        assert (await client.ask(post("/hot/x", b"there and back") + post("/other")))[::2] == (
+            200,
+            b"there and back",
+        )
+        assert (await client.answer())[0] == 418
+        client.close()
 
 
-def test_what_does_not_end_in_time_is_told_so_and_the_stop_tells_of_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(tmp_path, drain_s_max=0.05) as (server, instance):
-            await server.start()
-            instance.on_invoke = silent
-            client = await RawClient.to(server.port)
-            client.write(post("/hot/x", b"never"))
-            await until(lambda: instance.invokes)
-            assert await server.stop() is False
-            assert (await client.answer())[::2] == (503, b"stopping")
-            assert await client.closed() == b""
-            client.close()
-
-    run(main)
-
-
-def test_two_servers_share_a_port_only_if_they_say_so(tmp_path: Path) -> None:
-    async def main() -> None:
-        folders = [tmp_path / name for name in "abc"]
-        for folder in folders:
-            folder.mkdir()
-        async with serving(folders[0], reuse_port=True) as (first, _):
-            await first.start()
-            async with serving(folders[1], reuse_port=True) as (second, _):
-                second._config = ListenConfig(port=first.port)
-                assert await second.start() == first.port
-            async with serving(folders[2]) as (third, _):
-                third._config = ListenConfig(port=first.port)
-                with pytest.raises(CallerError) as caught:
-                    await third.start()
-                assert caught.value.code == "port-in-use"
-
-    run(main)
+async def test_a_request_in_flight_is_answered_before_the_server_stops(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, instance):
+        await server.start()
+        held: list[Any] = []
+        instance.on_invoke = lambda *args: held.append(args)
+        client = await RawClient.to(server.port)
+        client.write(post("/hot/x", b"last"))
+        await until(lambda: held)
+        stopping = asyncio.ensure_future(server.stop())
+        other = asyncio.ensure_future(client.answer())
+        await asyncio.sleep(0.05)
+        assert not stopping.done()
+        connection, ident, invoke = held[0]
+        echo(connection, ident, invoke)
+        assert (await other)[::2] == (200, b"last")
+        assert await stopping is True
+        await until(lambda: not instance.connections)
+        client.close()
 
 
-def test_whom_it_is_called_by_follows_from_where_it_listens(tmp_path: Path) -> None:
+async def test_what_does_not_end_in_time_is_told_so_and_the_stop_tells_of_it(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, drain_s_max=0.05) as (server, instance):
+        await server.start()
+        instance.on_invoke = silent
+        client = await RawClient.to(server.port)
+        client.write(post("/hot/x", b"never"))
+        await until(lambda: instance.invokes)
+        assert await server.stop() is False
+        assert (await client.answer())[::2] == (503, b"stopping")
+        assert await client.closed() == b""
+        client.close()
+
+
+async def test_two_servers_share_a_port_only_if_they_say_so(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+    async with serving(folders[0], reuse_port=True) as (first, _):
+        await first.start()
+        async with serving(folders[1], reuse_port=True) as (second, _):
+            second._config = ListenConfig(port=first.port)
+            assert await second.start() == first.port
+        async with serving(folders[2]) as (third, _):
+            third._config = ListenConfig(port=first.port)
+            with pytest.raises(CallerError) as caught:
+                await third.start()
+            assert caught.value.code == "port-in-use"
+
+
+async def test_whom_it_is_called_by_follows_from_where_it_listens(tmp_path: Path) -> None:
     """On a loopback address nobody need show credentials, so only loopback's names may call."""
-
-    async def main() -> None:
-        async with serving(tmp_path) as (server, _):
-            await server.start()
-            client = await RawClient.to(server.port)
-            client.write(b"GET /other HTTP/1.1\r\nHost: evil.example\r\n\r\n")
-            assert (await client.answer())[0] == 421
-            client.close()
-
-    run(main)
+    async with serving(tmp_path) as (server, _):
+        await server.start()
+        client = await RawClient.to(server.port)
+        assert (await client.ask(b"GET /other HTTP/1.1\r\nHost: evil.example\r\n\r\n"))[0] == 421
+        client.close()
 
 
 # Certificates

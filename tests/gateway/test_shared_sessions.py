@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.gateway.gateway_fakes import Bench, routes
+from tests.kit.gateway import Bench, routes
 
 from penstock.core.routing.sessions import SESSION_IDLE_S_MAX
 from penstock.errors import CallerError
 from penstock.gateway.dispatch.shared_sessions import SessionBook
 
 
-class Site:
+class SessionsSite:
     """Two gateways and the control side's dispatcher, each told what the book of another says."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ def code_of(call: Any) -> str:
 
 
 def test_a_session_is_known_to_whom_it_is_told_and_to_nobody_else() -> None:
-    site = Site()
+    site = SessionsSite()
     site.a.dispatcher.sessions.open("echo", "s")
     [(endpoint, session, copy)] = site.told
     assert (endpoint, session) == ("echo", "s")
@@ -63,7 +63,7 @@ def test_a_session_is_known_to_whom_it_is_told_and_to_nobody_else() -> None:
 
 
 def test_whose_copy_is_lost_is_lost_and_not_unknown() -> None:
-    site = Site()
+    site = SessionsSite()
     site.a.dispatcher.sessions.open("echo", "s")
     copy = site.told[0][2]
     control = site.control.dispatcher
@@ -73,7 +73,7 @@ def test_whose_copy_is_lost_is_lost_and_not_unknown() -> None:
 
 
 def test_a_session_that_is_used_anywhere_expires_nowhere_else() -> None:
-    site = Site()
+    site = SessionsSite()
     site.a.dispatcher.sessions.open("echo", "s")
     for _ in range(3):
         site.advance(SESSION_IDLE_S_MAX - 1.0)
@@ -87,7 +87,7 @@ def test_a_session_that_is_used_anywhere_expires_nowhere_else() -> None:
 
 
 def test_news_of_an_endpoint_or_a_copy_that_is_not_known_is_ignored() -> None:
-    site = Site()
+    site = SessionsSite()
     control = site.control.dispatcher
     control.sessions.adopt("nowhere", "s", 1)
     control.sessions.forget("nowhere", "s")

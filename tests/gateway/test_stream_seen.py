@@ -6,13 +6,13 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.gateway.gateway_fakes import reply
+from tests.kit.gateway import reply
 
 from penstock.gateway.dispatch.streaming import StreamObserved, generation_of
 from penstock.wire import frames
 
 
-class Told:
+class StreamResponder:
     """A recorder that writes down what streams tell it."""
 
     def __init__(self) -> None:
@@ -120,14 +120,14 @@ def test_an_engine_that_says_nothing_is_no_cause_for_complaint(
 
 def test_what_is_counted_of_a_stream() -> None:
     stream = ended({"tokens_in": 3, "tokens_out": 5}, first_at=12.0)
-    told = Told()
+    told = StreamResponder()
     stream.record(told, 10.0, failed=False)
     assert told.rows == [("streamed", 2.0), ("generated", 3, 5, 2.0, 2.0)]
-    told = Told()
+    told = StreamResponder()
     stream.record(told, 10.0, failed=True)
     assert told.rows[:2] == [("streamed", 2.0), ("broken",)]
     for said, rows in (({"tokens_in": 3}, 1), ({"tokens_out": 3}, 1), ({}, 0)):
-        told = Told()
+        told = StreamResponder()
         ended(said).record(told, 10.0, failed=True)
         assert [row[0] for row in told.rows] == ["generated"] * rows
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import Bench, Recording, reply
+from tests.kit.gateway import Bench, Recording, reply
 
 from penstock.core.request.trace_context import TraceContext, read
 from penstock.gateway.dispatch.dispatcher import Dispatcher
@@ -49,7 +49,7 @@ class TracedBench(Bench):
         def make(**parts: Any) -> Dispatcher:
             return TracingDispatcher(self.handed, share=share, trace_rng=random.Random(1), **parts)
 
-        monkeypatch.setattr("tests.gateway.gateway_fakes.Dispatcher", make)
+        monkeypatch.setattr("tests.kit.gateway.Dispatcher", make)
         super().__init__(*copies, **options)
 
     def carry(self, *, meta: bytes = b"[]", **headers: str) -> tuple[Invocation, Recording]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.gateway.gateway_fakes import Bench, routes
+from tests.kit.gateway import Bench, routes
 
 from penstock.config import LimitConfig
 from penstock.gateway.traffic_loads import TrafficLoads

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instance_harness import Answer, FrameClient
+from tests.kit.instances import FrameAnswer, FrameClient
 
 relaxed = settings(max_examples=25, deadline=None)
 
@@ -36,7 +36,7 @@ def always(
         client.socket.sendall(
             b"".join(client.frame(first + at, copy, body) for at, body in enumerate(encoded))
         )
-        together = [Answer(client.answer(first + at)) for at in range(len(bodies))]
+        together = [FrameAnswer(client.answer(first + at)) for at in range(len(bodies))]
         for body, wire, mixed in zip(bodies, encoded, together, strict=True):
             alone = client.invoke(copy, wire)
             shared += mixed.reply.batch_rows > alone.reply.batch_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.instance.instance_harness import FrameClient
+from tests.kit.instances import FrameClient
 
 from penstock.wire import frames
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.instance.generation_client import Generated, StreamClient
-from tests.instance.instance_harness import Instance, instance, wait_until
 from tests.instance.test_generation_serving import ids_of, prompt_ids
-from tests.runtimes.adapter_files import pairs, write_adapter, write_merged
-from tests.runtimes.generation_models import greedy, write_model
+from tests.kit.adapter_files import pairs, write_adapter, write_merged
+from tests.kit.generation_models import greedy, write_model
+from tests.kit.instances import InstanceProcess, instance
+from tests.kit.polling import wait_until
 
 from penstock.wire import frames
 
@@ -53,16 +54,15 @@ def expected(folders: dict[str, Path]) -> dict[str, list[int]]:
 
 
 @pytest.fixture
-def running(folders: dict[str, Path], tmp_path: Path) -> Iterator[Instance]:
+def running(folders: dict[str, Path], tmp_path: Path) -> Iterator[InstanceProcess]:
     with instance(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def client(running: Instance, folders: dict[str, Path]) -> Iterator[StreamClient]:
+def client(running: InstanceProcess, folders: dict[str, Path]) -> Iterator[StreamClient]:
     made = StreamClient(running.path)
-    loaded = made.load(BASE, folders["base"])
-    assert loaded.get("ok"), loaded
+    made.serve(BASE, folders["base"])
     yield made
     made.close()
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from instance_harness import Answer, FrameClient, instance
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, FrameClient, instance
 
 from penstock.artifacts.description.description import ModelDescription
 from penstock.artifacts.detection.detect import detect
@@ -135,5 +135,5 @@ def test_an_instance_serves_it(client: FrameClient, tmp_path: Path) -> None:
     assert described["lane_rows_max"] == 8
     json_type = {"content_type": "application/json", "accept": "application/json"}
     idents = [client.send(1, b"[%d]" % x, **json_type) for x in range(4)]
-    answers = [Answer(client.answer(ident)).json for ident in idents]
+    answers = [FrameAnswer(client.answer(ident)).json for ident in idents]
     assert [answer["predictions"] for answer in answers] == [[1.0], [3.0], [9.0], [19.0]]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from batch_mates import always
 from hypothesis import strategies as st
-from instance_harness import FrameClient, instance
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameClient, serving
 
 AFFINE, SUMS, TEXTS, CODE, TRITON = 1, 2, 3, 4, 5
 
@@ -51,17 +51,14 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
     (triton / "1").mkdir(parents=True)
     (triton / "config.pbtxt").write_text(TRITON_CONFIG)
     (triton / "1" / "model.py").write_text(TRITON_MODEL)
-    with instance(folder) as running:
-        made = running.client()
-        for copy, model in (
-            (AFFINE, model_files.affine(folder / "affine")),
-            (SUMS, model_files.row_sums(folder / "sums", runtime="onnxruntime")),
-            (TEXTS, model_files.classifier(folder / "texts")),
-            (CODE, model_files.code(folder / "code", ADDER)),
-            (TRITON, folder / "triton"),
-        ):
-            loaded = made.load(copy, model)
-            assert loaded.get("ok"), loaded
+    models = {
+        AFFINE: model_files.affine(folder / "affine"),
+        SUMS: model_files.row_sums(folder / "sums", runtime="onnxruntime"),
+        TEXTS: model_files.classifier(folder / "texts"),
+        CODE: model_files.code(folder / "code", ADDER),
+        TRITON: folder / "triton",
+    }
+    with serving(folder, models) as made:
         yield made
 
 

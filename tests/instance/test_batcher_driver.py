@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from manual_timers import ManualTimers
+from tests.kit.timers import ManualTimers
 
 from penstock.clock import ManualClock
 from penstock.core.batching.batcher import Batcher, BatchSpec, RunBatch
 from penstock.instance.batcher_driver import BatcherDriver
 
 
-class Rig:
+class BatcherRig:
     def __init__(self, **spec: Any) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
@@ -37,13 +37,13 @@ class Rig:
 
 
 def test_the_items_of_one_read_leave_as_one_batch() -> None:
-    rig = Rig(rows_max=8)
+    rig = BatcherRig(rows_max=8)
     rig.read("a", "b", "c")
     assert rig.ran == [(0.0, "lane-free", ["a", "b", "c"])]
 
 
 def test_a_lone_item_waits_for_its_time_and_no_longer() -> None:
-    rig = Rig(rows_max=8, wait_s_max=0.5)
+    rig = BatcherRig(rows_max=8, wait_s_max=0.5)
     rig.read("a")
     rig.timers.move_to(0.25)
     rig.read("b")
@@ -53,7 +53,7 @@ def test_a_lone_item_waits_for_its_time_and_no_longer() -> None:
 
 
 def test_what_arrives_while_the_lane_is_busy_leaves_when_it_is_free() -> None:
-    rig = Rig(rows_max=4)
+    rig = BatcherRig(rows_max=4)
     rig.read("a")
     rig.read("b")
     rig.read("c")
@@ -63,7 +63,7 @@ def test_what_arrives_while_the_lane_is_busy_leaves_when_it_is_free() -> None:
 
 
 def test_deadlines_fire_while_the_lane_is_busy() -> None:
-    rig = Rig(rows_max=1)
+    rig = BatcherRig(rows_max=1)
     rig.read("a")
     rig.read("b", deadline=2.0)
     rig.timers.move_to(5.0)
@@ -71,7 +71,7 @@ def test_deadlines_fire_while_the_lane_is_busy() -> None:
 
 
 def test_a_cancelled_item_is_never_run() -> None:
-    rig = Rig(rows_max=1)
+    rig = BatcherRig(rows_max=1)
     (first, second) = rig.read("a", "b")
     assert rig.driver.cancel(second)
     assert not rig.driver.cancel(first)  # it runs
@@ -80,7 +80,7 @@ def test_a_cancelled_item_is_never_run() -> None:
 
 
 def test_a_drained_driver_runs_what_waits_and_takes_no_more() -> None:
-    rig = Rig(rows_max=8, wait_s_max=10.0)
+    rig = BatcherRig(rows_max=8, wait_s_max=10.0)
     rig.read("a")
     rig.driver.drain()
     rig.read("b")
@@ -89,7 +89,7 @@ def test_a_drained_driver_runs_what_waits_and_takes_no_more() -> None:
 
 
 def test_what_is_given_back_is_gone_from_the_queue() -> None:
-    rig = Rig(rows_max=1)
+    rig = BatcherRig(rows_max=1)
     rig.read("a", "b", "c")
     assert rig.driver.give_back() == ["b", "c"]
     rig.driver.lane_freed(0)
@@ -97,7 +97,7 @@ def test_what_is_given_back_is_gone_from_the_queue() -> None:
 
 
 def test_an_idle_driver_sets_no_timer() -> None:
-    rig = Rig(rows_max=1)
+    rig = BatcherRig(rows_max=1)
     rig.read("a")
     rig.driver.lane_freed(0)
     assert rig.timers.set == []

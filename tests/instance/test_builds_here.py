@@ -9,8 +9,8 @@ import platform
 from pathlib import Path
 
 import pytest
-from instance_harness import instance
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import instance
 
 from penstock.artifacts.description.builds import write_builds
 from penstock.core.models.instruction_sets import Build

@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 import pytest
-from tests.gateway.virtual_network import VirtualLoop, run_virtual
+from tests.kit.virtual_network import VirtualLoop, run_virtual
 
 from penstock.instance.connection import Connection
 from penstock.wire import frames
@@ -62,7 +62,7 @@ class FakeHost:
         self.gone += 1
 
 
-class Wire:
+class TornWire:
     """A connection of `host` over a real pair of sockets; bytes are handed to it directly."""
 
     def __init__(self, host: FakeHost) -> None:
@@ -101,7 +101,7 @@ def with_wire(test: Any) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         host = FakeHost(loop)
-        wire = Wire(host)
+        wire = TornWire(host)
         try:
             await test(host, wire)
         finally:
@@ -111,7 +111,7 @@ def with_wire(test: Any) -> None:
 
 
 def test_a_frame_that_does_not_come_to_its_end_ends_the_connection_and_its_requests() -> None:
-    async def test(host: FakeHost, wire: Wire) -> None:
+    async def test(host: FakeHost, wire: TornWire) -> None:
         wire.feed(frames.encode_invoke(1, 1, 0, 0, b"", b"whole"))
         wire.feed(frames.encode_invoke(2, 1, 0, 0, b"", b"torn")[:-1])
         await asyncio.sleep(LOOKS_MAX * LOOK_S / 2)
@@ -135,7 +135,7 @@ def test_a_frame_that_does_not_come_to_its_end_ends_the_connection_and_its_reque
     ],
 )
 def test_what_can_not_be_a_frame_ends_the_connection_at_once(torn: bytes) -> None:
-    async def test(host: FakeHost, wire: Wire) -> None:
+    async def test(host: FakeHost, wire: TornWire) -> None:
         wire.feed(frames.encode_invoke(1, 1, 0, 0, b"", b"whole"))
         wire.feed(torn)
         await asyncio.sleep(0.001)
@@ -145,7 +145,7 @@ def test_what_can_not_be_a_frame_ends_the_connection_at_once(torn: bytes) -> Non
 
 
 def test_a_request_that_meets_a_bug_is_answered_with_an_error_and_the_others_go_on() -> None:
-    async def test(host: FakeHost, wire: Wire) -> None:
+    async def test(host: FakeHost, wire: TornWire) -> None:
         wire.feed(frames.encode_invoke(1, 1, 0, 0, b"", b"fine"))
         host.copy.fails = True
         wire.feed(frames.encode_invoke(2, 1, 0, 0, b"", b"unlucky"))
@@ -164,7 +164,7 @@ def test_an_answer_that_the_gateway_would_take_for_torn_becomes_an_error(
 ) -> None:
     monkeypatch.setattr("penstock.instance.connection._FRAME_BYTES_MAX", 1000)
 
-    async def test(host: FakeHost, wire: Wire) -> None:
+    async def test(host: FakeHost, wire: TornWire) -> None:
         wire.connection.send(frames.encode_reply(7, body=bytes(2000)))
         await asyncio.sleep(0.001)
         [error] = wire.sent()

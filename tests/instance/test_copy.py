@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from manual_timers import ManualTimers
-from tests.fakes.fake_runtimes import FakePayloadRuntime
+from tests.kit.fake_runtimes import FakePayloadRuntime
+from tests.kit.timers import ManualTimers
 
 from penstock.clock import ManualClock
 from penstock.core.batching.batcher import BatchSpec
@@ -21,7 +21,7 @@ from penstock.wire import frames
 GONE = ModelError("worker-died", "it died")
 
 
-class Sink:
+class ReplySink:
     """A connection that keeps what it is sent."""
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class Sink:
             self.said.append((one.ident, reply.body.decode()))
 
 
-class Rig:
+class CopyRig:
     def __init__(self, *, shares_worker: bool = False, **spec: Any) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
-        self.sink = Sink()
+        self.sink = ReplySink()
         self.events: list[str] = []
         batching = BatchSpec(**({"rows_max": 4} | spec))
         self.runtime = FakePayloadRuntime(batching.lanes, hold=True)
@@ -86,7 +86,7 @@ class Rig:
 
 
 def test_replies_and_errors_go_to_their_own_requests() -> None:
-    rig = Rig()
+    rig = CopyRig()
     rig.read(b"a", b"fail", b"c")
     rig.finish()
     assert rig.sink.said == [(1, "a"), (2, "error model-code-failed"), (3, "c")]
@@ -94,7 +94,7 @@ def test_replies_and_errors_go_to_their_own_requests() -> None:
 
 
 def test_a_reply_explains_its_batch() -> None:
-    rig = Rig()
+    rig = CopyRig()
     frames_sent: list[bytes] = []
     rig.sink.send = frames_sent.append  # type: ignore[method-assign]
     rig.read(b"a", b"b")
@@ -108,7 +108,7 @@ def test_a_reply_explains_its_batch() -> None:
 
 
 def test_a_dead_worker_gives_back_what_runs_and_what_waits() -> None:
-    rig = Rig(rows_max=1)
+    rig = CopyRig(rows_max=1)
     rig.read(b"a", b"b")
     rig.copy.lane_lost(0, GONE)
     rig.finish(died=True)
@@ -124,7 +124,7 @@ def test_a_dead_worker_gives_back_what_runs_and_what_waits() -> None:
 
 def test_of_a_batch_whose_worker_died_each_is_told_what_is_known_of_it() -> None:
     """The second was being computed, so the first had been and the third had not begun."""
-    rig = Rig(rows_max=3)
+    rig = CopyRig(rows_max=3)
     rig.read(b"a", b"b", b"c")
     _, _, done = rig.runtime.held.pop(0)
     done([Returned("worker-died-in-company"), Returned("worker-died"), NOT_BEGUN])
@@ -142,7 +142,7 @@ def test_of_a_batch_whose_worker_died_each_is_told_what_is_known_of_it() -> None
 
 
 def test_what_is_tried_alone_has_no_batch_mates() -> None:
-    rig = Rig(rows_max=4, lanes=1, wait_s_max=0.0)
+    rig = CopyRig(rows_max=4, lanes=1, wait_s_max=0.0)
     rig.read(b"a")
     rig.read(b"b", start=2)
     rig.accept_alone(3, b"c")
@@ -157,7 +157,7 @@ def test_what_is_tried_alone_has_no_batch_mates() -> None:
 
 def test_where_lanes_share_a_process_one_suspect_is_tried_at_a_time() -> None:
     """Its death then is its own, whoever ran beside it."""
-    rig = Rig(rows_max=1, lanes=3, shares_worker=True)
+    rig = CopyRig(rows_max=1, lanes=3, shares_worker=True)
     rig.read(b"fresh")
     rig.accept_alone(2, b"suspect")
     rig.accept_alone(3, b"another")
@@ -172,7 +172,7 @@ def test_where_lanes_share_a_process_one_suspect_is_tried_at_a_time() -> None:
 
 
 def test_a_copy_with_another_living_lane_goes_on() -> None:
-    rig = Rig(rows_max=1, lanes=2)
+    rig = CopyRig(rows_max=1, lanes=2)
     rig.read(b"a", b"b", b"c")
     rig.copy.lane_lost(0, GONE)
     rig.finish(died=True)  # lane 0 is the first that runs
@@ -184,7 +184,7 @@ def test_a_copy_with_another_living_lane_goes_on() -> None:
 
 
 def test_a_failed_copy_returns_everything() -> None:
-    rig = Rig(rows_max=1)
+    rig = CopyRig(rows_max=1)
     rig.copy.lane_lost(0, GONE)
     rig.copy.lane_failed(0, GONE)
     rig.read(b"a")
@@ -193,7 +193,7 @@ def test_a_failed_copy_returns_everything() -> None:
 
 
 def test_a_cancelled_request_is_never_answered() -> None:
-    rig = Rig(rows_max=1)
+    rig = CopyRig(rows_max=1)
     running, queued = rig.read(b"a", b"b")
     rig.copy.cancel(running)
     rig.copy.cancel(queued)
@@ -204,7 +204,7 @@ def test_a_cancelled_request_is_never_answered() -> None:
 
 
 def test_a_deadline_that_passes_in_the_queue_is_not_now() -> None:
-    rig = Rig(rows_max=1)
+    rig = CopyRig(rows_max=1)
     rig.read(b"a")
     rig.read(b"b", start=2, deadline=1.0)
     rig.timers.move_to(1.0)
@@ -212,14 +212,14 @@ def test_a_deadline_that_passes_in_the_queue_is_not_now() -> None:
 
 
 def test_a_full_queue_refuses_at_once() -> None:
-    rig = Rig(rows_max=1, queue_rows_max=1)
+    rig = CopyRig(rows_max=1, queue_rows_max=1)
     rig.read(b"a")
     rig.read(b"b", b"c", start=2)
     assert rig.sink.said == [(3, "error queue-full")]
 
 
 def test_draining_answers_the_queue_and_gives_back_the_rest() -> None:
-    rig = Rig(rows_max=1)
+    rig = CopyRig(rows_max=1)
     idle: list[bool] = []
     rig.read(b"a", b"b")
     rig.copy.drain(lambda: idle.append(True))
@@ -234,7 +234,7 @@ def test_draining_answers_the_queue_and_gives_back_the_rest() -> None:
 
 def test_a_copy_that_drains_without_a_worker_gives_its_queue_back_at_once() -> None:
     """Other copies can answer it sooner than a worker starts."""
-    rig = Rig(rows_max=1)
+    rig = CopyRig(rows_max=1)
     rig.read(b"a", b"b")
     rig.copy.drain(lambda: None)
     rig.copy.lane_lost(0, GONE)
@@ -245,7 +245,7 @@ def test_a_copy_that_drains_without_a_worker_gives_its_queue_back_at_once() -> N
 
 def test_the_start_of_a_new_worker_is_no_run_time() -> None:
     """Else deadlines would be judged by the seconds that a worker takes to start."""
-    rig = Rig(lanes=1)
+    rig = CopyRig(lanes=1)
     rig.read(b"a")
     rig.copy.lane_lost(0, GONE)
     rig.finish(died=True)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.instance.test_copy import Rig, Sink
-from tests.instance.test_sequences import Rig as SlotsRig
+from tests.instance.test_copy import CopyRig, ReplySink
+from tests.instance.test_sequences import SequencesRig
 
 from penstock.core.batching.batcher import BatchSpec
 from penstock.instance.codecs.base import Decoded
@@ -22,7 +22,7 @@ BACK = "returned rebalanced"
 
 
 def test_every_other_one_of_the_queue_goes_and_what_runs_stays() -> None:
-    rig = Rig(rows_max=1)
+    rig = CopyRig(rows_max=1)
     rig.read(*[b"%d" % number for number in range(1, 8)])
     assert rig.copy.give_back_waiting(3, rig.sink) == 3
     assert rig.sink.said == [(2, BACK), (4, BACK), (6, BACK)]
@@ -34,7 +34,7 @@ def test_every_other_one_of_the_queue_goes_and_what_runs_stays() -> None:
 
 
 def test_no_more_is_given_back_than_waits() -> None:
-    rig = Rig(rows_max=1)
+    rig = CopyRig(rows_max=1)
     rig.read(b"a", b"b", b"c")
     assert rig.copy.give_back_waiting(9, rig.sink) == 2
     assert rig.copy.give_back_waiting(9, rig.sink) == 0
@@ -44,8 +44,8 @@ def test_no_more_is_given_back_than_waits() -> None:
 
 def test_each_connection_gets_back_its_own_only() -> None:
     """Another gateway asked for none, and would count them as returned."""
-    rig = Rig(rows_max=1)
-    other = Sink()
+    rig = CopyRig(rows_max=1)
+    other = ReplySink()
     rig.read(b"a", b"b")
     now = rig.clock.monotonic()
     rig.copy.accept(Request(other, 1, b"", b"c", now, None, 0), now)
@@ -54,7 +54,7 @@ def test_each_connection_gets_back_its_own_only() -> None:
 
 
 def test_what_is_computed_alone_and_what_belongs_to_a_session_stays() -> None:
-    rig = Rig(rows_max=1)
+    rig = CopyRig(rows_max=1)
     rig.read(b"a")
     rig.accept_alone(2, b"b")
     meta = frames.encode_request_meta(frames.RequestMeta(session_id="s"))
@@ -82,7 +82,7 @@ class _Joined(_Cut):
 
 def test_a_request_of_several_parts_goes_whole_or_not_at_all() -> None:
     """Each is one request, however many places it has in the queue."""
-    rig = Rig()
+    rig = CopyRig()
     rig.copy = Copy(
         7,
         Batches(_Cut(rig.runtime)),
@@ -105,7 +105,7 @@ def test_a_request_of_several_parts_goes_whole_or_not_at_all() -> None:
 
 def test_the_lane_time_of_several_parts_is_that_of_all_their_rows() -> None:
     """Five rows in runs of two and 2 s each, the last with a row of another request."""
-    rig, engine = Rig(), _Joined()
+    rig, engine = CopyRig(), _Joined()
     rig.copy = Copy(
         7,
         Batches(engine),
@@ -131,7 +131,7 @@ def test_the_lane_time_of_several_parts_is_that_of_all_their_rows() -> None:
 
 def test_a_slot_is_given_back_where_the_engine_has_not_begun_with_it() -> None:
     """Its cache is full: of four with a slot one waits inside, the newest without a token."""
-    rig = SlotsRig()
+    rig = SequencesRig()
     rig.ask(11, 12, 13, 14)
     rig.token(1)
     rig.runtime.statistics = EngineStatistics(1, 1, 1.0, 0)
@@ -145,7 +145,7 @@ def test_a_slot_is_given_back_where_the_engine_has_not_begun_with_it() -> None:
 
 
 def test_what_an_engine_computes_stays() -> None:
-    rig = SlotsRig()
+    rig = SequencesRig()
     rig.ask(11, 12, 13)
     assert rig.copy.give_back_waiting(9, rig) == 1
     assert rig.said == [(13, BACK)]

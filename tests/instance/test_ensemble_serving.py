@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import triton_files as files
-from tests.fakes.model_files import weights
-from tests.instance.instance_harness import Answer, FrameClient, Instance, instance, wait_until
+from tests.kit import triton_files as files
+from tests.kit.instances import FrameAnswer, FrameClient, InstanceProcess, instance
+from tests.kit.model_files import weights
+from tests.kit.polling import wait_until
 
 from penstock.wire import frames
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Instance, dict[str, Any]]]:
+def served(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[InstanceProcess, dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("ensemble")
     root = files.embeddings(folder / "repository", delay_us=20_000)
     with instance(folder) as running:
@@ -30,7 +33,7 @@ def body(*texts: str, **more: Any) -> bytes:
     return json.dumps({"inputs": [data], **more}).encode()
 
 
-def tensors(answer: Answer) -> dict[str, np.ndarray]:
+def tensors(answer: FrameAnswer) -> dict[str, np.ndarray]:
     return {
         each["name"]: np.array(each["data"]).reshape(each["shape"])
         for each in answer.json["outputs"]
@@ -38,7 +41,7 @@ def tensors(answer: Answer) -> dict[str, np.ndarray]:
 
 
 def test_an_ensemble_answers_with_what_its_models_make_one_after_the_other(
-    served: tuple[Instance, dict[str, Any]],
+    served: tuple[InstanceProcess, dict[str, Any]],
 ) -> None:
     running, loaded = served
     assert loaded.get("ok"), loaded
@@ -49,7 +52,7 @@ def test_an_ensemble_answers_with_what_its_models_make_one_after_the_other(
     np.testing.assert_allclose(made["LARGE"], expected * 10, rtol=1e-5)
 
 
-def test_it_is_one_model_from_outside(served: tuple[Instance, dict[str, Any]]) -> None:
+def test_it_is_one_model_from_outside(served: tuple[InstanceProcess, dict[str, Any]]) -> None:
     _, loaded = served
     told = loaded["description"]
     assert (told["platform"], told["name"], told["task"]) == ("ensemble", "embed", "tensor")
@@ -58,7 +61,7 @@ def test_it_is_one_model_from_outside(served: tuple[Instance, dict[str, Any]]) -
 
 
 def test_an_answer_has_the_outputs_that_were_asked_for(
-    served: tuple[Instance, dict[str, Any]],
+    served: tuple[InstanceProcess, dict[str, Any]],
 ) -> None:
     running, _ = served
     answer = running.client().invoke(1, body("ab", outputs=[{"name": "LARGE"}]), door="oip")
@@ -66,7 +69,7 @@ def test_an_answer_has_the_outputs_that_were_asked_for(
 
 
 def test_it_answers_over_grpc_and_with_binary_tensors(
-    served: tuple[Instance, dict[str, Any]],
+    served: tuple[InstanceProcess, dict[str, Any]],
 ) -> None:
     running, _ = served
     client = running.client()
@@ -99,7 +102,7 @@ def test_requests_at_one_time_share_the_batches_of_every_step(tmp_path: Path) ->
         burst = [FrameClient.frame(each, 1, body("ab"), door="oip") for each in idents]
         client.socket.sendall(b"".join(burst))
         for each in idents:
-            assert "SMALL" in tensors(Answer(client.answer(each)))
+            assert "SMALL" in tensors(FrameAnswer(client.answer(each)))
         told = client.control(op="explain", copy=1)
         for name in ("letters", "small", "large"):
             model = told["models"][name]
@@ -110,7 +113,7 @@ def test_requests_at_one_time_share_the_batches_of_every_step(tmp_path: Path) ->
 
 
 def test_a_request_larger_than_a_models_batch_is_computed_in_parts(
-    served: tuple[Instance, dict[str, Any]],
+    served: tuple[InstanceProcess, dict[str, Any]],
 ) -> None:
     running, _ = served
     texts = [chr(97 + at) * 3 for at in range(20)]
@@ -119,7 +122,7 @@ def test_a_request_larger_than_a_models_batch_is_computed_in_parts(
 
 
 def test_what_a_step_refuses_is_the_answer_and_names_the_step(
-    served: tuple[Instance, dict[str, Any]],
+    served: tuple[InstanceProcess, dict[str, Any]],
 ) -> None:
     """Its mates in the batch are answered."""
     running, _ = served
@@ -127,14 +130,14 @@ def test_what_a_step_refuses_is_the_answer_and_names_the_step(
     frame = FrameClient.frame
     both = frame(201, 1, body("?"), door="oip") + frame(202, 1, body("ab"), door="oip")
     client.socket.sendall(both)
-    error = Answer(client.answer(201)).error
+    error = FrameAnswer(client.answer(201)).error
     assert (error["code"], error["original_status"]) == ("model-code-failed", 400)
     assert "step '1 (letters)': no questions" in error["message"]
-    assert "SMALL" in tensors(Answer(client.answer(202)))
+    assert "SMALL" in tensors(FrameAnswer(client.answer(202)))
 
 
 def test_a_step_whose_process_dies_gives_its_requests_back_and_comes_again(
-    served: tuple[Instance, dict[str, Any]],
+    served: tuple[InstanceProcess, dict[str, Any]],
 ) -> None:
     """The rule of any Python model: the one that it died of is suspected, its mates are told apart,
     and the copy takes no requests until the step has a process."""
@@ -142,14 +145,14 @@ def test_a_step_whose_process_dies_gives_its_requests_back_and_comes_again(
     client = running.client()
     frame = FrameClient.frame
     client.socket.sendall(frame(301, 1, body("!"), door="oip"))
-    gone = Answer(client.answer(301))
+    gone = FrameAnswer(client.answer(301))
     assert (gone.kind, gone.reason) == (frames.RETURNED, "worker-died")
     client.event("copy-lost")
     client.event("copy-ready")
     both = frame(302, 1, body("!"), door="oip") + frame(303, 1, body("ab"), door="oip")
     client.socket.sendall(both)
     for each in (302, 303):
-        answer = Answer(client.answer(each))
+        answer = FrameAnswer(client.answer(each))
         assert (answer.kind, answer.reason) == (frames.RETURNED, "worker-died-in-company")
     client.event("copy-ready")
     assert "SMALL" in tensors(client.invoke(1, body("ab"), door="oip"))
@@ -234,7 +237,7 @@ def test_a_cancelled_or_late_request_ends_in_all_its_steps_and_unloading_ends_al
             lambda: client.control(op="explain", copy=1)["models"]["slow"]["batches"], "it runs"
         )
         late = client.send(1, ask(0.0), deadline_ms=50, door="oip")
-        error = Answer(client.answer(late)).error
+        error = FrameAnswer(client.answer(late)).error
         assert error["code"] in ("deadline-passed", "deadline-cannot-be-met")
         client.socket.sendall(frames.encode(frames.CANCEL, stuck))
         wait_until(lambda: not unanswered(client), "nothing of them is left")

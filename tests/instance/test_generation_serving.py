@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from tests.instance.generation_client import Generated, StreamClient
-from tests.instance.instance_harness import Instance, instance, wait_until
-from tests.runtimes.generation_models import BOS, EOS, greedy, write_model
+from tests.kit.generation_models import BOS, EOS, greedy, write_model
+from tests.kit.instances import InstanceProcess, instance
+from tests.kit.polling import wait_until
 
 from penstock.wire import frames
 
@@ -37,7 +38,7 @@ class Home:
         self._model = model
         self._folder = folder
         self._ended = ExitStack()
-        self._running: Instance | None = None
+        self._running: InstanceProcess | None = None
 
     def client(self) -> StreamClient:
         """One of its own for each test: nothing that another left unread can reach it."""
@@ -50,8 +51,7 @@ class Home:
             if states.get(copy) == "failed":
                 made.control(op="unload", copy=copy, drain_s=0.0)
             if states.get(copy) in (None, "failed"):
-                loaded = made.load(copy, self._model)
-                assert loaded.get("ok"), loaded
+                made.serve(copy, self._model)
         wait_until(lambda: all(at_rest(made, copy) for copy in (1, 2)), "both are ready", 60.0)
         return made
 

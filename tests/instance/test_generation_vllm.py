@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.environments import python_of
 from tests.instance.generation_client import StreamClient
-from tests.instance.instance_harness import instance
 from tests.instance.test_generation_serving import ids_of, prompt_ids
-from tests.runtimes.adapter_files import pairs, write_adapter, write_merged
-from tests.runtimes.generation_models import CONFIG, greedy, write_weights
+from tests.kit.adapter_files import pairs, write_adapter, write_merged
+from tests.kit.environments import python_of
+from tests.kit.generation_models import CONFIG, greedy, write_weights
+from tests.kit.instances import instance
 
 pytestmark = [
     pytest.mark.integration,
@@ -192,8 +192,7 @@ def test_adapters_and_their_base_answer_in_one_batch_as_each_does_alone(
     expected = {1: ids_of(client.ask(1, asked))}
     for copy, pair in given.items():
         adapter = write_adapter(tmp_path / f"{copy}", pair)
-        loaded = client.load(copy, adapter, base_copy=1)
-        assert loaded.get("ok"), loaded
+        client.serve(copy, adapter, base_copy=1)
         merged = write_merged(tmp_path / f"merged-{copy}", pair, **SIZES)
         expected[copy] = greedy(merged, prompt_ids("Hello"), 8)
     assert len({str(each) for each in expected.values()}) == 4

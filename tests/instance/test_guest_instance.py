@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from instance_harness import Instance, instance, wait_until
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import InstanceProcess, instance
+from tests.kit.polling import wait_until
 
 from penstock.fleet import guest_start
 
@@ -32,7 +33,7 @@ def predict_fn(data, model):
 
 
 @pytest.fixture
-def guest(tmp_path: Path) -> Iterator[Instance]:
+def guest(tmp_path: Path) -> Iterator[InstanceProcess]:
     command = guest_start.command((sys.executable, "-m", "penstock.instance"))
     with instance(tmp_path, command=command) as running:
         yield running
@@ -52,7 +53,7 @@ def policies_below(pid: int) -> dict[tuple[int, str], int]:
     return found
 
 
-def test_every_thread_takes_only_what_others_leave(guest: Instance, tmp_path: Path) -> None:
+def test_every_thread_takes_only_what_others_leave(guest: InstanceProcess, tmp_path: Path) -> None:
     """Loop, loads, lanes, the libraries' own threads, workers, and what workers start."""
     client = guest.client()
     assert client.load(1, model_files.affine(tmp_path / "affine"))["ok"]
@@ -66,7 +67,7 @@ def test_every_thread_takes_only_what_others_leave(guest: Instance, tmp_path: Pa
     assert {one for one in found.items() if one[1] != os.SCHED_IDLE} == set()
 
 
-def test_a_guest_claims_no_core_for_itself(guest: Instance, tmp_path: Path) -> None:
+def test_a_guest_claims_no_core_for_itself(guest: InstanceProcess, tmp_path: Path) -> None:
     """A core that nobody wants now may be another one in a moment."""
     folder = model_files.affine(tmp_path / "m")
     with (folder / "model.yaml").open("a") as file:
@@ -79,7 +80,7 @@ def test_a_guest_claims_no_core_for_itself(guest: Instance, tmp_path: Path) -> N
     assert [each for each in found if each != cores] == []
 
 
-def test_a_foreign_servers_processes_are_guests_too(guest: Instance, tmp_path: Path) -> None:
+def test_a_foreign_servers_processes_are_guests_too(guest: InstanceProcess, tmp_path: Path) -> None:
     program = (
         "import http.server, os, threading\n"
         "class H(http.server.BaseHTTPRequestHandler):\n"
@@ -98,8 +99,7 @@ def test_a_foreign_servers_processes_are_guests_too(guest: Instance, tmp_path: P
     (folder / "serve.py").write_text(program)
     model_files.describe(folder, runtime="process", command=[sys.executable, "serve.py"])
     client = guest.client()
-    loaded = client.load(1, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(1, folder)
     answer = client.invoke(1, b"x", content_type="text/plain")
     assert answer.body == str(os.SCHED_IDLE).encode()
     wait_until(lambda: set(policies_below(guest.process.pid).values()) == {os.SCHED_IDLE}, "idle")

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from typing import Any
 
+from tests.kit.timers import ManualTimer, ManualTimers
+
+from penstock.clock import ManualClock
 from penstock.instance.in_flight_counts import TELL_S, InFlightCounts
 from penstock.wire import frames
-
-
-class Timer:
-    def __init__(self) -> None:
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
 
 
 class Loop:
     """A loop's clock and timers, moved by hand."""
 
     def __init__(self) -> None:
-        self.now = 100.0
-        self._heap: list[tuple[float, int, Timer, Callable[[], None]]] = []
+        self._clock = ManualClock(monotonic_s=100.0)
+        self._timers = ManualTimers(self._clock)
+        self.time = self._clock.monotonic
+        self.until = self._timers.move_to
 
-    def time(self) -> float:
-        return self.now
-
-    def call_later(self, delay_s: float, call: Callable[..., None], *args: object) -> Timer:
-        timer = Timer()
-        entry = (self.now + delay_s, len(self._heap), timer, lambda: call(*args))
-        heapq.heappush(self._heap, entry)
-        return timer
-
-    def until(self, at: float) -> None:
-        while self._heap and self._heap[0][0] <= at:
-            self.now, _, timer, call = heapq.heappop(self._heap)
-            if not timer.cancelled:
-                call()
-        self.now = at
+    def call_later(self, delay_s: float, call: Callable[..., None], *args: object) -> ManualTimer:
+        return self._timers.call_at(self.time() + delay_s, lambda: call(*args))
 
     @property
     def timers(self) -> int:
-        return sum(not entry[2].cancelled for entry in self._heap)
+        return len(self._timers.set)
 
 
-class End:
+class CountsEnd:
     """A connection: what it was told without having replies to wait for."""
 
     def __init__(self, counts: InFlightCounts) -> None:
@@ -62,11 +45,11 @@ class End:
         return dict(frames.decode_counts(frame[frames.HEAD.size :])) if frame else {}
 
 
-def site() -> tuple[Loop, InFlightCounts, End, End]:
+def site() -> tuple[Loop, InFlightCounts, CountsEnd, CountsEnd]:
     """Two gateways, both told that there is nothing."""
     loop: Any = Loop()
     counts = InFlightCounts(loop)
-    a, b = End(counts), End(counts)
+    a, b = CountsEnd(counts), CountsEnd(counts)
     counts.listen(a)
     counts.listen(b)
     loop.until(101.0)
@@ -78,7 +61,7 @@ def test_a_gateway_is_told_at_once_of_what_another_sends() -> None:
     loop, counts, a, b = site()
     counts.taken(a, 1)
     counts.taken(a, 1)
-    loop.until(loop.now)
+    loop.until(loop.time())
     assert b.told == [{1: 2}]
     assert a.news() == {}  # it knows its own
 
@@ -139,7 +122,7 @@ def test_what_a_gateway_had_is_gone_with_it() -> None:
 def test_who_asks_late_is_told_of_what_is_there_already() -> None:
     loop: Any = Loop()
     counts = InFlightCounts(loop)
-    a, late = End(counts), End(counts)
+    a, late = CountsEnd(counts), CountsEnd(counts)
     counts.taken(a, 1)  # it asked for nothing, and counts all the same
     counts.taken(a, 2)
     counts.ended(a, 2)

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from instance_harness import instance, wait_until
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import instance
+from tests.kit.polling import wait_until
 
 from penstock.instance.memory.limit import MemoryLimit
 from penstock.instance.memory.process_usage import own_bytes, tree_pids

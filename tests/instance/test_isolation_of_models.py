@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instance_harness import Answer, FrameClient, Instance, instance
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, FrameClient, InstanceProcess, instance
 
 from penstock.runtimes.confinement import landlock
 from penstock.wire import frames
@@ -87,7 +87,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def running(state: Path) -> Iterator[Instance]:
+def running(state: Path) -> Iterator[InstanceProcess]:
     environment = {
         "AWS_ACCESS_KEY_ID": "AKIAPRIVATE",
         "AWS_SECRET_ACCESS_KEY": "private",
@@ -107,13 +107,12 @@ def running(state: Path) -> Iterator[Instance]:
 
 
 @pytest.fixture(scope="module")
-def client(running: Instance, tmp_path_factory: pytest.TempPathFactory) -> FrameClient:
+def client(running: InstanceProcess, tmp_path_factory: pytest.TempPathFactory) -> FrameClient:
     client = running.client()
     model = model_files.code(
         tmp_path_factory.mktemp("m") / "m", HOSTILE, environment={"ITS_OWN": "given"}
     )
-    loaded = client.load(1, model)
-    assert loaded.get("ok"), loaded
+    client.serve(1, model)
     other = model_files.code(tmp_path_factory.mktemp("o") / "o", "def predict_fn(d, m): return d\n"
                              "def model_fn(d): return 'a neighbour'\n")  # fmt: skip
     assert client.load(2, other)["ok"]
@@ -141,7 +140,7 @@ def test_the_environment_is_an_allow_list(client: FrameClient) -> None:
 
 
 def test_of_the_instances_descriptors_a_model_has_its_output_and_its_progress(
-    client: FrameClient, running: Instance
+    client: FrameClient, running: InstanceProcess
 ) -> None:
     def links(of: int) -> set[str]:
         found = set()
@@ -172,7 +171,7 @@ def test_what_a_model_needs_it_has(client: FrameClient) -> None:
 
 @needs_landlock
 def test_the_platforms_own_files_are_out_of_reach(
-    client: FrameClient, running: Instance, state: Path, tmp_path: Path
+    client: FrameClient, running: InstanceProcess, state: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").write_text("private")
     entries = [path for path in (state / "cache" / "artifacts").iterdir() if path.is_dir()]
@@ -208,7 +207,9 @@ def test_the_platforms_own_files_are_out_of_reach(
 
 
 @needs_landlock
-def test_processes_of_others_can_not_be_signalled(client: FrameClient, running: Instance) -> None:
+def test_processes_of_others_can_not_be_signalled(
+    client: FrameClient, running: InstanceProcess
+) -> None:
     if landlock.version() < 6:
         pytest.skip("this kernel's Landlock is older than version 6: signals are not confined")
     for pid in (os.getpid(), running.process.pid, 1):
@@ -216,7 +217,7 @@ def test_processes_of_others_can_not_be_signalled(client: FrameClient, running: 
 
 
 def test_an_instance_talks_to_the_process_that_started_it_and_to_no_other(
-    client: FrameClient, running: Instance
+    client: FrameClient, running: InstanceProcess
 ) -> None:
     """Whoever knows the path: a model's process, or one that this test starts."""
     assert attempt(client, "talk", running.path).get("got") is None
@@ -274,11 +275,10 @@ def test_a_foreign_server_sees_the_machine_but_not_the_platform(
     model_files.describe(
         folder, runtime="process", task="payload", command=["python3", "{model_dir}/serve.py"]
     )
-    loaded = client.load(3, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(3, folder)
 
     def read(path: Path) -> bytes:
-        answer: Answer = client.invoke(3, str(path).encode())
+        answer: FrameAnswer = client.invoke(3, str(path).encode())
         return answer.body
 
     assert read(tmp_path / "data") == b"the machine's"

@@ -6,9 +6,10 @@ import datetime as dt
 from pathlib import Path
 
 import pytest
-from instance_harness import instance, wait_until
-from manual_timers import ManualTimers
-from test_model_host import HOST, Host, adding
+from test_model_host import HOST, ModelHostClient, adding
+from tests.kit.instances import instance
+from tests.kit.polling import wait_until
+from tests.kit.timers import ManualTimers
 
 from penstock.clock import ManualClock
 from penstock.errors import CallerError
@@ -18,7 +19,7 @@ MONDAY = dt.datetime(2026, 11, 23, tzinfo=dt.UTC).timestamp()
 HOUR_S = 3600.0
 
 
-class Told:
+class WarmingHost:
     """What the driver asks of a host."""
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Told:
 
 
 def test_a_model_is_pinned_and_loaded_for_its_hours_and_only_unpinned_after_them() -> None:
-    host = Told()
+    host = WarmingHost()
     clock = ManualClock(wall_s=MONDAY + 7 * HOUR_S)
     timers = ManualTimers(clock)
     schedules = schedules_of({"PENSTOCK_KEEP_WARM": "mon 08:00-09:00: m"})
@@ -55,7 +56,7 @@ def test_a_model_is_pinned_and_loaded_for_its_hours_and_only_unpinned_after_them
 
 
 def test_a_host_that_drains_is_asked_for_nothing() -> None:
-    host = Told()
+    host = WarmingHost()
     clock = ManualClock(wall_s=MONDAY)
     timers = ManualTimers(clock)
     schedules = schedules_of({"PENSTOCK_KEEP_WARM": "daily 00:00-24:00: m"})
@@ -77,7 +78,7 @@ def test_a_host_loads_what_is_to_be_warm_before_anybody_calls_it(tmp_path: Path)
         adding(tmp_path, prefix / f"m{number}.tar.gz", number)
     schedule = {"PENSTOCK_KEEP_WARM": "daily 00:00-24:00: m0.tar.gz, m2.tar.gz"}
     with instance(tmp_path / "run", memory_bytes=4 << 30) as running:
-        host = Host(running, prefix)
+        host = ModelHostClient(running, prefix)
         assert host.load(environment=schedule).get("ok")
         wait_until(lambda: host.status()["models_loaded"] == 2, "both are loaded", seconds=60)
         assert host.ask("m2.tar.gz", 5).json["sum"] == 7
@@ -92,7 +93,7 @@ def test_a_schedule_that_can_not_be_fails_the_host(tmp_path: Path, schedule: str
     prefix = tmp_path / "models"
     prefix.mkdir()
     with instance(tmp_path / "run") as running:
-        host = Host(running, prefix)
+        host = ModelHostClient(running, prefix)
         error = host.load(environment={"PENSTOCK_KEEP_WARM": schedule})["error"]
         assert error["code"] in ("keep-warm-invalid", "target-model-invalid")
         assert host.client.control(op="status")["copies"] == []

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.fakes import model_files
+from tests.kit import model_files
 
 from penstock.artifacts.description.description import ModelDescription, TensorSpec
 from penstock.instance.loading.load import for_throughput, of_job

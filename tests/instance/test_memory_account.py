@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from pathlib import Path
 
-from tests.fakes import triton_files
+from tests.kit import triton_files
 
 from penstock.artifacts.description.description import EngineOptions, Generation, ModelDescription
 from penstock.artifacts.detection.detect import detect
@@ -112,24 +111,21 @@ def test_what_can_not_be_read_is_no_record(tmp_path: Path) -> None:
     records.write(tmp_path / "memory" / "a.json" / "below a file", seen)  # no exception
 
 
-def test_a_copy_that_has_not_run_teaches_nothing_to_one_that_had(tmp_path: Path) -> None:
-    async def test() -> None:
-        model = Prepared(context(files(tmp_path, model_onnx=10), file="model.onnx"), "digest")
-        path = records.record_path(tmp_path, "digest", model.context)
-        known = MemoryObserved(load_bytes_max=3 << 40, own_bytes_max=2 << 40, ran=True)
-        records.write(path, known)
-        account = MemoryAccount(MemoryUse(), tmp_path)
-        assert account.need(model).basis == "measured"
-        async with account.loading(model):
-            pass
-        account.note(ran=False)
-        await account.written()
-        assert records.read(path) == known
-        account.note(ran=True)
-        await account.written()
-        fresh = records.read(path)
-        assert fresh is not None
-        assert fresh.ran
-        assert 0 < fresh.own_bytes_max < 2 << 40  # of this process
-
-    asyncio.run(test())
+async def test_a_copy_that_has_not_run_teaches_nothing_to_one_that_had(tmp_path: Path) -> None:
+    model = Prepared(context(files(tmp_path, model_onnx=10), file="model.onnx"), "digest")
+    path = records.record_path(tmp_path, "digest", model.context)
+    known = MemoryObserved(load_bytes_max=3 << 40, own_bytes_max=2 << 40, ran=True)
+    records.write(path, known)
+    account = MemoryAccount(MemoryUse(), tmp_path)
+    assert account.need(model).basis == "measured"
+    async with account.loading(model):
+        pass
+    account.note(ran=False)
+    await account.written()
+    assert records.read(path) == known
+    account.note(ran=True)
+    await account.written()
+    fresh = records.read(path)
+    assert fresh is not None
+    assert fresh.ran
+    assert 0 < fresh.own_bytes_max < 2 << 40  # of this process

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import triton_files as files
-from tests.fakes.model_files import weights
-from tests.fakes.processes import pids_in
-from tests.instance.instance_harness import Answer, FrameClient, Instance, instance, wait_until
+from tests.kit import triton_files as files
+from tests.kit.instances import FrameAnswer, FrameClient, InstanceProcess, instance
+from tests.kit.model_files import weights
+from tests.kit.polling import wait_until
+from tests.kit.processes import pids_in
 
 from penstock.wire import frames
 
@@ -147,7 +148,7 @@ def load(client: FrameClient, copy: int, root: Path, model: str) -> dict[str, An
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceProcess]:
     folder = tmp_path_factory.mktemp("calls")
     every = repository(folder / "repository", "broken", "back", "sleeper", "deadly")
     other = repository(folder / "other", "gather")
@@ -169,14 +170,14 @@ def body(what: str | None = None, x: Any = ((1.0, 0.0, 0.0, 0.0),)) -> bytes:
     return json.dumps({"inputs": inputs}).encode()
 
 
-def outcome(answer: Answer) -> tuple[np.ndarray, str]:
+def outcome(answer: FrameAnswer) -> tuple[np.ndarray, str]:
     made = {each["name"]: each for each in answer.json["outputs"]}
     y = np.array(made["y"]["data"]).reshape(made["y"]["shape"])
     return y, made["said"]["data"][0] if "said" in made else ""
 
 
 def test_a_model_calls_another_in_a_loop_and_keeps_what_it_needs_meanwhile(
-    served: Instance,
+    served: InstanceProcess,
 ) -> None:
     y, said = outcome(served.client().invoke(1, body("loop"), door="oip"))
     x = np.array([[1.0, 0.0, 0.0, 0.0]])
@@ -186,7 +187,7 @@ def test_a_model_calls_another_in_a_loop_and_keeps_what_it_needs_meanwhile(
 
 
 def test_calls_of_an_async_execute_are_one_batch_of_the_model_that_is_called(
-    served: Instance,
+    served: InstanceProcess,
 ) -> None:
     client = served.client()
     before = client.control(op="explain", copy=2)["models"]["small"]
@@ -197,11 +198,11 @@ def test_calls_of_an_async_execute_are_one_batch_of_the_model_that_is_called(
     assert after["batches"] - before["batches"] < 8
 
 
-def test_a_model_can_ask_which_others_there_are(served: Instance) -> None:
+def test_a_model_can_ask_which_others_there_are(served: InstanceProcess) -> None:
     assert outcome(served.client().invoke(1, body("ready"), door="oip"))[1] == "small chain"
 
 
-def test_an_ensemble_can_be_called_as_well(served: Instance) -> None:
+def test_an_ensemble_can_be_called_as_well(served: InstanceProcess) -> None:
     y, said = outcome(served.client().invoke(1, body("ensemble"), door="oip"))
     assert said == "fine"
     np.testing.assert_allclose(y, np.array([[1.0, 0, 0, 0]]) @ weights(), rtol=1e-5)
@@ -223,7 +224,7 @@ def test_an_ensemble_can_be_called_as_well(served: Instance) -> None:
     ],
 )
 def test_what_goes_wrong_in_a_call_is_the_responses_error_and_the_caller_goes_on(
-    served: Instance, what: str, code: int, words: str
+    served: InstanceProcess, what: str, code: int, words: str
 ) -> None:
     """With Triton's codes: INTERNAL 1, NOT_FOUND 2, INVALID_ARG 3, UNAVAILABLE 4."""
     client = served.client()
@@ -234,7 +235,7 @@ def test_what_goes_wrong_in_a_call_is_the_responses_error_and_the_caller_goes_on
 
 
 def test_a_call_that_had_not_begun_when_the_other_models_process_died_is_asked_again(
-    served: Instance,
+    served: InstanceProcess,
 ) -> None:
     """Two callers at a time: one call ends the process, the other one waits for it or for the next.
     It may also have been in one batch with the guilty one: then it is asked again, alone."""
@@ -242,8 +243,8 @@ def test_a_call_that_had_not_begun_when_the_other_models_process_died_is_asked_a
     for _ in range(3):
         dies = client.send(1, body("dies"), door="oip")
         lives = client.send(1, body("lives"), door="oip")
-        assert "ended on this request" in outcome(Answer(client.answer(dies)))[1]
-        assert outcome(Answer(client.answer(lives)))[1] == "fine"
+        assert "ended on this request" in outcome(FrameAnswer(client.answer(dies)))[1]
+        assert outcome(FrameAnswer(client.answer(lives)))[1] == "fine"
 
 
 def test_a_call_whose_models_process_is_killed_is_made_again(tmp_path: Path) -> None:
@@ -257,7 +258,7 @@ def test_a_call_whose_models_process_is_killed_is_made_again(tmp_path: Path) -> 
             wait_until(lambda: calls_of(client, "slow"), "the call is under way")
             [victim] = pids_in("slow", below=running.process.pid)
             os.kill(victim, signal.SIGKILL)
-            assert outcome(Answer(client.answer(ident)))[1] == "fine"
+            assert outcome(FrameAnswer(client.answer(ident)))[1] == "fine"
         client.close()
 
 
@@ -359,7 +360,7 @@ def test_models_that_wait_for_one_anothers_only_lane_do_not_hang(tmp_path: Path)
         client = running.client()
         load(client, 1, root, "fork")
         idents = [client.send(1, body(x=[[1.0, way, 0, 0]]), door="oip") for way in (0, 1)]
-        made = sorted(outcome(Answer(client.answer(each)))[0][0, 0] for each in idents)
+        made = sorted(outcome(FrameAnswer(client.answer(each)))[0][0, 0] for each in idents)
         assert made == [2.0, 7.0]
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instance_harness import Answer, FrameClient, Instance, instance, wait_until
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, FrameClient, InstanceProcess, instance, serving
+from tests.kit.polling import wait_until
 
 from penstock.wire import frames
 
@@ -93,12 +94,12 @@ def transform_fn(model, data, content_type, accept, context):
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
-    with instance(tmp_path_factory.mktemp("instance")) as running:
-        client = running.client()
-        folder = tmp_path_factory.mktemp("models")
-        loaded = client.load(1, model_files.code(folder / "m", HOSTILE, rows_max=1))
-        assert loaded.get("ok"), loaded
-        assert client.load(2, model_files.code(folder / "h", HEADS, rows_max=1))["ok"]
+    folder = tmp_path_factory.mktemp("models")
+    models = {
+        1: model_files.code(folder / "m", HOSTILE, rows_max=1),
+        2: model_files.code(folder / "h", HEADS, rows_max=1),
+    }
+    with serving(tmp_path_factory.mktemp("instance"), models) as client:
         yield client
 
 
@@ -173,8 +174,7 @@ def test_tritons_python_models_keep_the_rule(client: FrameClient, tmp_path: Path
         inputs=text("TEXT"),
         outputs=text("OUT"),
     )
-    loaded = client.load(3, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(3, folder)
     before = workers(client)
     for case in ("raise", "exit", "error", "odd-error", "tensor", "name", "mute"):
         failed = triton(client, case)
@@ -183,7 +183,7 @@ def test_tritons_python_models_keep_the_rule(client: FrameClient, tmp_path: Path
     assert workers(client) == before
 
 
-def triton(client: FrameClient, said: str) -> Answer:
+def triton(client: FrameClient, said: str) -> FrameAnswer:
     tensor = b'{"name":"TEXT","datatype":"BYTES","shape":[1],"data":["%b"]}' % said.encode()
     return client.invoke(
         3, b'{"inputs":[%b]}' % tensor, content_type="application/json", door="oip"
@@ -201,7 +201,7 @@ def predict_fn(data, model):
 """
 
 
-def one_batch(client: FrameClient, copy: int, *bodies: bytes) -> list[Answer]:
+def one_batch(client: FrameClient, copy: int, *bodies: bytes) -> list[FrameAnswer]:
     """One request that waits holds the lane until the rest are queued."""
     first = client.send(copy, b'"wait"')
 
@@ -212,8 +212,8 @@ def one_batch(client: FrameClient, copy: int, *bodies: bytes) -> list[Answer]:
     wait_until(runs, "the first request runs")
     read = b"".join(client.frame(copy * 10_000 + at, copy, body) for at, body in enumerate(bodies))
     client.socket.sendall(read)
-    assert Answer(client.answer(first)).json == "wait"
-    return [Answer(client.answer(copy * 10_000 + at)) for at in range(len(bodies))]
+    assert FrameAnswer(client.answer(first)).json == "wait"
+    return [FrameAnswer(client.answer(copy * 10_000 + at)) for at in range(len(bodies))]
 
 
 def test_of_a_batch_whose_worker_died_the_one_it_was_busy_with_is_told_apart(
@@ -240,7 +240,7 @@ def test_a_hang_is_laid_at_the_one_that_hangs(client: FrameClient, tmp_path: Pat
 
 
 def test_what_an_artifact_says_of_itself_can_be_answered(
-    shared_plain: Instance, tmp_path: Path
+    shared_plain: InstanceProcess, tmp_path: Path
 ) -> None:
     """A lone surrogate in model.yaml must not leave a load unanswered."""
     client = shared_plain.client()
@@ -252,6 +252,6 @@ def test_what_an_artifact_says_of_itself_can_be_answered(
 
 
 @pytest.fixture
-def shared_plain(tmp_path: Path) -> Iterator[Instance]:
+def shared_plain(tmp_path: Path) -> Iterator[InstanceProcess]:
     with instance(tmp_path) as running:
         yield running

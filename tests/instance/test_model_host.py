@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instance_harness import Answer, Instance, instance, wait_until
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, InstanceProcess, instance
+from tests.kit.polling import wait_until
 
 from penstock.wire import frames
 
@@ -78,10 +79,10 @@ def slow_to_load(scratch: Path, archive: Path) -> Path:
     return packed(folder, archive)
 
 
-class Host:
+class ModelHostClient:
     """An instance that hosts the models below `prefix`."""
 
-    def __init__(self, running: Instance, prefix: Path) -> None:
+    def __init__(self, running: InstanceProcess, prefix: Path) -> None:
         self.running = running
         self.prefix = prefix
         self.client = running.client()
@@ -90,8 +91,8 @@ class Host:
         settings = {"multi_model": {"keeps_models": True}} | more
         return self.client.load(HOST, f"{self.prefix.as_uri()}/", **settings)
 
-    def ask(self, model: str, x: int = 1) -> Answer:
-        return Answer(self.client.answer(self.send(model, x)))
+    def ask(self, model: str, x: int = 1) -> FrameAnswer:
+        return FrameAnswer(self.client.answer(self.send(model, x)))
 
     def send(self, model: str, x: int = 1, **more: Any) -> int:
         body = json.dumps({"x": x}).encode()
@@ -111,11 +112,11 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
+def host(tmp_path: Path) -> Iterator[ModelHostClient]:
     prefix = tmp_path / "models"
     prefix.mkdir()
     with instance(tmp_path / "run", memory_bytes=4 << 30) as running:
-        made = Host(running, prefix)
+        made = ModelHostClient(running, prefix)
         loaded = made.load()
         assert loaded.get("ok"), loaded
         yield made
@@ -123,7 +124,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 
 def test_a_model_is_loaded_by_its_first_call_and_answers_as_if_it_were_alone(
-    host: Host, tmp_path: Path
+    host: ModelHostClient, tmp_path: Path
 ) -> None:
     adding(tmp_path, host.prefix / "ten.tar.gz", 10)
     model_files.affine(host.prefix / "team" / "affine")
@@ -140,18 +141,18 @@ def test_a_model_is_loaded_by_its_first_call_and_answers_as_if_it_were_alone(
 
 
 def test_all_who_call_a_model_that_is_on_its_way_wait_for_one_load(
-    host: Host, tmp_path: Path
+    host: ModelHostClient, tmp_path: Path
 ) -> None:
     slow_to_load(tmp_path, host.prefix / "slow.tar.gz")
     idents = [host.send("slow.tar.gz", x) for x in range(20)]
-    answers = [Answer(host.client.answer(ident)).json for ident in idents]
+    answers = [FrameAnswer(host.client.answer(ident)).json for ident in idents]
     assert [answer["x"] for answer in answers] == list(range(20))
     assert len({answer["pid"] for answer in answers}) == 1
     assert host.explained("slow.tar.gz")["misses"] == 20
 
 
 def test_a_model_that_is_not_there_is_refused_and_found_once_it_is(
-    host: Host, tmp_path: Path
+    host: ModelHostClient, tmp_path: Path
 ) -> None:
     missing = host.ask("late.tar.gz")
     assert missing.error["code"] == "target-model-not-found"
@@ -161,18 +162,18 @@ def test_a_model_that_is_not_there_is_refused_and_found_once_it_is(
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../b", "a//b", "a/"])
 def test_a_name_that_leads_out_of_the_prefix_is_refused_and_nothing_is_looked_for(
-    host: Host, name: str
+    host: ModelHostClient, name: str
 ) -> None:
     assert host.ask(name).error["code"] == "target-model-invalid"
 
 
-def test_a_request_without_a_model_is_refused(host: Host) -> None:
+def test_a_request_without_a_model_is_refused(host: ModelHostClient) -> None:
     answer = host.client.invoke(HOST, b"{}", content_type="application/json")
     assert answer.error["code"] == "target-model-required"
 
 
 def test_an_artifact_that_is_replaced_answers_with_its_new_content(
-    host: Host, tmp_path: Path
+    host: ModelHostClient, tmp_path: Path
 ) -> None:
     adding(tmp_path / "old", host.prefix / "m.tar.gz", 1)
     assert host.ask("m.tar.gz", 0).json["sum"] == 1
@@ -209,7 +210,7 @@ def test_weights_and_code_that_lie_apart_are_each_noticed_when_they_are_replaced
     }  # fmt: skip
     settings = {"s3_local": {"codes": str(codes)}}
     with instance(tmp_path / "run", memory_bytes=4 << 30, artifact=settings) as running:
-        host = Host(running, prefix)
+        host = ModelHostClient(running, prefix)
         assert host.load(environment=environment).get("ok")
         assert host.ask("m.tar.gz", 0).json == 11
         put(replaced, 5)
@@ -219,7 +220,7 @@ def test_weights_and_code_that_lie_apart_are_each_noticed_when_they_are_replaced
 
 
 def test_a_model_that_can_not_be_loaded_fails_alone_and_is_told_why(
-    host: Host, tmp_path: Path
+    host: ModelHostClient, tmp_path: Path
 ) -> None:
     adding(tmp_path, host.prefix / "good.tar.gz", 1)
     broken = model_files.code(tmp_path / "broken", BROKEN)
@@ -231,7 +232,7 @@ def test_a_model_that_can_not_be_loaded_fails_alone_and_is_told_why(
 
 
 def test_a_model_is_unloaded_on_demand_and_comes_back_with_its_next_call(
-    host: Host, tmp_path: Path
+    host: ModelHostClient, tmp_path: Path
 ) -> None:
     adding(tmp_path, host.prefix / "m.tar.gz", 1)
     first = host.ask("m.tar.gz", 0).json
@@ -243,7 +244,9 @@ def test_a_model_is_unloaded_on_demand_and_comes_back_with_its_next_call(
     assert again["pid"] != first["pid"]
 
 
-def test_without_a_cache_a_model_is_ended_when_it_has_answered(host: Host, tmp_path: Path) -> None:
+def test_without_a_cache_a_model_is_ended_when_it_has_answered(
+    host: ModelHostClient, tmp_path: Path
+) -> None:
     adding(tmp_path, host.prefix / "m.tar.gz", 1)
     assert host.client.control(op="unload", copy=HOST)["found"]
     assert host.load(multi_model={"keeps_models": False}).get("ok")
@@ -252,32 +255,36 @@ def test_without_a_cache_a_model_is_ended_when_it_has_answered(host: Host, tmp_p
     assert host.ask("m.tar.gz", 0).json["pid"] != first["pid"]
 
 
-def test_a_wish_loads_a_model_that_nobody_has_called(host: Host, tmp_path: Path) -> None:
+def test_a_wish_loads_a_model_that_nobody_has_called(host: ModelHostClient, tmp_path: Path) -> None:
     adding(tmp_path, host.prefix / "m.tar.gz", 1)
     assert host.models(load="m.tar.gz").get("ok")
     wait_until(lambda: host.status()["models_loaded"] == 1, "the model is loaded")
     assert host.explained("m.tar.gz")["misses"] == 0
 
 
-def test_what_waits_for_a_load_may_be_cancelled(host: Host, tmp_path: Path) -> None:
+def test_what_waits_for_a_load_may_be_cancelled(host: ModelHostClient, tmp_path: Path) -> None:
     slow_to_load(tmp_path, host.prefix / "slow.tar.gz")
     cancelled, kept = host.send("slow.tar.gz", 1), host.send("slow.tar.gz", 2)
     host.client.socket.sendall(frames.encode(frames.CANCEL, cancelled))
-    assert Answer(host.client.answer(kept)).json["x"] == 2
+    assert FrameAnswer(host.client.answer(kept)).json["x"] == 2
     assert cancelled not in host.client.answers
     assert host.status()["unanswered"] == 0
 
 
-def test_what_waits_for_a_load_is_given_back_when_the_host_goes(host: Host, tmp_path: Path) -> None:
+def test_what_waits_for_a_load_is_given_back_when_the_host_goes(
+    host: ModelHostClient, tmp_path: Path
+) -> None:
     slow_to_load(tmp_path, host.prefix / "slow.tar.gz")
     waiting = host.send("slow.tar.gz", 1)
     wait_until(lambda: host.status()["unanswered"] == 1, "it waits")
     assert host.client.control(op="unload", copy=HOST)["found"]
-    answer = Answer(host.client.answer(waiting))
+    answer = FrameAnswer(host.client.answer(waiting))
     assert (answer.kind, answer.reason) == (frames.RETURNED, "draining")
 
 
-def test_models_of_a_worker_that_is_killed_come_back_in_another(host: Host, tmp_path: Path) -> None:
+def test_models_of_a_worker_that_is_killed_come_back_in_another(
+    host: ModelHostClient, tmp_path: Path
+) -> None:
     adding(tmp_path, host.prefix / "a.tar.gz", 1)
     adding(tmp_path, host.prefix / "b.tar.gz", 2)
     killed = host.ask("a.tar.gz", 0).json["pid"]
@@ -292,7 +299,9 @@ def test_models_of_a_worker_that_is_killed_come_back_in_another(host: Host, tmp_
     wait_until(lambda: comes_back("b.tar.gz"), "its neighbour is back", seconds=30)
 
 
-def test_whoever_connects_later_is_told_what_is_loaded(host: Host, tmp_path: Path) -> None:
+def test_whoever_connects_later_is_told_what_is_loaded(
+    host: ModelHostClient, tmp_path: Path
+) -> None:
     adding(tmp_path, host.prefix / "m.tar.gz", 1)
     host.ask("m.tar.gz")
     late = host.running.client()
@@ -304,7 +313,7 @@ def test_whoever_connects_later_is_told_what_is_loaded(host: Host, tmp_path: Pat
 
 def test_a_prefix_that_is_not_there_fails_the_host(tmp_path: Path) -> None:
     with instance(tmp_path / "run") as running:
-        host = Host(running, tmp_path / "nowhere")
+        host = ModelHostClient(running, tmp_path / "nowhere")
         call = {"op": "prepare", "copy": HOST, "endpoint": "e", "variant": "v"}
         source = {"uri": f"{host.prefix.as_uri()}/"}
         answer = host.client.control(**call, source=source, multi_model={"keeps_models": True})
@@ -320,7 +329,7 @@ def _lives(pid: int) -> bool:
     return state != "Z"
 
 
-def test_models_are_gone_with_the_host(host: Host, tmp_path: Path) -> None:
+def test_models_are_gone_with_the_host(host: ModelHostClient, tmp_path: Path) -> None:
     adding(tmp_path, host.prefix / "m.tar.gz", 1)
     pid = host.ask("m.tar.gz").json["pid"]
     assert host.client.control(op="unload", copy=HOST)["found"]

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instance_harness import Answer, instance, wait_until
-from test_model_host import Host, adding, packed
-from tests.fakes import model_files
+from test_model_host import ModelHostClient, adding, packed
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, instance
+from tests.kit.polling import wait_until
 
 from penstock.wire import frames
 
@@ -38,7 +39,7 @@ def predict_fn(data, model):
 """
 
 
-class Gated(Host):
+class Gated(ModelHostClient):
     """Its models load, and run, once the gates of these names are open."""
 
     def open_gate(self, name: str) -> None:
@@ -122,7 +123,7 @@ def test_an_unload_is_answered_when_all_is_answered_and_the_model_is_gone(
     unloading = host.begin(unload=model, wait_s=60)
     host.open_gate("run")
     assert host.told(unloading) == {"ok": True}
-    assert Answer(host.client.answer(running)).json == 1
+    assert FrameAnswer(host.client.answer(running)).json == 1
     row = host.listed()[model]
     assert (row["state"], row["last_event"]["why"]) == ("unloaded", "dismissed")
     assert host.models(unload=model, wait_s=60) == {"ok": True}  # it is gone already
@@ -145,7 +146,7 @@ def test_a_model_that_is_called_again_before_it_is_unloaded_stays_and_that_is_to
     again = host.send(model, 2)
     assert "called again" in host.told(unloading)["error"]["message"]
     host.open_gate("run")
-    assert [Answer(host.client.answer(one)).json for one in (running, again)] == [1, 2]
+    assert [FrameAnswer(host.client.answer(one)).json for one in (running, again)] == [1, 2]
     assert host.listed()[model]["state"] == "loaded"
 
 
@@ -188,7 +189,7 @@ def test_a_version_that_the_model_has_not_is_refused_whether_it_is_loaded_or_not
 ) -> None:
     model_files.affine(host.prefix / "affine")
 
-    def asked(version: str) -> Answer:
+    def asked(version: str) -> FrameAnswer:
         parameters = json.dumps({"version": version})
         return host.client.invoke(
             7, b"[[1, 0, 0, 2]]", content_type="application/json", target_model="affine",
@@ -207,7 +208,7 @@ def test_where_there_is_no_room_a_model_is_not_loaded_ahead_of_its_calls(tmp_pat
     adding(tmp_path, prefix / "b.tar.gz", 1)
     tight = {"PENSTOCK_MODEL_CACHE_SHARE": "0.05"}  # less than the process itself takes
     with instance(tmp_path / "run", memory_bytes=1 << 28) as running:
-        host = Host(running, prefix)
+        host = ModelHostClient(running, prefix)
         assert host.load(environment=tight).get("ok")
         told = host.models(load="a.tar.gz", if_room=True, wait_s=60)
         assert told == {"ok": True, "state": "no-room"}

@@ -7,9 +7,10 @@ import contextlib
 import signal
 from pathlib import Path
 
-from instance_harness import FrameClient, instance, wait_until
-from test_model_host import HOST, Host, adding, host  # noqa: F401
-from tests.fakes import model_files
+from test_model_host import HOST, ModelHostClient, adding, host  # noqa: F401
+from tests.kit import model_files
+from tests.kit.instances import FrameClient, instance
+from tests.kit.polling import wait_until
 
 from penstock.metrics.models.model_delta import ModelDelta
 
@@ -26,7 +27,7 @@ def heard(client: FrameClient) -> dict[str, ModelDelta]:
 
 
 def test_a_models_first_call_waits_for_its_load_and_the_next_ones_find_it(
-    host: Host,  # noqa: F811
+    host: ModelHostClient,  # noqa: F811
     tmp_path: Path,
 ) -> None:
     adding(tmp_path, host.prefix / "m.tar.gz", 1)
@@ -60,7 +61,7 @@ def test_a_models_first_call_waits_for_its_load_and_the_next_ones_find_it(
 
 
 def test_only_the_connection_that_loaded_the_host_hears_its_counts(
-    host: Host,  # noqa: F811
+    host: ModelHostClient,  # noqa: F811
     tmp_path: Path,
 ) -> None:
     adding(tmp_path, host.prefix / "m.tar.gz", 1)
@@ -78,7 +79,7 @@ def test_only_the_connection_that_loaded_the_host_hears_its_counts(
 
 
 def test_a_host_that_is_unloaded_tells_everything_before_it_says_that_it_is_gone(
-    host: Host,  # noqa: F811
+    host: ModelHostClient,  # noqa: F811
     tmp_path: Path,
 ) -> None:
     adding(tmp_path, host.prefix / "m.tar.gz", 1)
@@ -98,7 +99,7 @@ def test_an_instance_that_is_told_to_end_tells_everything_first(tmp_path: Path) 
     prefix = tmp_path / "models"
     adding(tmp_path, prefix / "m.tar.gz", 1)
     with instance(tmp_path / "run") as running:
-        host = Host(running, prefix)
+        host = ModelHostClient(running, prefix)
         assert host.load().get("ok")
         for x in range(20):
             host.ask("m.tar.gz", x)
@@ -111,7 +112,7 @@ def test_an_instance_that_is_told_to_end_tells_everything_first(tmp_path: Path) 
 
 
 def test_unloads_are_counted_with_their_reason_and_take_time(
-    host: Host,  # noqa: F811
+    host: ModelHostClient,  # noqa: F811
     tmp_path: Path,
 ) -> None:
     model_files.affine(host.prefix / "m")

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instance_harness import Answer, FrameClient, instance, wait_until
+from tests.kit.instances import FrameAnswer, FrameClient, instance
+from tests.kit.polling import wait_until
 
 HOST = 3
-SERVER = Path(__file__).parents[1] / "fakes" / "multi_model_server.py"
+SERVER = Path(__file__).parents[1] / "kit" / "multi_model_server.py"
 
 
 def weights(prefix: Path, *names: str) -> None:
@@ -46,7 +47,7 @@ def client(tmp_path: Path) -> Iterator[FrameClient]:
         made.close()
 
 
-def ask(client: FrameClient, model: str, body: bytes = b"?") -> Answer:
+def ask(client: FrameClient, model: str, body: bytes = b"?") -> FrameAnswer:
     return client.invoke(HOST, body, content_type="text/plain", target_model=model)
 
 

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from instance_harness import Answer, instance, wait_until
 from test_model_host import adding, packed
 from test_model_host_calls import Gated
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, instance
+from tests.kit.polling import wait_until
 
 from penstock.runtimes.workers.memory import tree_pids
 from penstock.wire import frames
@@ -44,7 +45,7 @@ def predict_fn(data, model):
     return data["x"]
 """
 
-SERVER = Path(__file__).parents[1] / "fakes" / "multi_model_server.py"
+SERVER = Path(__file__).parents[1] / "kit" / "multi_model_server.py"
 
 Make = Callable[..., Gated]
 
@@ -107,7 +108,7 @@ def test_whoever_waits_is_answered_by_the_load_after_the_deaths(hosts: Make, sha
         kill_at_load(host, 1)
         kill_at_load(host, 2)
         host.open_gate("load")
-        assert [Answer(host.client.answer(ident)).json for ident in waiting] == list(range(10))
+        assert [FrameAnswer(host.client.answer(ident)).json for ident in waiting] == list(range(10))
 
 
 @SHARED
@@ -118,7 +119,7 @@ def test_the_third_death_in_a_row_is_the_models_and_names_it(hosts: Make, shared
         waiting = patient(host, "slow.tar.gz")
         for number in (1, 2, 3):
             kill_at_load(host, number)
-        error = Answer(host.client.answer(waiting)).error
+        error = FrameAnswer(host.client.answer(waiting)).error
         assert (error["code"], error["status"]) == ("target-model-quarantined", 424), error
         assert "slow.tar.gz" in error["message"]
         assert "healthy.tar.gz" not in error["message"]
@@ -148,7 +149,7 @@ def test_a_neighbour_in_the_worker_that_is_killed_is_not_refused(hosts: Make) ->
 
         wait_until(answers, "the neighbour is back")
         host.open_gate("load")
-        assert Answer(host.client.answer(waiting)).json == 5
+        assert FrameAnswer(host.client.answer(waiting)).json == 5
 
 
 def test_a_death_in_warm_up_is_one_while_loading(hosts: Make, tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_a_death_in_warm_up_is_one_while_loading(hosts: Make, tmp_path: Path) ->
         kill_at_load(host, 1)
         kill_at_load(host, 2)
         host.open_gate("load")
-        assert Answer(host.client.answer(waiting)).json == 5
+        assert FrameAnswer(host.client.answer(waiting)).json == 5
 
 
 @contextmanager
@@ -191,13 +192,13 @@ def test_a_foreign_server_that_dies_while_it_loads_a_model_loads_it_again(tmp_pa
         kill_at_load(host, 1)
         kill_at_load(host, 2)
         host.open_gate("load")
-        assert Answer(host.client.answer(waiting)).json["target"] == "slow"
+        assert FrameAnswer(host.client.answer(waiting)).json["target"] == "slow"
         (tmp_path / "gates" / "load").unlink()
         host.models(unload="slow", wait_s=30.0)
         waiting = patient(host, "slow")
         for number in (3, 4, 5):
             kill_at_load(host, number)
-        error = Answer(host.client.answer(waiting)).error
+        error = FrameAnswer(host.client.answer(waiting)).error
         assert error["code"] == "target-model-quarantined", error
         assert "e:slow" in error["message"]
         wait_until(lambda: host.ask("healthy").kind == frames.REPLY, "the server is back")
@@ -214,4 +215,4 @@ def test_a_foreign_server_that_died_too_often_is_started_anew_for_whoever_waits(
         kill_at_load(host, 4)
         kill_at_load(host, 5)  # and the server is not started again by itself
         host.open_gate("load")
-        assert Answer(host.client.answer(waiting)).json["target"] == "second"
+        assert FrameAnswer(host.client.answer(waiting)).json["target"] == "second"

@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from instance_harness import Answer, instance, wait_until
-from test_model_host import Host, adding, packed
-from tests.fakes import model_files
+from test_model_host import ModelHostClient, adding, packed
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, instance
+from tests.kit.polling import wait_until
 
 #: Loads at once while nobody is to be waited for; else when another one is being loaded as well.
 MEETS = """
@@ -44,7 +45,7 @@ def test_two_that_were_loaded_before_are_loaded_at_the_same_time(
         packed(folder, prefix / name)
     walls = {"isolation": False}  # the models meet in a folder
     with instance(tmp_path / "run", memory_bytes=4 << 30, artifact=walls) as running:
-        host = Host(running, prefix)
+        host = ModelHostClient(running, prefix)
         own_process = {"PENSTOCK_SHARED_WORKER": "false", "MEETING": str(meeting)}
         assert host.load(environment=own_process).get("ok")
         for name in names:
@@ -55,7 +56,7 @@ def test_two_that_were_loaded_before_are_loaded_at_the_same_time(
         meeting.mkdir()
         (meeting / "wait").touch()
         idents = [host.send(name) for name in names]
-        answers = [Answer(host.client.answer(ident)).json for ident in idents]
+        answers = [FrameAnswer(host.client.answer(ident)).json for ident in idents]
         assert answers == [{"model": name} for name in names]
         host.client.close()
 
@@ -66,11 +67,11 @@ def test_models_that_share_a_worker_come_and_go_beside_one_another(tmp_path: Pat
     for number, name in enumerate(names):
         adding(tmp_path, prefix / name, number)
     with instance(tmp_path / "run", memory_bytes=4 << 30) as running:
-        host = Host(running, prefix)
+        host = ModelHostClient(running, prefix)
         assert host.load(cores=4.0, environment={"PENSTOCK_SHARED_WORKER": "true"}).get("ok")
         for _ in range(3):
             idents = [host.send(name, 10) for name in names]
-            answers = [Answer(host.client.answer(ident)).json["sum"] for ident in idents]
+            answers = [FrameAnswer(host.client.answer(ident)).json["sum"] for ident in idents]
             assert answers == [10, 11, 12, 13, 14, 15]
             for name in names:
                 assert host.models(unload=name).get("ok")

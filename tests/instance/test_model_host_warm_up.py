@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from instance_harness import Answer, instance, wait_until
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, instance
+from tests.kit.polling import wait_until
 
 HOST = 7
 
@@ -37,8 +38,7 @@ def test_the_first_caller_is_answered_before_other_shapes_and_none_runs_beside_a
     model_files.code(prefix / "waits", WAITS, rows_max=1)
     with instance(tmp_path / "run", memory_bytes=4 << 30, artifact={"isolation": False}) as running:
         client = running.client()
-        loaded = client.load(HOST, f"{prefix.as_uri()}/", multi_model={"keeps_models": True})
-        assert loaded.get("ok"), loaded
+        client.serve(HOST, f"{prefix.as_uri()}/", multi_model={"keeps_models": True})
 
         def shapes_left() -> dict[str, int]:
             told = client.control(op="explain", copy=HOST)
@@ -63,7 +63,7 @@ def test_the_first_caller_is_answered_before_other_shapes_and_none_runs_beside_a
         assert shapes_left() == {"text": 2}
 
         (signs / "end").touch()
-        assert Answer(client.answer(waiting)).json == {"signs": str(signs)}
+        assert FrameAnswer(client.answer(waiting)).json == {"signs": str(signs)}
         wait_until(lambda: shapes_left() == {}, "the shapes are run once nobody is served")
         assert answered() == before
         client.close()

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.fakes import model_files
+from tests.kit import model_files
 
 from penstock.core.models.memory_need import MemoryObserved
 from penstock.core.residency import Footprint

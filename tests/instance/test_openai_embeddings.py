@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from instance_harness import FrameClient, instance
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameClient, serving
 
 EMBEDDER, CLASSIFIER = 1, 2
 EMBEDDINGS = {"door": "openai", "parameters": '{"operation":"embeddings"}'}
@@ -21,14 +21,11 @@ CHAT = {"door": "openai", "parameters": '{"operation":"chat"}'}
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
     folder: Path = tmp_path_factory.mktemp("embeddings")
-    with instance(folder) as running:
-        made = running.client()
-        for copy, model in (
-            (EMBEDDER, model_files.embedder(folder / "embedder")),
-            (CLASSIFIER, model_files.classifier(folder / "classifier")),
-        ):
-            loaded = made.load(copy, model)
-            assert loaded.get("ok"), loaded
+    models = {
+        EMBEDDER: model_files.embedder(folder / "embedder"),
+        CLASSIFIER: model_files.classifier(folder / "classifier"),
+    }
+    with serving(folder, models) as made:
         yield made
 
 

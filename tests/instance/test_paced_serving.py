@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from tests.instance.generation_client import StreamClient
-from tests.instance.instance_harness import instance, wait_until
+from tests.kit.instances import instance
+from tests.kit.polling import wait_until
 
 COMPLETIONS = {"asked": {"operation": "completions"}, "door": "openai"}
 PACE = "{step_s: 0.002, sequence_s: 0.0, prefill_token_s: 0.0, prefix_tokens: 4, answer_tokens: 9}"

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from instance_harness import Instance, instance, wait_until
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import InstanceProcess, instance
+from tests.kit.polling import wait_until
 
 from penstock.instance.engines.lane_threads import CoreClaims
 
@@ -25,12 +26,12 @@ def pinned_model(folder: Path, lanes: int = 1) -> Path:
     return folder
 
 
-def cores_of_threads(running: Instance) -> list[frozenset[int]]:
+def cores_of_threads(running: InstanceProcess) -> list[frozenset[int]]:
     tasks = os.listdir(f"/proc/{running.process.pid}/task")
     return [frozenset(os.sched_getaffinity(int(task))) for task in tasks]
 
 
-def cores_of_loop(running: Instance) -> frozenset[int]:
+def cores_of_loop(running: InstanceProcess) -> frozenset[int]:
     return frozenset(os.sched_getaffinity(running.process.pid))
 
 

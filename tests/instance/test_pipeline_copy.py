@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtimes.pipeline_services import Lanes
+from tests.kit.pipeline_services import Lanes
 
 from penstock.artifacts.description.description import Batching, ModelDescription
 from penstock.clock import SystemClock
@@ -48,7 +48,7 @@ EVENTS = [
 ]
 
 
-class Sink(ReplySink):
+class PipelineSink(ReplySink):
     """Gathers the frames of one connection."""
 
     def __init__(self) -> None:
@@ -74,10 +74,10 @@ class Sink(ReplySink):
         return frames.decode_reply(self.frames[-1].payload, self.frames[-1].meta_bytes)
 
 
-def asked(folder: Path, body: bytes, **meta: Any) -> Sink:
+def asked(folder: Path, body: bytes, **meta: Any) -> PipelineSink:
     """One request through a copy."""
 
-    async def scenario() -> Sink:
+    async def scenario() -> PipelineSink:
         (folder / "pipeline.yaml").write_text(DECLARED)
         context = LoadContext(
             model_dir=folder,
@@ -89,7 +89,7 @@ def asked(folder: Path, body: bytes, **meta: Any) -> Sink:
         clock = SystemClock()
         work = PipelineSteps(runtime, name="assistant", version="1")
         copy = Copy(1, work, spec, clock=clock, call_at=asyncio.get_running_loop().call_at)
-        sink = Sink()
+        sink = PipelineSink()
         wire = frames.encode_request_meta(frames.RequestMeta(**meta))
         now = clock.monotonic()
         copy.accept(Request(sink, 7, wire, body, now, None, 0), now)
@@ -261,8 +261,8 @@ def test_a_request_that_only_missed_the_process_of_the_steps_is_given_back_unles
 ) -> None:
     """Another copy's process is well; failing it would make this copy seem the quickest of all."""
 
-    async def scenario() -> Sink:
-        runtime, sink, clock = StepsWithoutProcess(), Sink(), SystemClock()
+    async def scenario() -> PipelineSink:
+        runtime, sink, clock = StepsWithoutProcess(), PipelineSink(), SystemClock()
         work = PipelineSteps(runtime, name="assistant", version="1")
         copy = Copy(
             1, work, slots_spec(Batching(), 2), clock=clock,

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import model_files, triton_files
-from tests.fakes.processes import pids_in
-from tests.instance.instance_harness import Answer, FrameClient, Instance, instance, wait_until
+from tests.kit import model_files, triton_files
+from tests.kit.instances import FrameAnswer, FrameClient, InstanceProcess, instance
+from tests.kit.polling import wait_until
+from tests.kit.processes import pids_in
+from tests.kit.python_models import pipeline
 
 DECLARED = """
 schema: 1
@@ -46,17 +48,13 @@ def count(vectors):
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceProcess]:
     folder = tmp_path_factory.mktemp("models")
-    artifact = folder / "artifact"
-    (artifact / "code").mkdir(parents=True)
-    (artifact / "pipeline.yaml").write_text(DECLARED)
-    (artifact / "code" / "steps.py").write_text(CODE)
+    artifact = pipeline(folder / "artifact", DECLARED, CODE)
     model_files.affine(artifact / "models" / "small")
     model_files.row_sums(artifact / "models" / "large")
     with instance(folder) as running:
-        loaded = running.client().load(1, artifact)
-        assert loaded.get("ok"), loaded
+        running.client().serve(1, artifact)
         yield running
 
 
@@ -67,7 +65,7 @@ def asked(client: FrameClient, encoder: str, *texts: str) -> dict[str, Any]:
     return {each["event"]: each["data"] for each in events}
 
 
-def test_the_request_chooses_its_encoder_and_the_other_is_skipped(served: Instance) -> None:
+def test_the_request_chooses_its_encoder_and_the_other_is_skipped(served: InstanceProcess) -> None:
     """A skipped step is null to those that take from it."""
     client = served.client()
     said = asked(client, "small", "abcd", "aaaa")
@@ -85,7 +83,7 @@ def test_the_request_chooses_its_encoder_and_the_other_is_skipped(served: Instan
     assert sorted(asked(client, "none", "abcd")) == ["count", "done"]
 
 
-def test_steps_and_models_tell_what_they_did(served: Instance) -> None:
+def test_steps_and_models_tell_what_they_did(served: InstanceProcess) -> None:
     client = served.client()
     asked(client, "small", "abcd")
     told = client.control(op="explain", copy=1)
@@ -101,7 +99,7 @@ def test_steps_and_models_tell_what_they_did(served: Instance) -> None:
     ],
 )
 def test_inputs_that_are_no_tensors_of_the_model_are_told_with_the_step(
-    served: Instance, texts: list[str], words: str
+    served: InstanceProcess, texts: list[str], words: str
 ) -> None:
     body = json.dumps({"encoder": "small", "texts": texts}).encode()
     error = served.client().invoke(1, body, door="runtime").error
@@ -156,7 +154,7 @@ def told(rows):
     ],
 )
 def test_what_a_step_made_wrong_is_the_models_failure_and_not_the_callers(
-    asked: dict[str, Any], status: int, blamed: Instance
+    asked: dict[str, Any], status: int, blamed: InstanceProcess
 ) -> None:
     """At SageMaker's door both are 424; the model's own status says whose fault it is."""
     answer = blamed.client().invoke(1, json.dumps(asked).encode(), door="runtime")
@@ -164,16 +162,12 @@ def test_what_a_step_made_wrong_is_the_models_failure_and_not_the_callers(
 
 
 @pytest.fixture(scope="module")
-def blamed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+def blamed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceProcess]:
     folder = tmp_path_factory.mktemp("blamed")
-    artifact = folder / "artifact"
-    (artifact / "code").mkdir(parents=True)
-    (artifact / "pipeline.yaml").write_text(BLAMED)
-    (artifact / "code" / "steps.py").write_text(BLAMED_CODE)
+    artifact = pipeline(folder / "artifact", BLAMED, BLAMED_CODE)
     model_files.affine(artifact / "models" / "small")
     with instance(folder) as running:
-        loaded = running.client().load(1, artifact)
-        assert loaded.get("ok"), loaded
+        running.client().serve(1, artifact)
         yield running
 
 
@@ -217,12 +211,11 @@ def test_a_model_step_whose_process_is_killed_is_run_again_behind_what_was_said(
     )  # fmt: skip
     with instance(tmp_path) as running:
         client = running.client()
-        loaded = client.load(1, artifact)
-        assert loaded.get("ok"), loaded
+        client.serve(1, artifact)
         ident = client.send(1, json.dumps({"rows": [[1.0, 2.0]]}).encode(), door="runtime")
         wait_until(lambda: "computes now" in running.log.read_text(), "the step computes")
         [victim] = pids_in("slow", below=running.process.pid)
         os.kill(victim, signal.SIGKILL)
-        events = Answer(client.answer(ident)).json["events"]
+        events = FrameAnswer(client.answer(ident)).json["events"]
         assert {each["event"]: each["data"] for each in events}["vectors"] == [[1.0, 2.0]]
         client.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.instance.generation_client import StreamClient
-from tests.instance.instance_harness import instance, wait_until
+from tests.kit.instances import instance
+from tests.kit.polling import wait_until
 
 from penstock.wire import frames
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from instance_harness import instance
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import instance
 
 from penstock.artifacts.detection.detect import detect
 from penstock.compile.contract import Tolerance
@@ -65,7 +65,7 @@ def answer_otherwise(root: Path) -> None:
     )
 
 
-class Counting:
+class CountingProof:
     """A real runtime that counts its runs."""
 
     def __init__(self, runtime: Any) -> None:
@@ -78,9 +78,9 @@ class Counting:
 
 
 @pytest.fixture
-def runtime(artifact: Path) -> Iterator[Counting]:
+def runtime(artifact: Path) -> Iterator[CountingProof]:
     loaded = load_tensor_runtime(context(artifact))
-    yield Counting(loaded)
+    yield CountingProof(loaded)
     loaded.close()
 
 
@@ -102,13 +102,13 @@ def proved(root: Path, runtime: Any) -> Proof:
     return found
 
 
-def test_where_it_was_compiled_nothing_is_asked(artifact: Path, runtime: Counting) -> None:
+def test_where_it_was_compiled_nothing_is_asked(artifact: Path, runtime: CountingProof) -> None:
     report(artifact, instruction_set_here().name)
     assert proved(artifact, runtime).state == "proved-here"
     assert runtime.runs == 0
 
 
-def test_elsewhere_its_samples_are_asked_once(artifact: Path, runtime: Counting) -> None:
+def test_elsewhere_its_samples_are_asked_once(artifact: Path, runtime: CountingProof) -> None:
     found = proved(artifact, runtime)
     assert (found.state, found.proved_on) == ("checked-here", ELSEWHERE)
     assert runtime.runs == 3
@@ -116,7 +116,7 @@ def test_elsewhere_its_samples_are_asked_once(artifact: Path, runtime: Counting)
     assert runtime.runs == 3
 
 
-def test_a_marker_that_is_damaged_is_asked_again(artifact: Path, runtime: Counting) -> None:
+def test_a_marker_that_is_damaged_is_asked_again(artifact: Path, runtime: CountingProof) -> None:
     proved(artifact, runtime)
     (marker,) = (artifact.parent / "cache" / "proved").iterdir()
     marker.write_bytes(b"{")
@@ -125,7 +125,7 @@ def test_a_marker_that_is_damaged_is_asked_again(artifact: Path, runtime: Counti
 
 
 def test_answers_outside_of_the_tolerance_are_not_called_proved(
-    artifact: Path, runtime: Counting, caplog: pytest.LogCaptureFixture
+    artifact: Path, runtime: CountingProof, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer_otherwise(artifact)
     with caplog.at_level(logging.INFO):
@@ -138,7 +138,7 @@ def test_answers_outside_of_the_tolerance_are_not_called_proved(
     assert proved(artifact, runtime) == found  # a failure is remembered as well
 
 
-def test_a_changed_artifact_is_asked_again(artifact: Path, runtime: Counting) -> None:
+def test_a_changed_artifact_is_asked_again(artifact: Path, runtime: CountingProof) -> None:
     assert proved(artifact, runtime).state == "checked-here"
     answer_otherwise(artifact)
     status = (artifact / FILE).stat()  # as long as before, and on a coarse clock as old
@@ -148,7 +148,7 @@ def test_a_changed_artifact_is_asked_again(artifact: Path, runtime: Counting) ->
 
 @pytest.mark.parametrize("said", [ELSEWHERE, None])
 def test_an_artifact_without_samples_is_proved_elsewhere(
-    artifact: Path, runtime: Counting, said: str | None
+    artifact: Path, runtime: CountingProof, said: str | None
 ) -> None:
     (artifact / FILE).unlink()
     report(artifact, said)
@@ -171,19 +171,21 @@ def told_of(artifact: Path) -> Proof:
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"x" * 1000])
 def test_samples_that_cannot_be_read_prove_nothing_and_harm_nothing(
-    artifact: Path, runtime: Counting, content: bytes
+    artifact: Path, runtime: CountingProof, content: bytes
 ) -> None:
     (artifact / FILE).write_bytes(content)
     found = proved(artifact, runtime)
     assert (found.state, found.detail[: len(FILE)]) == ("proved-elsewhere", FILE)
 
 
-def test_samples_of_another_model_prove_nothing(artifact: Path, runtime: Counting) -> None:
+def test_samples_of_another_model_prove_nothing(artifact: Path, runtime: CountingProof) -> None:
     np.savez(artifact / FILE, **{"0/in/x": batches()[0], "0/out/z": batches()[0]})  # type: ignore[arg-type]
     assert proved(artifact, runtime).state == "proved-elsewhere"
 
 
-def test_what_was_not_compiled_by_us_is_not_spoken_of(artifact: Path, runtime: Counting) -> None:
+def test_what_was_not_compiled_by_us_is_not_spoken_of(
+    artifact: Path, runtime: CountingProof
+) -> None:
     (artifact / "report.json").unlink()
     assert proof_here(context(artifact), runtime) is None
 

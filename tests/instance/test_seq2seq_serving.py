@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from instance_harness import FrameClient, instance
+from tests.kit import seq2seq_models as tiny
+from tests.kit.instances import FrameClient, instance
 
 from penstock.wire import frames
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "runtimes"))
-import seq2seq_models as tiny
 
 JSON = "application/json"
 SOURCES = tiny.SOURCES[2:5]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from manual_timers import ManualTimers
-from tests.fakes.fake_runtimes import FakeEngineRuntime
+from tests.kit.fake_runtimes import FakeEngineRuntime
+from tests.kit.timers import ManualTimers
 
 from penstock.artifacts.description.description import Batching
 from penstock.clock import ManualClock
@@ -21,7 +21,7 @@ GONE = ModelError("worker-died", "it died")
 KINDS = {frames.CHUNK: "chunk", frames.END: "end"}
 
 
-class Rig:
+class SequencesRig:
     """A copy with two slots; also the connection that keeps what it is sent."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Rig:
 
 
 def test_slots_are_filled_again_by_what_ends_and_by_what_nobody_wants() -> None:
-    rig = Rig()
+    rig = SequencesRig()
     _, second, *_ = rig.ask(11, 12, 13, 14)
     assert list(rig.runtime.prompts) == [1, 2]
     rig.token(1, f="length")
@@ -87,7 +87,7 @@ def test_slots_are_filled_again_by_what_ends_and_by_what_nobody_wants() -> None:
 
 
 def test_what_an_engine_says_in_error_is_that_requests_answer() -> None:
-    rig = Rig()
+    rig = SequencesRig()
     rig.ask(11, 12)
     rig.runtime.say([{"i": 1, "e": ModelError("engine-failed", "no").to_dict()}])
     rig.token(2, f="length")
@@ -95,7 +95,7 @@ def test_what_an_engine_says_in_error_is_that_requests_answer() -> None:
 
 
 def test_an_engine_that_dies_gives_back_all_but_what_has_streamed() -> None:
-    rig = Rig()
+    rig = SequencesRig()
     rig.ask(11, stream=True)
     rig.ask(12, 13)
     rig.token(1)
@@ -116,7 +116,7 @@ def test_an_engine_that_dies_gives_back_all_but_what_has_streamed() -> None:
 
 def test_one_suspect_is_tried_at_a_time_until_it_has_begun_to_answer() -> None:
     """Prompts kill engines, not later tokens: from its first one on, the death is another's."""
-    rig = Rig()
+    rig = SequencesRig()
     rig.ask(11, alone=True)
     rig.ask(12, alone=True)
     assert rig.said == [(12, "returned another-is-tried-alone")]
@@ -131,7 +131,7 @@ def test_one_suspect_is_tried_at_a_time_until_it_has_begun_to_answer() -> None:
 
 
 def test_a_copy_that_is_closed_gives_back_all_but_what_has_streamed() -> None:
-    rig = Rig()
+    rig = SequencesRig()
     rig.ask(11, stream=True)
     rig.ask(12, 13)
     rig.token(1)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instance_harness import Answer, FrameClient, instance, wait_until
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, FrameClient, serving
+from tests.kit.polling import wait_until
 
 TENSORS, CODE, PIPELINE, LATE = 1, 2, 3, 4
 
@@ -38,17 +39,13 @@ def client(tmp_path: Path) -> Iterator[FrameClient]:
     steps = tmp_path / "steps"
     steps.mkdir()
     (steps / "pipeline.yaml").write_text(STEPS)
-    with instance(tmp_path) as running:
-        made = running.client()
-        for copy, model in (
-            (TENSORS, model_files.affine(tmp_path / "affine")),
-            (CODE, model_files.code(tmp_path / "code", SLOW, rows_max=1)),
-            (PIPELINE, steps),
-        ):
-            loaded = made.load(copy, model)
-            assert loaded.get("ok"), loaded
+    models = {
+        TENSORS: model_files.affine(tmp_path / "affine"),
+        CODE: model_files.code(tmp_path / "code", SLOW, rows_max=1),
+        PIPELINE: steps,
+    }
+    with serving(tmp_path, models) as made:
         yield made
-        made.close()
 
 
 def copies(client: FrameClient) -> dict[int, dict[str, Any]]:
@@ -91,11 +88,10 @@ def test_copies_are_dropped_and_loaded_while_the_others_serve_on(
 
     assert client.control(op="unload", copy=TENSORS) == {"ok": True, "found": True}
     assert client.invoke(TENSORS, b"[[1, 0, 0, 2]]").reason == "unknown-copy"
-    assert [Answer(client.answer(each)).json for each in under_way] == [{"sleep": 0.3}] * 2
+    assert [FrameAnswer(client.answer(each)).json for each in under_way] == [{"sleep": 0.3}] * 2
     serves(client, CODE, PIPELINE)
 
-    loaded = client.load(LATE, model_files.row_sums(tmp_path / "sums"))
-    assert loaded.get("ok"), loaded
+    client.serve(LATE, model_files.row_sums(tmp_path / "sums"))
     assert client.control(op="unload", copy=CODE) == {"ok": True, "found": True}
     wait_until(lambda: not Path(f"/proc/{worker['pid']}").exists(), "its worker is gone")
     serves(client, PIPELINE, LATE)
@@ -112,7 +108,7 @@ def test_a_copy_whose_worker_died_is_lost_alone(client: FrameClient) -> None:
         lambda: copies(client)[CODE]["running"] and copies(client)[CODE]["workers"], "it runs"
     )
     os.kill(worker["pid"], signal.SIGKILL)
-    assert Answer(client.answer(running)).reason == "worker-died"
+    assert FrameAnswer(client.answer(running)).reason == "worker-died"
     assert client.event("copy-lost")["copy"] == CODE
     serves(client, TENSORS, PIPELINE)
     assert client.event("copy-ready")["copy"] == CODE

@@ -88,21 +88,18 @@ def watch(found: Mapping[str, HostedTarget], loader: Any, told: list[Any]) -> Wa
     )
 
 
-def test_others_rest_and_are_measured() -> None:
-    async def test() -> None:
-        found, loader, told = targets(), Loader(), list[Any]()
-        before = item_failures.counts().get("target-models", 0)
-        measuring = asyncio.create_task(watch(found, loader, told).measure_on())
-        async with asyncio.timeout(10):
-            while not told:  # noqa: ASYNC110 - what it tells comes once a second
-                await asyncio.sleep(0.01)
-        measuring.cancel()
-        assert loader.asked[0] == {"witness": [1]}
-        assert told[0] == {"witness": TAKEN}
-        assert found["witness"].loaded.runtime.released == 1  # type: ignore[union-attr]
-        assert item_failures.counts()["target-models"] == before + 2
-
-    asyncio.run(test())
+async def test_others_rest_and_are_measured() -> None:
+    found, loader, told = targets(), Loader(), list[Any]()
+    before = item_failures.counts().get("target-models", 0)
+    measuring = asyncio.create_task(watch(found, loader, told).measure_on())
+    async with asyncio.timeout(10):
+        while not told:  # noqa: ASYNC110 - what it tells comes once a second
+            await asyncio.sleep(0.01)
+    measuring.cancel()
+    assert loader.asked[0] == {"witness": [1]}
+    assert told[0] == {"witness": TAKEN}
+    assert found["witness"].loaded.runtime.released == 1  # type: ignore[union-attr]
+    assert item_failures.counts()["target-models"] == before + 2
 
 
 def test_others_tell_their_counts() -> None:
@@ -113,23 +110,20 @@ def test_others_tell_their_counts() -> None:
     assert [list(models) for models in told] == [["witness"]]
 
 
-def test_others_are_warmed_up() -> None:
-    async def test() -> None:
-        found, loader = targets(), Loader()
-        driver = IdleWarmUpDriver(
-            found,
-            loader,  # type: ignore[arg-type]
-            clock=ManualClock(monotonic_s=100.0),
-            quiet_since=lambda: 0.0,
-            free_share=lambda: 1.0,
-        )
-        for one in ("witness", "a-bad"):  # the one that was called last goes first
-            driver.loaded(found[one])
-        warming = asyncio.create_task(driver.run_on())
-        async with asyncio.timeout(10):
-            while driver.snapshot()["shapes_left"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        warming.cancel()
-        assert loader.ran == [("witness", LaneShape(0, 1, 8)), ("witness", LaneShape(0, 1, 16))]
-
-    asyncio.run(test())
+async def test_others_are_warmed_up() -> None:
+    found, loader = targets(), Loader()
+    driver = IdleWarmUpDriver(
+        found,
+        loader,  # type: ignore[arg-type]
+        clock=ManualClock(monotonic_s=100.0),
+        quiet_since=lambda: 0.0,
+        free_share=lambda: 1.0,
+    )
+    for one in ("witness", "a-bad"):  # the one that was called last goes first
+        driver.loaded(found[one])
+    warming = asyncio.create_task(driver.run_on())
+    async with asyncio.timeout(10):
+        while driver.snapshot()["shapes_left"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    warming.cancel()
+    assert loader.ran == [("witness", LaneShape(0, 1, 8)), ("witness", LaneShape(0, 1, 16))]

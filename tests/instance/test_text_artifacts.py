@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from batch_mates import always
 from hypothesis import strategies as st
-from instance_harness import FrameClient, instance
+from tests.kit.instances import FrameClient, serving
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 INTENT, DUPLICATES = 1, 2
@@ -38,11 +38,9 @@ pairs = st.sampled_from(
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
-    with instance(tmp_path_factory.mktemp("artifacts")) as running:
-        made = running.client()
-        for copy, example in ((INTENT, "query_intent"), (DUPLICATES, "duplicates")):
-            loaded = made.load(copy, EXAMPLES / example / "artifact")
-            assert loaded.get("ok"), loaded
+    artifacts = {INTENT: "query_intent", DUPLICATES: "duplicates"}
+    models = {copy: EXAMPLES / example / "artifact" for copy, example in artifacts.items()}
+    with serving(tmp_path_factory.mktemp("artifacts"), models) as made:
         yield made
 
 

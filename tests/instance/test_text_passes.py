@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import model_files
+from tests.kit import model_files
 
 from penstock.artifacts.description.description import (
     Batching,

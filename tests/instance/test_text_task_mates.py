@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from batch_mates import always
 from hypothesis import strategies as st
-from instance_harness import FrameClient, instance
-from tests.fakes.model_files import WORDS
+from tests.kit.instances import FrameClient, serving
+from tests.kit.model_files import WORDS
 from text_task_files import multi_head, pair_classifier
 
 PAIRS, HEADED = 1, 2
@@ -26,14 +26,11 @@ heads = st.lists(st.sampled_from(["better", "gap", "mean-worth"]), min_size=1, u
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
     folder = tmp_path_factory.mktemp("task-mates")
-    with instance(folder) as running:
-        made = running.client()
-        for copy, model in (
-            (PAIRS, pair_classifier(folder / "pairs")),
-            (HEADED, multi_head(folder / "headed")),
-        ):
-            loaded = made.load(copy, model)
-            assert loaded.get("ok"), loaded
+    models = {
+        PAIRS: pair_classifier(folder / "pairs"),
+        HEADED: multi_head(folder / "headed"),
+    }
+    with serving(folder, models) as made:
         yield made
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from instance_harness import FrameClient, instance
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import FrameClient, serving
 from text_task_files import HEADS, multi_head, pair_classifier, regression, text_task
 
 from penstock.instance.codecs.base import OIP_GRPC
@@ -35,16 +35,13 @@ def sigmoid(value: float) -> float:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
     folder = tmp_path_factory.mktemp("tasks")
-    with instance(folder) as running:
-        made = running.client()
-        for copy, model in (
-            (PAIRS, pair_classifier(folder / "pairs")),
-            (WORTH, regression(folder / "worth")),
-            (HEADED, multi_head(folder / "headed")),
-            (SINGLE, model_files.classifier(folder / "single")),
-        ):
-            loaded = made.load(copy, model)
-            assert loaded.get("ok"), loaded
+    models = {
+        PAIRS: pair_classifier(folder / "pairs"),
+        WORTH: regression(folder / "worth"),
+        HEADED: multi_head(folder / "headed"),
+        SINGLE: model_files.classifier(folder / "single"),
+    }
+    with serving(folder, models) as made:
         yield made
 
 

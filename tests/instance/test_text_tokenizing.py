@@ -83,7 +83,7 @@ def test_a_model_of_so_few_tokens_that_all_is_cut_has_no_frame(tmp_path: Path) -
     assert rows_of(tokenizing, texts) == whole(tokenizer, texts)
 
 
-class Counting:
+class CountingTokenizer:
     """A tokenizer that is asked through here."""
 
     def __init__(self, inner: TextTokenizer) -> None:
@@ -99,7 +99,7 @@ class Counting:
 
 
 def test_a_text_that_was_met_is_not_tokenized_again(tmp_path: Path) -> None:
-    counting = Counting(opened(tmp_path, BERT))
+    counting = CountingTokenizer(opened(tmp_path, BERT))
     tokenizing = Tokenizing(counting, 12)
     tokenizing.rows([("red", "cup"), ("red", "kettle")])
     counting.texts.clear()
@@ -107,7 +107,7 @@ def test_a_text_that_was_met_is_not_tokenized_again(tmp_path: Path) -> None:
     assert counting.texts == ["new one"]
 
 
-class InCompany(Counting):
+class InCompany(CountingTokenizer):
     """Treats a text otherwise when there are two: no frame explains its answers."""
 
     def encode_batch(self, texts: Sequence[Any]) -> Sequence[Any]:
@@ -124,7 +124,7 @@ def test_a_tokenizer_that_no_frame_explains_is_asked_for_whole_rows(tmp_path: Pa
     assert rows_of(tokenizing, texts) == wanted
 
 
-class OddAboutCups(Counting):
+class OddAboutCups(CountingTokenizer):
     """As others, but for one word that no probe has: its own rows tell."""
 
     def encode_batch(self, texts: Sequence[Any]) -> Sequence[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.fakes import model_files
+from tests.kit import model_files
 from tokenizers import Tokenizer as Library
 from tokenizers import processors
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from instance_harness import Instance, instance, wait_until
 from onnx import TensorProto, helper
-from tests.fakes import model_files
-from transform_spans import Job, lines_job
+from tests.kit import model_files
+from tests.kit.instances import InstanceProcess, instance
+from tests.kit.polling import wait_until
+from transform_spans import SpanJob, lines_job
 
 from penstock.records.at_work import take_at_work
 
@@ -38,7 +39,7 @@ def transform_fn(model, body, content_type, accept):
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceProcess]:
     with instance(tmp_path_factory.mktemp("instance"), artifact={"isolation": False}) as running:
         yield running
 
@@ -55,14 +56,14 @@ def doubles(folder: Path) -> Path:
     return model_files.tensor_model(folder, runtime="onnxruntime")
 
 
-def numbers(folder: Path, count: int, **special: int) -> Job:
+def numbers(folder: Path, count: int, **special: int) -> SpanJob:
     lines = [str(n) for n in range(count)]
     for at, value in special.items():
         lines[int(at.removeprefix("at_"))] = str(value)
     return lines_job(folder, lines, content_type="text/csv", accept="text/csv")
 
 
-def loaded(running: Instance, copy: int, folder: Path, kind: str) -> Any:
+def loaded(running: InstanceProcess, copy: int, folder: Path, kind: str) -> Any:
     client = running.client()
     model = doubles(folder / "m") if kind == "rows" else model_files.code(folder / "m", CODE)
     assert client.load(copy, model, endpoint="transform-job/j")["ok"]
@@ -75,7 +76,7 @@ def notes(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(("kind", "copy"), [("rows", 1), ("bodies", 2)])
 def test_suspects_are_run_apart_and_nothing_is_committed(
-    shared: Instance, tmp_path: Path, kind: str, copy: int
+    shared: InstanceProcess, tmp_path: Path, kind: str, copy: int
 ) -> None:
     client = loaded(shared, copy, tmp_path, kind)
     job = numbers(tmp_path, 20)
@@ -87,7 +88,7 @@ def test_suspects_are_run_apart_and_nothing_is_committed(
 
 @pytest.mark.parametrize(("kind", "copy"), [("rows", 3), ("bodies", 4)])
 def test_a_refused_record_is_not_given_to_the_model(
-    shared: Instance, tmp_path: Path, kind: str, copy: int
+    shared: InstanceProcess, tmp_path: Path, kind: str, copy: int
 ) -> None:
     """The code would sleep for as long as the number says, the graph would answer."""
     client = loaded(shared, copy, tmp_path, kind)
@@ -129,7 +130,9 @@ def test_bodies_that_are_at_work_when_the_instance_ends_are_told(tmp_path: Path)
         assert take_at_work(uri, job.whole) == (7, 8)
 
 
-def test_an_apart_run_that_is_stopped_leaves_nothing(shared: Instance, tmp_path: Path) -> None:
+def test_an_apart_run_that_is_stopped_leaves_nothing(
+    shared: InstanceProcess, tmp_path: Path
+) -> None:
     client = loaded(shared, 5, tmp_path, "bodies")
     job = numbers(tmp_path, 3, at_1=-1)
     ident = client.begin_control(**job.call(5) | {"noted": True, "apart": [[1], [2]]})

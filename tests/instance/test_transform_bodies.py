@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from instance_harness import FrameClient, Instance, instance
-from tests.fakes import model_files
-from transform_spans import Job, lines_job
+from tests.kit import model_files
+from tests.kit.instances import FrameClient, InstanceProcess, instance
+from transform_spans import SpanJob, lines_job
 
 from penstock.core.jobs.spec import (
     INPUT,
@@ -65,12 +65,12 @@ def sleeping(seconds: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceProcess]:
     with instance(tmp_path_factory.mktemp("instance"), artifact={"isolation": False}) as running:
         yield running
 
 
-def numbers(folder: Path, count: int, *special: dict[str, object], **fields: object) -> Job:
+def numbers(folder: Path, count: int, *special: dict[str, object], **fields: object) -> SpanJob:
     """Lines of n from 0 on; those in `special` have more in them."""
     more = {each["n"]: each for each in special}
     lines = [json.dumps({"n": n} | more.get(n, {})) for n in range(count)]
@@ -82,7 +82,7 @@ def twice(*besides: int, count: int) -> list[dict[str, int]]:
 
 
 def test_records_share_bodies_and_are_answered_line_by_line(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     assert client.load(1, model_files.code(tmp_path / "m", LINES))["ok"]
@@ -95,7 +95,7 @@ def test_records_share_bodies_and_are_answered_line_by_line(
 
 
 def test_an_answer_that_has_no_part_for_each_record_is_written_whole(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     assert client.load(2, model_files.code(tmp_path / "m", SUMS))["ok"]
@@ -109,7 +109,7 @@ def test_an_answer_that_has_no_part_for_each_record_is_written_whole(
 
 
 def test_answers_are_written_as_the_model_returned_them_however_many_records_they_answer(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     """One record or several share a body, by its size, by its place at the end, or because another
     one of it failed: the shape is the model's own."""
@@ -131,7 +131,7 @@ def test_answers_are_written_as_the_model_returned_them_however_many_records_the
 
 @pytest.mark.parametrize("strategy", [SINGLE_RECORD, MULTI_RECORD])
 def test_without_assembly_bytes_follow_each_other_as_the_model_returned_them(
-    shared: Instance, tmp_path: Path, strategy: str
+    shared: InstanceProcess, tmp_path: Path, strategy: str
 ) -> None:
     client = shared.client()
     copy = 34 if strategy == SINGLE_RECORD else 35
@@ -143,7 +143,7 @@ def test_without_assembly_bytes_follow_each_other_as_the_model_returned_them(
 
 
 def test_a_record_alone_in_its_body_is_joined_as_those_in_company_are(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     assert client.load(33, model_files.code(tmp_path / "m", PREDICTIONS))["ok"]
@@ -157,7 +157,7 @@ def test_a_record_alone_in_its_body_is_joined_as_those_in_company_are(
 
 
 def test_rows_of_parquet_that_are_too_large_are_refused_and_the_others_answered(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     """A small file of 300 rows, each third of which says a text of 300 kB."""
     client = shared.client()
@@ -180,7 +180,7 @@ def test_rows_of_parquet_that_are_too_large_are_refused_and_the_others_answered(
 
 
 def test_records_that_fail_are_refused_with_the_models_words_and_no_others(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     assert client.load(3, model_files.code(tmp_path / "m", LINES))["ok"]
@@ -195,7 +195,7 @@ def test_records_that_fail_are_refused_with_the_models_words_and_no_others(
 
 
 def test_a_record_that_kills_its_worker_is_refused_and_no_other(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     assert client.load(4, model_files.code(tmp_path / "m", LINES))["ok"]
@@ -207,7 +207,9 @@ def test_a_record_that_kills_its_worker_is_refused_and_no_other(
     assert refused["error"]["code"] == "model-worker-died"
 
 
-def test_what_is_joined_is_the_record_and_its_own_answer(shared: Instance, tmp_path: Path) -> None:
+def test_what_is_joined_is_the_record_and_its_own_answer(
+    shared: InstanceProcess, tmp_path: Path
+) -> None:
     client = shared.client()
     assert client.load(5, model_files.code(tmp_path / "m", LINES))["ok"]
     processing = DataProcessing(join=INPUT)
@@ -218,7 +220,7 @@ def test_what_is_joined_is_the_record_and_its_own_answer(shared: Instance, tmp_p
     assert outputs == [{"n": n, "SageMakerOutput": {"twice": 2 * n}} for n in range(30) if n != 3]
 
 
-def test_a_worker_that_is_killed_costs_no_record(shared: Instance, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_costs_no_record(shared: InstanceProcess, tmp_path: Path) -> None:
     client, other = shared.client(), shared.client()
     slow = sleeping("0.01")
     assert client.load(6, model_files.code(tmp_path / "m", slow))["ok"]
@@ -232,7 +234,7 @@ def test_a_worker_that_is_killed_costs_no_record(shared: Instance, tmp_path: Pat
     assert [json.loads(line) for line in job.outputs()] == twice(count=300)
 
 
-def test_a_stopped_job_gives_its_bodies_up(shared: Instance, tmp_path: Path) -> None:
+def test_a_stopped_job_gives_its_bodies_up(shared: InstanceProcess, tmp_path: Path) -> None:
     client, other = shared.client(), shared.client()
     hangs = sleeping("600")
     assert client.load(7, model_files.code(tmp_path / "m", hangs))["ok"]
@@ -291,7 +293,7 @@ def server(folder: Path, *, lanes: int = 1, **environment: str) -> Path:
     )  # fmt: skip
 
 
-def most_at_once(job: Job) -> int:
+def most_at_once(job: SpanJob) -> int:
     return int(max(json.loads(line)["most"] for line in job.outputs()))
 
 
@@ -305,7 +307,7 @@ def most_at_once(job: Job) -> int:
     ],
 )
 def test_a_container_is_asked_as_many_bodies_at_once_as_it_or_the_job_says(
-    shared: Instance, tmp_path: Path, told: str, asked: int, most: int
+    shared: InstanceProcess, tmp_path: Path, told: str, asked: int, most: int
 ) -> None:
     client = shared.client()
     try:
@@ -324,7 +326,7 @@ def sent(client: FrameClient, copy: int) -> int:
 
 
 def test_a_container_says_how_bodies_are_made_where_the_job_does_not(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     told = '{"BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 1}'
@@ -342,7 +344,9 @@ def test_a_container_says_how_bodies_are_made_where_the_job_does_not(
         client.control(op="unload", copy=8)
 
 
-def test_spans_of_a_copy_share_what_it_is_asked_at_once(shared: Instance, tmp_path: Path) -> None:
+def test_spans_of_a_copy_share_what_it_is_asked_at_once(
+    shared: InstanceProcess, tmp_path: Path
+) -> None:
     """The next span is read while one runs: the container knows nothing of spans."""
     client = shared.client()
     try:
@@ -359,7 +363,7 @@ def test_spans_of_a_copy_share_what_it_is_asked_at_once(shared: Instance, tmp_pa
 
 
 def test_failures_of_a_container_are_tried_again_and_its_refusals_are_not(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     assert client.load(9, server(tmp_path / "m"))["ok"]
@@ -377,7 +381,7 @@ def test_failures_of_a_container_are_tried_again_and_its_refusals_are_not(
 
 
 def test_a_body_that_is_not_answered_in_time_is_refused_and_no_other_that_waits_behind_it(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     """The worker goes on with what nobody waits for any more: the next body waits all that time."""
     client = shared.client()

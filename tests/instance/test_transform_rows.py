@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from instance_harness import Instance, instance, wait_until
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.instances import InstanceProcess, instance
+from tests.kit.polling import wait_until
 from text_task_files import multi_head
-from transform_spans import Job, lines_job
+from transform_spans import SpanJob, lines_job
 
 from penstock.core.jobs.spec import INPUT, NONE, DataProcessing, Span
 from penstock.records.parts import part_path
@@ -25,7 +26,7 @@ LINES = "application/jsonlines"
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceProcess]:
     with instance(tmp_path_factory.mktemp("instance"), artifact={"isolation": False}) as running:
         yield running
 
@@ -44,7 +45,7 @@ def of_job(name: str = "j") -> dict[str, object]:
 
 
 def test_a_span_of_texts_is_answered_in_order_as_requests_are(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     client.load(1, model_files.classifier(tmp_path / "m"))
@@ -61,7 +62,7 @@ def test_a_span_of_texts_is_answered_in_order_as_requests_are(
 
 
 def test_a_window_and_a_batch_more_than_memory_needs_are_answered_too(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     """Records of several windows, none of whose answers may get into another's place."""
     client = shared.client()
@@ -81,7 +82,7 @@ def test_a_window_and_a_batch_more_than_memory_needs_are_answered_too(
 
 @pytest.mark.parametrize(("copy", "content_type"), [(41, "text/plain"), (42, "text/csv")])
 def test_answers_to_texts_are_lines_of_json_where_that_is_asked_for(
-    shared: Instance, tmp_path: Path, copy: int, content_type: str
+    shared: InstanceProcess, tmp_path: Path, copy: int, content_type: str
 ) -> None:
     client = shared.client()
     client.load(copy, model_files.classifier(tmp_path / "m"), **of_job())
@@ -92,7 +93,7 @@ def test_answers_to_texts_are_lines_of_json_where_that_is_asked_for(
 
 
 def test_pairs_as_json_lines_are_answered_by_all_heads_without_a_list(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     assert client.load(3, multi_head(tmp_path / "m"), **of_job())["ok"]
@@ -109,7 +110,7 @@ def test_pairs_as_json_lines_are_answered_by_all_heads_without_a_list(
 
 
 def test_the_same_span_gives_the_same_bytes_and_spans_may_lie_otherwise(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     """Bytes are the same for the same span. Where spans lie otherwise rows have other mates: the
     numbers are the same up to rounding, and the lines are in the same order."""
@@ -136,7 +137,7 @@ def test_the_same_span_gives_the_same_bytes_and_spans_may_lie_otherwise(
 
 
 def test_records_that_can_not_be_read_are_refused_each_with_its_reason_and_place(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     client.load(5, model_files.classifier(tmp_path / "m"), **of_job())
@@ -159,7 +160,7 @@ def test_records_that_can_not_be_read_are_refused_each_with_its_reason_and_place
      ("text/plain", "good film"), ("text/csv", "good film")],
 )  # fmt: skip
 def test_records_that_are_not_utf_8_are_refused_and_the_others_answered(
-    shared: Instance, tmp_path: Path, content_type: str, good: str
+    shared: InstanceProcess, tmp_path: Path, content_type: str, good: str
 ) -> None:
     client = shared.client()
     client.load(31, model_files.classifier(tmp_path / "m"), **of_job())
@@ -181,7 +182,7 @@ def test_records_that_are_not_utf_8_are_refused_and_the_others_answered(
 
 @pytest.mark.parametrize("split", ["RecordIO", "TFRecord"])
 def test_an_object_of_another_split_type_fails_and_says_where(
-    shared: Instance, tmp_path: Path, split: str
+    shared: InstanceProcess, tmp_path: Path, split: str
 ) -> None:
     client = shared.client()
     client.load(32, model_files.classifier(tmp_path / "m"), **of_job())
@@ -196,7 +197,7 @@ def test_an_object_of_another_split_type_fails_and_says_where(
 
 
 def test_of_a_batch_that_fails_the_guilty_records_are_refused_and_the_others_answered(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     """`picky` fails on a whole batch when one of its rows is out of range."""
     client = shared.client()
@@ -234,7 +235,7 @@ def test_of_a_batch_that_fails_the_guilty_records_are_refused_and_the_others_ans
     ],
 )
 def test_tensors_are_answered_in_the_format_that_is_asked_for(
-    shared: Instance,
+    shared: InstanceProcess,
     tmp_path: Path,
     content_type: str,
     accept: str,
@@ -253,7 +254,7 @@ def test_tensors_are_answered_in_the_format_that_is_asked_for(
 
 
 def test_without_assembly_answers_follow_each_other_as_those_of_requests_would(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     client.load(27, model_files.affine(tmp_path / "m"), **of_job())
@@ -266,7 +267,7 @@ def test_without_assembly_answers_follow_each_other_as_those_of_requests_would(
 
 
 def test_a_graph_that_insists_on_its_batch_size_gets_full_batches(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     assert client.load(14, model_files.affine(tmp_path / "m", runtime="onnxruntime", rows=4))["ok"]
@@ -276,7 +277,7 @@ def test_a_graph_that_insists_on_its_batch_size_gets_full_batches(
 
 
 def test_a_text_graph_that_insists_on_rows_and_tokens_gets_both(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     folder = model_files.classifier(tmp_path / "m", runtime="onnxruntime")
@@ -285,8 +286,7 @@ def test_a_text_graph_that_insists_on_rows_and_tokens_gets_both(
         for dimension, size in zip(each.type.tensor_type.shape.dim, (4, 6), strict=True):
             dimension.dim_value = size
     onnx.save(graph, str(folder / "model.onnx"))
-    loaded = client.load(15, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(15, folder)
     lines = texts(30)  # some are longer than six tokens: they are cut
     job = lines_job(tmp_path, lines, content_type="text/plain")
     assert job.run(client, 15)["refused"] == 0
@@ -297,7 +297,7 @@ def test_a_text_graph_that_insists_on_rows_and_tokens_gets_both(
 
 
 def test_rows_of_several_shapes_share_a_window_but_no_batch(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     client.load(8, model_files.row_sums(tmp_path / "m"), **of_job())
@@ -310,7 +310,7 @@ def test_rows_of_several_shapes_share_a_window_but_no_batch(
 
 
 def test_a_record_and_its_answer_are_joined_and_a_column_is_selected(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client = shared.client()
     client.load(9, model_files.classifier(tmp_path / "m"), **of_job())
@@ -329,7 +329,7 @@ def test_a_record_and_its_answer_are_joined_and_a_column_is_selected(
 # ends
 
 
-def long_job(folder: Path) -> Job:
+def long_job(folder: Path) -> SpanJob:
     """Longer than any test waits for."""
     line = json.dumps({"inputs": "good film " * 5}) + "\n"
     job = lines_job(folder, [])
@@ -342,7 +342,7 @@ def is_empty(folder: Path) -> bool:
 
 
 def test_a_job_that_is_stopped_leaves_nothing_and_the_copy_goes_on(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client, other = shared.client(), shared.client()
     client.load(10, model_files.classifier(tmp_path / "m"), **of_job())
@@ -363,7 +363,7 @@ def test_a_job_that_is_stopped_leaves_nothing_and_the_copy_goes_on(
 
 
 def test_a_span_ends_with_the_connection_that_asked_for_it_and_may_be_asked_for_again(
-    shared: Instance, tmp_path: Path
+    shared: InstanceProcess, tmp_path: Path
 ) -> None:
     client, gone = shared.client(), shared.client()
     client.load(11, model_files.classifier(tmp_path / "m"), **of_job())
@@ -378,7 +378,9 @@ def test_a_span_ends_with_the_connection_that_asked_for_it_and_may_be_asked_for_
     wait_until(lambda: small.run(client, 11).get("records") == 1, "the span is over")
 
 
-def test_a_copy_that_is_unloaded_ends_its_spans_first(shared: Instance, tmp_path: Path) -> None:
+def test_a_copy_that_is_unloaded_ends_its_spans_first(
+    shared: InstanceProcess, tmp_path: Path
+) -> None:
     client, other = shared.client(), shared.client()
     client.load(12, model_files.classifier(tmp_path / "m"), **of_job())
     ident = client.begin_control(**long_job(tmp_path).call(12))
@@ -402,7 +404,7 @@ def test_an_instance_that_is_told_to_end_ends_its_spans(tmp_path: Path) -> None:
 # calls that can't be
 
 
-def test_what_is_asked_for_is_checked(shared: Instance, tmp_path: Path) -> None:
+def test_what_is_asked_for_is_checked(shared: InstanceProcess, tmp_path: Path) -> None:
     client = shared.client()
     client.load(13, model_files.classifier(tmp_path / "m"), **of_job())
     job = lines_job(tmp_path, ['{"inputs": "good"}'])

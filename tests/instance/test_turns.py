@@ -7,7 +7,7 @@ import asyncio
 from penstock.instance.models.loader import Turns
 
 
-class Site:
+class TurnsSite:
     """Tasks that take a turn, and end when they are told to."""
 
     def __init__(self) -> None:
@@ -36,76 +36,61 @@ class Site:
             self.running.remove(name)
 
 
-def test_several_run_beside_one_another() -> None:
-    async def run() -> None:
-        site = Site()
-        assert not site.turns.are_taken
-        await site.begin("a")
-        await site.begin("b")
-        assert site.running == ["a", "b"]
-        assert site.turns.are_taken
-        await site.end("a")
-        await site.end("b")
-        assert not site.turns.are_taken
-
-    asyncio.run(run())
+async def test_several_run_beside_one_another() -> None:
+    site = TurnsSite()
+    assert not site.turns.are_taken
+    await site.begin("a")
+    await site.begin("b")
+    assert site.running == ["a", "b"]
+    assert site.turns.are_taken
+    await site.end("a")
+    await site.end("b")
+    assert not site.turns.are_taken
 
 
-def test_what_is_alone_waits_for_all_and_all_wait_for_it() -> None:
-    async def run() -> None:
-        site = Site()
-        await site.begin("a")
-        await site.begin("alone", alone=True)
-        await site.begin("b")
-        assert site.running == ["a"], "nobody passes who waits to be alone"
-        await site.end("a")
-        assert site.running == ["alone"]
-        await site.begin("c")
-        await site.end("alone")
-        assert site.running == ["b", "c"]
-
-    asyncio.run(run())
+async def test_what_is_alone_waits_for_all_and_all_wait_for_it() -> None:
+    site = TurnsSite()
+    await site.begin("a")
+    await site.begin("alone", alone=True)
+    await site.begin("b")
+    assert site.running == ["a"], "nobody passes who waits to be alone"
+    await site.end("a")
+    assert site.running == ["alone"]
+    await site.begin("c")
+    await site.end("alone")
+    assert site.running == ["b", "c"]
 
 
-def test_who_gives_up_waiting_holds_nobody_up() -> None:
-    async def run() -> None:
-        site = Site()
-        await site.begin("a")
-        await site.begin("alone", alone=True)
-        await site.begin("b")
-        site.tasks["alone"].cancel()
+async def test_who_gives_up_waiting_holds_nobody_up() -> None:
+    site = TurnsSite()
+    await site.begin("a")
+    await site.begin("alone", alone=True)
+    await site.begin("b")
+    site.tasks["alone"].cancel()
+    await site.rest()
+    assert site.running == ["a", "b"]
+
+
+async def test_who_gives_up_as_the_turn_comes_passes_it_on() -> None:
+    for alone in (True, False):
+        site = TurnsSite()
+        await site.begin("first", alone=True)
+        await site.begin("gives-up", alone=alone)
+        await site.begin("next", alone=True)
+        site._ends["first"].set()
+        await asyncio.sleep(0)  # it has its turn, and has not run since
+        site.tasks["gives-up"].cancel()
         await site.rest()
-        assert site.running == ["a", "b"]
-
-    asyncio.run(run())
-
-
-def test_who_gives_up_as_the_turn_comes_passes_it_on() -> None:
-    async def run() -> None:
-        for alone in (True, False):
-            site = Site()
-            await site.begin("first", alone=True)
-            await site.begin("gives-up", alone=alone)
-            await site.begin("next", alone=True)
-            site._ends["first"].set()
-            await asyncio.sleep(0)  # it has its turn, and has not run since
-            site.tasks["gives-up"].cancel()
-            await site.rest()
-            assert site.running == ["next"]
-            await site.end("next")
-            assert not site.turns.are_taken
-
-    asyncio.run(run())
+        assert site.running == ["next"]
+        await site.end("next")
+        assert not site.turns.are_taken
 
 
-def test_an_error_ends_a_turn() -> None:
-    async def run() -> None:
-        turns = Turns()
-        for turn in (turns.alone, turns.beside):
-            try:
-                async with turn():
-                    raise ValueError
-            except ValueError:
-                assert not turns.are_taken
-
-    asyncio.run(run())
+async def test_an_error_ends_a_turn() -> None:
+    turns = Turns()
+    for turn in (turns.alone, turns.beside):
+        try:
+            async with turn():
+                raise ValueError
+        except ValueError:
+            assert not turns.are_taken

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from instance_harness import Answer, FrameClient, instance
-from test_model_host import Host, packed
-from tests.fakes import model_files
+from test_model_host import ModelHostClient, packed
+from tests.kit import model_files
+from tests.kit.instances import FrameAnswer, FrameClient, instance
 
 REMEMBERS = """
 CALLS = []
@@ -52,8 +52,7 @@ def test_requests_of_a_description_are_answered_before_the_model_counts_as_loade
     (folder / "warmup").mkdir()
     (folder / "warmup" / "lines.csv").write_text("1,2")
     (folder / "warmup" / "other.bin").write_text("bin")
-    loaded = client.load(1, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(1, folder)
     # The copy that serves has not answered any yet.
     [status] = client.control(op="status")["copies"]
     assert (status["requests"], status["batches"]) == (0, 0)
@@ -70,7 +69,7 @@ def test_every_lane_is_warmed_up(client: FrameClient, tmp_path: Path) -> None:
     folder = remembering(tmp_path / "model", {"body": "{}", "times": 2}, lanes=3)
     assert client.load(1, folder).get("ok")
     idents = [client.send(1, b"{}", content_type="application/json") for _ in range(3)]
-    answers = [Answer(client.answer(ident)).json for ident in idents]
+    answers = [FrameAnswer(client.answer(ident)).json for ident in idents]
     # At once in three lanes, or one after the other: no worker is cold.
     assert all(len(calls) >= 3 for calls in answers)
 
@@ -135,8 +134,7 @@ def test_tritons_samples_warm_up_its_model(client: FrameClient, tmp_path: Path) 
         }}"""
 
     (folder / "m" / "config.pbtxt").write_text(config(4))
-    loaded = client.load(1, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(1, folder)
     (folder / "m" / "config.pbtxt").write_text(config(5))
     error = client.load(2, folder)["error"]
     assert error["code"] == "warmup-failed"
@@ -151,7 +149,7 @@ def test_a_target_model_is_warm_before_its_first_caller_is_answered_and_fails_al
     packed(good, prefix / "good.tar.gz")
     packed(remembering(tmp_path / "bad", {"body": "fail"}), prefix / "bad.tar.gz")
     with instance(tmp_path / "run", memory_bytes=4 << 30) as running:
-        host = Host(running, prefix)
+        host = ModelHostClient(running, prefix)
         assert host.load().get("ok")
         assert host.ask("good.tar.gz", 5).json == [
             ["application/json", '{"warm": 1}'],
@@ -181,7 +179,6 @@ def test_a_pipelines_steps_are_warmed_up_and_its_copy_answers(
         "TOTAL = [0]\ndef count(by):\n    TOTAL[0] += by\n    return TOTAL[0]\n"
     )
     model_files.describe(folder, runtime="pipeline", warmup=[{"body": '{"by": 5}', "times": 2}])
-    loaded = client.load(1, folder)
-    assert loaded.get("ok"), loaded
+    client.serve(1, folder)
     answer = client.invoke(1, b'{"by": 1}', content_type="application/json")
     assert b'"total":11' in answer.body

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
-from tests.fakes.model_files import describe, tokenizer, value, write_onnx
+from tests.kit.model_files import describe, tokenizer, value, write_onnx
 
 #: by the ids of `model_files.WORDS`
 WORTH = (0.0, 0.0, 2.0, -2.0, 1.0, -1.0, 0.5, 0.5)

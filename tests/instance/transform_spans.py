@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from instance_harness import FrameClient
+from tests.kit.instances import FrameClient
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.deployment.deployment import ModelSource
@@ -26,7 +26,7 @@ from penstock.records.spec_json import to_dict
 
 
 @dataclass(frozen=True)
-class Job:
+class SpanJob:
     """A job over one file of lines."""
 
     folder: Path
@@ -42,7 +42,7 @@ class Job:
     def whole(self) -> Span:
         return Span(object=0, number=0, start=0, stop=self.one.size)
 
-    def with_(self, **fields: Any) -> Job:
+    def with_(self, **fields: Any) -> SpanJob:
         return replace(self, spec=replace(self.spec, **fields))
 
     def call(self, copy: int, span: Span | None = None) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def lines_job(
     content_type: str = "application/json",
     accept: str = "",
     **fields: Any,
-) -> Job:
+) -> SpanJob:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "data.jsonl").write_text("".join(f"{line}\n" for line in lines))
     spec = TransformSpec(
@@ -98,4 +98,4 @@ def lines_job(
         output=TransformOutput(uri=f"file://{folder / 'out'}", assemble=LINE, accept=accept),
         **fields,
     )
-    return Job(folder, spec)
+    return SpanJob(folder, spec)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from tests.artifacts.object_server import ObjectServer, object_server
+from tests.kit.object_server import ObjectServer, object_server
 
 
 @pytest.fixture

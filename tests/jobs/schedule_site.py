@@ -82,7 +82,7 @@ class Database(StoreThread):
         return answer
 
 
-class Site:
+class SchedulesSite:
     """One server's schedules; `restart` is what a kill and a new start leave."""
 
     def __init__(self, state_dir: Path, now: str) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.artifacts.object_server import ObjectServer
+from tests.kit.object_server import ObjectServer
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.errors import CallerError

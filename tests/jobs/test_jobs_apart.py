@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Table, insert, update
-from tests.control.test_control_plane import poll
-from tests.jobs.schedule_site import Site, at
-from tests.jobs.transform_plane import Site as TransformSite
+from tests.jobs.schedule_site import SchedulesSite, at
+from tests.jobs.transform_plane import TransformDriverSite
+from tests.kit.polling import until
 
 from penstock.clock import ManualClock
 from penstock.control.database.schema import transform_jobs
@@ -38,8 +38,8 @@ def spoil(store: Store, table: Table, column: str, text: str) -> None:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path / "state", "00:00:00")
+def site(tmp_path: Path) -> Iterator[SchedulesSite]:
+    made = SchedulesSite(tmp_path / "state", "00:00:00")
     for name in ("a-bad", "witness"):
         made.create(name, expression=DAILY)
     yield made
@@ -49,7 +49,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 @pytest.mark.parametrize("text", ["", "{", "[7]", "9", "null"])
 @pytest.mark.parametrize("column", ["expression", "timezone", "job"])
 def test_a_schedule_that_can_not_be_read_spoils_only_itself(
-    site: Site, column: str, text: str
+    site: SchedulesSite, column: str, text: str
 ) -> None:
     if (column, text) == ("timezone", ""):
         text = "Nowhere/Land"
@@ -64,7 +64,7 @@ def test_a_schedule_that_can_not_be_read_spoils_only_itself(
     assert [one.name for one in site.runner.run(site.schedules.all())] == ["witness"]
 
 
-def test_a_run_whose_schedule_is_gone_leaves_the_others_theirs(site: Site) -> None:
+def test_a_run_whose_schedule_is_gone_leaves_the_others_theirs(site: SchedulesSite) -> None:
     site.tick("03:00:00")
     before = item_failures.counts().get("schedules", 0)
     site.runner.run(site._database.call(spoil, records.schedule_runs, "schedule_key", "nobody"))
@@ -77,7 +77,7 @@ def test_a_run_whose_schedule_is_gone_leaves_the_others_theirs(site: Site) -> No
 
 
 def test_a_call_that_fails_in_an_unknown_way_is_its_runs_alone(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: SchedulesSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = site.plane.call
 
@@ -97,83 +97,74 @@ def test_a_call_that_fails_in_an_unknown_way_is_its_runs_alone(
 
 @pytest.mark.parametrize("text", ["", "{", "[7]", "null", '{"version": 9}'])
 @pytest.mark.parametrize("column", ["spec", "totals"])
-def test_a_job_that_can_not_be_read_says_so_and_the_others_go_on(
+async def test_a_job_that_can_not_be_read_says_so_and_the_others_go_on(
     tmp_path: Path, column: str, text: str
 ) -> None:
-    async def story() -> None:
-        site = TransformSite(tmp_path)
-        site.put("a.txt", "one")
-        await site.database.open()
-        for name in ("a-bad", "witness"):
-            await site.database.call(
-                transactions.create, site.spec(name), {}, arn=f"arn:{name}", now=1.0, tags={}
-            )
-        await site.database.call(spoil, transform_jobs, column, text)
-        await site.driver.start()
-        try:
-            assert (await site.ended("witness")).status == COMPLETED
-            bad = await site.record("a-bad")
-            assert bad.status == IN_PROGRESS
-            assert site.driver.progress(bad)["Waiting"] == "record-unreadable"
-            await site.database.call(transactions.begin_stop, "a-bad", now=2.0)
-            site.driver.notify("a-bad")
-            assert (await site.ended("a-bad")).status == STOPPED
-        finally:
-            await site.close()
-
-    asyncio.run(story())
+    site = TransformDriverSite(tmp_path)
+    site.put("a.txt", "one")
+    await site.database.open()
+    for name in ("a-bad", "witness"):
+        await site.database.call(
+            transactions.create, site.spec(name), {}, arn=f"arn:{name}", now=1.0, tags={}
+        )
+    await site.database.call(spoil, transform_jobs, column, text)
+    await site.driver.start()
+    try:
+        assert (await site.ended("witness")).status == COMPLETED
+        bad = await site.record("a-bad")
+        assert bad.status == IN_PROGRESS
+        assert site.driver.progress(bad)["Waiting"] == "record-unreadable"
+        await site.database.call(transactions.begin_stop, "a-bad", now=2.0)
+        site.driver.notify("a-bad")
+        assert (await site.ended("a-bad")).status == STOPPED
+    finally:
+        await site.close()
 
 
-def test_a_job_that_can_not_begin_waits_and_the_others_go_on(
+async def test_a_job_that_can_not_begin_waits_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Fails(transform_driver.TransformRun):
+    class FailingRun(transform_driver.TransformRun):
         def __init__(self, record: JobRecord, **rest: object) -> None:
             if record.name == "a-bad":
                 raise ZeroDivisionError("float division by zero")
             super().__init__(record, **rest)  # type: ignore[arg-type]
 
-    async def story() -> None:
-        site = TransformSite(tmp_path)
-        site.put("a.txt", "one")
-        await site.open()
-        monkeypatch.setattr(transform_driver, "TransformRun", Fails)
-        try:
-            await site.create("a-bad", priority=9)
-            await site.create("witness")
-            assert (await site.ended("witness")).status == COMPLETED
-            bad = await site.record("a-bad")
-            assert site.driver.progress(bad)["Waiting"] == "start-failed"
-            monkeypatch.undo()
-            site.driver.notify("a-bad")
-            await poll(lambda: done(site, "a-bad"))
-        finally:
-            await site.close()
-
-    asyncio.run(story())
+    site = TransformDriverSite(tmp_path)
+    site.put("a.txt", "one")
+    await site.open()
+    monkeypatch.setattr(transform_driver, "TransformRun", FailingRun)
+    try:
+        await site.create("a-bad", priority=9)
+        await site.create("witness")
+        assert (await site.ended("witness")).status == COMPLETED
+        bad = await site.record("a-bad")
+        assert site.driver.progress(bad)["Waiting"] == "start-failed"
+        monkeypatch.undo()
+        site.driver.notify("a-bad")
+        await until(lambda: done(site, "a-bad"))
+    finally:
+        await site.close()
 
 
-def test_a_job_that_has_no_place_in_the_line_keeps_no_other(tmp_path: Path) -> None:
-    async def story() -> None:
-        site = TransformSite(tmp_path)
-        site.put("a.txt", "one")
-        await site.open()
-        try:
-            for name, count in (("a-bad", "many"), ("witness", 1)):
-                spec = site.spec(name, instance_count=count)
-                await site.database.call(
-                    transactions.create, spec, {}, arn=f"arn:{name}", now=1.0, tags={}
-                )
-            site.driver.notify("witness")
-            assert (await site.ended("witness")).status == COMPLETED
-            assert (await site.record("a-bad")).status == IN_PROGRESS
-        finally:
-            await site.close()
-
-    asyncio.run(story())
+async def test_a_job_that_has_no_place_in_the_line_keeps_no_other(tmp_path: Path) -> None:
+    site = TransformDriverSite(tmp_path)
+    site.put("a.txt", "one")
+    await site.open()
+    try:
+        for name, count in (("a-bad", "many"), ("witness", 1)):
+            spec = site.spec(name, instance_count=count)
+            await site.database.call(
+                transactions.create, spec, {}, arn=f"arn:{name}", now=1.0, tags={}
+            )
+        site.driver.notify("witness")
+        assert (await site.ended("witness")).status == COMPLETED
+        assert (await site.record("a-bad")).status == IN_PROGRESS
+    finally:
+        await site.close()
 
 
-async def done(site: TransformSite, job: str) -> bool:
+async def done(site: TransformDriverSite, job: str) -> bool:
     return (await site.record(job)).status == COMPLETED
 
 
@@ -202,7 +193,7 @@ def test_a_notification_that_can_not_be_posted_keeps_no_other(tmp_path: Path) ->
         clock = ManualClock(wall_s=100.0)
         notifier = Notifier(database, {"t": "http://x/"}, clock, WorkCounts(), post=post)
         notifier.start()
-        await poll(lambda: told(posted))
+        await until(lambda: told(posted))
         await notifier.close()
         await database.close()
 

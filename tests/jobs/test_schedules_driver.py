@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.jobs.schedule_site import JOB, Killed, Site, at
-from tests.jobs.work_page import shown
+from tests.jobs.schedule_site import JOB, Killed, SchedulesSite, at
+from tests.kit.metrics_page import shown
 
 from penstock.errors import CallerError
 
@@ -16,8 +16,8 @@ FIRST, SECOND = "nightly-20260302T030000Z", "nightly-20260303T030000Z"
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path / "state", "00:00:00")
+def site(tmp_path: Path) -> Iterator[SchedulesSite]:
+    made = SchedulesSite(tmp_path / "state", "00:00:00")
     yield made
     made.close()
 
@@ -28,7 +28,7 @@ def refused(call: object, *args: object, **members: object) -> str:
     return error.value.code
 
 
-def test_a_job_is_begun_when_it_is_due_and_followed_to_its_end(site: Site) -> None:
+def test_a_job_is_begun_when_it_is_due_and_followed_to_its_end(site: SchedulesSite) -> None:
     site.create(expression=DAILY)
     assert site.tick() == 20.0  # a wall clock may be set: it is looked at long before it is due
     assert site.tick("02:59:50") == 10.0
@@ -48,7 +48,7 @@ def test_a_job_is_begun_when_it_is_due_and_followed_to_its_end(site: Site) -> No
     assert site.plane.created == [FIRST, SECOND]
 
 
-def test_jobs_of_a_schedule_are_its_owners(site: Site) -> None:
+def test_jobs_of_a_schedule_are_its_owners(site: SchedulesSite) -> None:
     """Also after a restart, and another schedule of the same name has nobody's."""
     site.create(expression=DAILY, owner="key-of-search")
     site.create("another", expression=DAILY)
@@ -65,7 +65,7 @@ def test_jobs_of_a_schedule_are_its_owners(site: Site) -> None:
 @pytest.mark.parametrize(
     ("status", "told"), [("Failed", "failed"), ("Stopped", "stopped"), ("Stopping", "running")]
 )
-def test_how_a_job_ends_is_how_its_run_ends(site: Site, status: str, told: str) -> None:
+def test_how_a_job_ends_is_how_its_run_ends(site: SchedulesSite, status: str, told: str) -> None:
     site.create(expression=DAILY)
     site.tick("03:00:00")
     site.plane.status[FIRST] = status
@@ -73,7 +73,7 @@ def test_how_a_job_ends_is_how_its_run_ends(site: Site, status: str, told: str) 
     assert site.told() == [f"{FIRST} {told} on-time"]
 
 
-def test_a_server_that_was_down_makes_up_for_the_last(site: Site) -> None:
+def test_a_server_that_was_down_makes_up_for_the_last(site: SchedulesSite) -> None:
     site.create(expression="cron(0 * * * ? *)")
     site.create("skipping", expression="cron(0 * * * ? *)", missed="skip")
     site.tick("05:30:00")
@@ -83,7 +83,7 @@ def test_a_server_that_was_down_makes_up_for_the_last(site: Site) -> None:
     assert site.told("skipping") == ["- passed-over missed"]
 
 
-def test_runs_do_not_overlap_unless_asked(site: Site) -> None:
+def test_runs_do_not_overlap_unless_asked(site: SchedulesSite) -> None:
     site.create(expression="rate(1 hour)", missed="run-all")
     site.create("beside", expression="rate(1 hour)", overlap=True)
     site.tick("01:00:00")
@@ -99,7 +99,7 @@ def test_runs_do_not_overlap_unless_asked(site: Site) -> None:
     assert site.told()[-1] == "nightly-20260302T020000Z running made-up"
 
 
-def test_a_job_that_is_refused_is_told_and_the_next_is_begun(site: Site) -> None:
+def test_a_job_that_is_refused_is_told_and_the_next_is_begun(site: SchedulesSite) -> None:
     site.create(expression=DAILY)
     site.plane.refusal = CallerError("ValidationException", "the prefix is empty")
     site.tick("03:00:00")
@@ -110,7 +110,7 @@ def test_a_job_that_is_refused_is_told_and_the_next_is_begun(site: Site) -> None
     assert site.plane.created == [SECOND]
 
 
-def test_a_server_that_can_not_take_it_now_is_asked_again(site: Site) -> None:
+def test_a_server_that_can_not_take_it_now_is_asked_again(site: SchedulesSite) -> None:
     site.create(expression=DAILY)
     site.plane.refusal = CallerError("ServiceUnavailable", "in a moment")
     assert site.tick("03:00:00") == 1.0
@@ -121,7 +121,7 @@ def test_a_server_that_can_not_take_it_now_is_asked_again(site: Site) -> None:
     assert site.runs()[0].message == ""
 
 
-def test_what_is_paused_is_not_due_and_not_made_up_for(site: Site) -> None:
+def test_what_is_paused_is_not_due_and_not_made_up_for(site: SchedulesSite) -> None:
     site.create(expression=DAILY)
     site.runner.run(site.schedules.pause("NIGHTLY"))  # names count without case
     assert site.tick("2026-03-04T12:00:00") == 20.0
@@ -132,7 +132,7 @@ def test_what_is_paused_is_not_due_and_not_made_up_for(site: Site) -> None:
     assert site.plane.created == ["nightly-20260305T030000Z"]
 
 
-def test_run_now_is_beside_the_timetable_and_refused_while_a_run_lasts(site: Site) -> None:
+def test_run_now_is_beside_the_timetable_and_refused_while_a_run_lasts(site: SchedulesSite) -> None:
     site.create(expression=DAILY)
     run = site.runner.run(site.schedules.run_now("nightly"))
     assert (run.job, run.reason) == ("nightly-20260302T000000Z", "asked-for")
@@ -144,7 +144,7 @@ def test_run_now_is_beside_the_timetable_and_refused_while_a_run_lasts(site: Sit
     assert site.plane.created == [run.job, FIRST]
 
 
-def test_a_deleted_schedule_leaves_its_job_running_and_nothing_else(site: Site) -> None:
+def test_a_deleted_schedule_leaves_its_job_running_and_nothing_else(site: SchedulesSite) -> None:
     site.create(expression=DAILY)
     site.tick("03:00:00")
     site.runner.run(site.schedules.delete("nightly"))
@@ -154,7 +154,7 @@ def test_a_deleted_schedule_leaves_its_job_running_and_nothing_else(site: Site) 
     assert refused(call) == "schedule-not-found"
 
 
-def test_what_can_never_be_due_or_read_is_refused(site: Site) -> None:
+def test_what_can_never_be_due_or_read_is_refused(site: SchedulesSite) -> None:
     for expression in ("cron(0 3 30 2 ? *)", "at(2026-03-01T00:00:00)", "every night", "cron(0 3)"):
         assert refused(site.create, expression=expression) == "schedule-invalid"
     assert refused(site.create, expression="cron(0 20 * * MON-FRI *)") == "schedule-invalid"
@@ -166,7 +166,7 @@ def test_what_can_never_be_due_or_read_is_refused(site: Site) -> None:
     assert refused(site.create, "Nightly", expression=DAILY) == "schedule-exists"
 
 
-def _nights(site: Site) -> None:
+def _nights(site: SchedulesSite) -> None:
     """Two nights; each job ends within its night."""
     for night in (2, 3):
         for time in ("03:00:45", "03:05:00"):
@@ -179,7 +179,7 @@ def _nights(site: Site) -> None:
 def test_a_kill_at_any_step_neither_loses_nor_doubles_a_run(tmp_path: Path, missed: str) -> None:
     """The process ends before and after each call of the database and of the control plane; it is
     back ten seconds later."""
-    undisturbed = Site(tmp_path / "undisturbed", "00:00:00")
+    undisturbed = SchedulesSite(tmp_path / "undisturbed", "00:00:00")
     undisturbed.create(expression=DAILY, missed=missed)
     begun = undisturbed.steps
     _nights(undisturbed)
@@ -192,7 +192,7 @@ def test_a_kill_at_any_step_neither_loses_nor_doubles_a_run(tmp_path: Path, miss
     )
     assert steps - begun > 30
     for kill_at in range(begun + 1, steps + 1):
-        site = Site(tmp_path / str(kill_at), "00:00:00")
+        site = SchedulesSite(tmp_path / str(kill_at), "00:00:00")
         site.create(expression=DAILY, missed=missed)
         site.kill_at = kill_at
         with pytest.raises(Killed):
@@ -207,11 +207,13 @@ def test_a_kill_at_any_step_neither_loses_nor_doubles_a_run(tmp_path: Path, miss
         site.close()
 
 
-def failing(site: Site) -> dict[tuple[str, ...], float]:
+def failing(site: SchedulesSite) -> dict[tuple[str, ...], float]:
     return shown(site.counts, "penstock_schedule_failing")
 
 
-def test_a_run_that_failed_is_seen_until_one_succeeds_whatever_is_restarted(site: Site) -> None:
+def test_a_run_that_failed_is_seen_until_one_succeeds_whatever_is_restarted(
+    site: SchedulesSite,
+) -> None:
     site.create(expression=DAILY)
     site.tick("03:00:00")
     assert failing(site) == {("nightly",): 0.0}
@@ -232,7 +234,7 @@ def test_a_run_that_failed_is_seen_until_one_succeeds_whatever_is_restarted(site
     assert shown(site.counts, success) == {("nightly",): at("2026-03-03T03:10:00")}
 
 
-def test_a_start_that_is_refused_is_a_run_that_failed(site: Site) -> None:
+def test_a_start_that_is_refused_is_a_run_that_failed(site: SchedulesSite) -> None:
     site.create(expression=DAILY)
     site.plane.refusal = CallerError("ValidationException", "no such model")
     site.tick("03:00:00")
@@ -240,7 +242,7 @@ def test_a_start_that_is_refused_is_a_run_that_failed(site: Site) -> None:
 
 
 def test_what_is_due_and_does_not_begin_is_overdue_and_what_is_passed_over_counts(
-    site: Site,
+    site: SchedulesSite,
 ) -> None:
     site.create(expression="rate(1 hour)", missed="run-once")
     overdue = "penstock_schedule_overdue_seconds"
@@ -258,7 +260,7 @@ def test_what_is_due_and_does_not_begin_is_overdue_and_what_is_passed_over_count
     assert shown(site.counts, "penstock_schedule_runs_ended")["nightly", "passed-over"] == 1.0
 
 
-def test_a_deleted_schedule_leaves_the_page(site: Site) -> None:
+def test_a_deleted_schedule_leaves_the_page(site: SchedulesSite) -> None:
     site.create(expression=DAILY)
     site.tick()
     site.runner.run(site.schedules.delete("nightly"))

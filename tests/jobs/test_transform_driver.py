@@ -5,21 +5,20 @@ Real parts but for the instances (`transform_plane.py`); `tests/system` has thos
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import errno
 import json
 import os
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.control.test_control_plane import poll
-from tests.faults.crash_disk import FailingDisk
-from tests.gateway.gateway_fakes import until
-from tests.jobs.transform_plane import Site
-from tests.jobs.work_page import shown
+from tests.jobs.transform_plane import TransformDriverSite
+from tests.kit.crash_disk import FailingDisk
+from tests.kit.metrics_page import shown
+from tests.kit.polling import until
 
 from penstock.core.deployment.endpoint_state import SlotFailure
 from penstock.core.jobs.spec import Span
@@ -30,16 +29,14 @@ from penstock.jobs.transform.records import COMPLETED, FAILED, IN_PROGRESS, STOP
 GONE = NotNowError("instance-gone", "the instance ended by signal 11")
 
 
-def run(folder: Path, test: Callable[[Site], Awaitable[None]], **options: float) -> None:
-    async def whole() -> None:
-        site = Site(folder, **options)
-        await site.open()
-        try:
-            await test(site)
-        finally:
-            await site.close()
-
-    asyncio.run(whole())
+@contextlib.asynccontextmanager
+async def site_of(folder: Path, **options: float) -> AsyncIterator[TransformDriverSite]:
+    site = TransformDriverSite(folder, **options)
+    await site.open()
+    try:
+        yield site
+    finally:
+        await site.close()
 
 
 def once(error: Exception, times: int = 1) -> Callable[[str, Span], Exception | None]:
@@ -48,8 +45,8 @@ def once(error: Exception, times: int = 1) -> Callable[[str, Span], Exception | 
     return lambda job, span: left.pop() if left else None
 
 
-def test_a_job_leaves_outputs_totals_and_nothing_else(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_a_job_leaves_outputs_totals_and_nothing_else(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one", "two")
         site.put("deep/b.txt", "three")
         await site.create("j")
@@ -64,11 +61,9 @@ def test_a_job_leaves_outputs_totals_and_nothing_else(tmp_path: Path) -> None:
         assert list((tmp_path / "state" / "jobs").iterdir()) == []
         assert site.driver.progress(record)["Instances"] == 0
 
-    run(tmp_path, test)
 
-
-def test_the_page_of_metrics_tells_of_jobs_that_go_and_how_they_ended(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_the_page_of_metrics_tells_of_jobs_that_go_and_how_they_ended(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         await site.create("good")
         await site.ended("good")
@@ -86,11 +81,9 @@ def test_the_page_of_metrics_tells_of_jobs_that_go_and_how_they_ended(tmp_path: 
         assert set(states) == {("waiting",), ("running",), ("stopping",)}
         assert set(shown(site.counts, "penstock_transform_job_age_seconds")) == set(states)
 
-    run(tmp_path, test)
 
-
-def test_what_a_record_was_refused_for_is_told_and_written(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_what_a_record_was_refused_for_is_told_and_written(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one", "two?", "three?")
         site.put("b.txt", "four")
         await site.create("j")
@@ -102,13 +95,11 @@ def test_what_a_record_was_refused_for_is_told_and_written(tmp_path: Path) -> No
         assert outputs["a.txt.errors"].count("\n") == 2
         assert record.totals.refused == 2
 
-    run(tmp_path, test)
 
-
-def test_a_database_that_can_not_be_written_for_a_while_costs_nothing_but_time(
+async def test_a_database_that_can_not_be_written_for_a_while_costs_nothing_but_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         failures = [NotNowError("state-not-writable", "the disk is full")] * 2
         written = transactions.add_spans
@@ -124,24 +115,20 @@ def test_a_database_that_can_not_be_written_for_a_while_costs_nothing_but_time(
         assert failures == []
         assert site.outputs("j") == {"a.txt.out": "ONE\n"}
 
-    run(tmp_path, test)
 
-
-def test_an_instance_that_crashes_over_a_span_is_replaced_and_it_is_done_again(
+async def test_an_instance_that_crashes_over_a_span_is_replaced_and_it_is_done_again(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         site.plane.befalls = once(GONE, 2)
         await site.create("j")
         assert (await site.ended("j")).status == COMPLETED
         assert site.outputs("j") == {"a.txt.out": "ONE\n"}
 
-    run(tmp_path, test)
 
-
-def test_a_span_that_crashes_every_instance_fails_its_object(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_a_span_that_crashes_every_instance_fails_its_object(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         site.put("b.txt", "two")
         site.plane.befalls = lambda job, span: GONE if span.object == 0 else None
@@ -154,13 +141,11 @@ def test_a_span_that_crashes_every_instance_fails_its_object(tmp_path: Path) -> 
         )
         assert site.outputs("j") == {"b.txt.out": "TWO\n"}
 
-    run(tmp_path, test)
 
-
-def test_records_that_end_their_instances_are_refused_and_the_others_written(
+async def test_records_that_end_their_instances_are_refused_and_the_others_written(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", *"ab!cdef!gh")
         site.put("b.txt", "ten")
         await site.create("j", refused_max=2)
@@ -175,13 +160,11 @@ def test_records_that_end_their_instances_are_refused_and_the_others_written(
         assert site.plane.deaths == 1 + 4 + 4
         assert list((tmp_path / "state" / "jobs").iterdir()) == []
 
-    run(tmp_path, test)
 
-
-def test_one_record_that_ends_its_instances_fails_its_object_where_none_may_be_refused(
+async def test_one_record_that_ends_its_instances_fails_its_object_where_none_may_be_refused(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one", "two!", "three")
         site.put("b.txt", "four")
         await site.create("j")
@@ -192,13 +175,10 @@ def test_one_record_that_ends_its_instances_fails_its_object_where_none_may_be_r
         )
         assert sorted(site.outputs("j")) == ["a.txt.errors", "b.txt.out"]
 
-    run(tmp_path, test)
 
-
-def test_what_was_found_out_over_dead_instances_outlives_the_server(tmp_path: Path) -> None:
+async def test_what_was_found_out_over_dead_instances_outlives_the_server(tmp_path: Path) -> None:
     """It is restarted after each death, and needs none more than if it had been left alone."""
-
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.plane.holds_at_deaths = True  # else the next one comes before the restart
         site.put("a.txt", "one", "two!", "three")
         await site.create("j", refused_max=1)
@@ -208,7 +188,7 @@ def test_what_was_found_out_over_dead_instances_outlives_the_server(tmp_path: Pa
                 cases = await site.database.call(transactions.cases_of, "j")
                 return any(case.tries + 5 * len(case.refused) >= count for case in cases.values())
 
-            await poll(died)
+            await until(died)
             await site.restart()
             site.plane.hold.set()
         assert (await site.ended("j")).status == COMPLETED
@@ -216,13 +196,11 @@ def test_what_was_found_out_over_dead_instances_outlives_the_server(tmp_path: Pa
         assert site.plane.deaths == 5
         assert await site.database.call(transactions.cases_of, "j") == {}
 
-    run(tmp_path, test)
 
-
-def test_errors_that_may_pass_are_tried_again_and_ours_do_not_blame_the_data(
+async def test_errors_that_may_pass_are_tried_again_and_ours_do_not_blame_the_data(
     tmp_path: Path,
 ) -> None:
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         site.plane.befalls = once(InternalError("internal", "a bug"))
         await site.create("j")
@@ -232,11 +210,11 @@ def test_errors_that_may_pass_are_tried_again_and_ours_do_not_blame_the_data(
         record = await site.ended("k")
         assert (record.status, record.failure_reason) == (FAILED, "a.txt: it was changed. Go on.")
 
-    run(tmp_path, test)
 
-
-def test_an_input_that_goes_between_the_call_and_the_begin_fails_the_job(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_an_input_that_goes_between_the_call_and_the_begin_fails_the_job(
+    tmp_path: Path,
+) -> None:
+    async with site_of(tmp_path, cores=1.0) as site:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         await site.create("first")  # takes the only core
@@ -249,11 +227,9 @@ def test_an_input_that_goes_between_the_call_and_the_begin_fails_the_job(tmp_pat
         assert record.started is None
         assert str(tmp_path / "in") in record.failure_reason
 
-    run(tmp_path, test, cores=1.0)
 
-
-def test_an_output_that_can_no_longer_be_written_fails_its_object(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_an_output_that_can_no_longer_be_written_fails_its_object(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         await site.create("j")
@@ -267,10 +243,8 @@ def test_an_output_that_can_no_longer_be_written_fails_its_object(tmp_path: Path
         assert record.failure_reason.startswith("a.txt: ")
         assert str(out) in record.failure_reason
 
-    run(tmp_path, test)
 
-
-async def waits_for_storage(site: Site, job: str) -> str:
+async def waits_for_storage(site: TransformDriverSite, job: str) -> str:
     """Until it says so, and why."""
 
     async def told() -> bool:
@@ -278,18 +252,17 @@ async def waits_for_storage(site: Site, job: str) -> str:
         assert (await site.record(job)).status == IN_PROGRESS
         return progress.get("Waiting") == "storage"
 
-    await poll(told)
+    await until(told)
     return str(site.driver.progress(await site.record(job))["WaitingMessage"])
 
 
 @pytest.mark.parametrize("folder", ["state/jobs", "out/j"])
 @pytest.mark.parametrize("name", ["ENOSPC", "EIO", "EROFS"])
-def test_a_job_waits_for_its_disk_and_says_so_and_goes_on_after_a_restart(
+async def test_a_job_waits_for_its_disk_and_says_so_and_goes_on_after_a_restart(
     tmp_path: Path, folder: str, name: str
 ) -> None:
     """The disk of the parts, and that of the outputs."""
-
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         site.put("b.txt", "two")
         site.plane.hold.clear()
@@ -305,11 +278,9 @@ def test_a_job_waits_for_its_disk_and_says_so_and_goes_on_after_a_restart(
             assert (await site.ended("j")).status == COMPLETED
         assert site.outputs("j") == {"a.txt.out": "ONE\n", "b.txt.out": "TWO\n"}
 
-    run(tmp_path, test)
 
-
-def test_errors_of_an_object_without_output_wait_for_the_disk_too(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_errors_of_an_object_without_output_wait_for_the_disk_too(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one", "what?")
         site.plane.hold.clear()
         await site.create("j")
@@ -321,15 +292,12 @@ def test_errors_of_an_object_without_output_wait_for_the_disk_too(tmp_path: Path
         [errors] = site.outputs("j").values()
         assert json.loads(errors)["record"] == 1
 
-    run(tmp_path, test)
 
-
-def test_parts_that_can_not_be_read_are_waited_for_where_the_output_is_a_stores(
+async def test_parts_that_can_not_be_read_are_waited_for_where_the_output_is_a_stores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What reading them raises is the system's own error there."""
-
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         real = outputs.assemble
         fails = [OSError(errno.EIO, os.strerror(errno.EIO))]
@@ -343,11 +311,9 @@ def test_parts_that_can_not_be_read_are_waited_for_where_the_output_is_a_stores(
         assert (await site.ended("j")).status == COMPLETED
         assert site.outputs("j") == {"a.txt.out": "ONE\n"}
 
-    run(tmp_path, test)
 
-
-def test_a_stop_does_not_wait_for_the_disk_of_the_errors(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_a_stop_does_not_wait_for_the_disk_of_the_errors(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one", "what?")
         site.plane.hold.clear()
         await site.create("j")
@@ -359,15 +325,12 @@ def test_a_stop_does_not_wait_for_the_disk_of_the_errors(tmp_path: Path) -> None
             assert (await site.ended("j")).status in (FAILED, STOPPED)
         assert site.outputs("j") == {}
 
-    run(tmp_path, test)
 
-
-def test_an_input_whose_disk_fails_is_waited_for(
+async def test_an_input_whose_disk_fails_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the objects are listed, and while they are read."""
-
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         site.plane.befalls = once(NotNowError("artifact-unreadable", "the disk fails"))
@@ -385,8 +348,6 @@ def test_an_input_whose_disk_fails_is_waited_for(
         assert "it is away" in await waits_for_storage(site, "k")
         assert (await site.ended("k")).status == COMPLETED
 
-    run(tmp_path, test)
-
 
 def _raise(error: Exception) -> Any:
     raise error
@@ -399,8 +360,8 @@ def failed(reason: str, *, permanent: bool = True) -> SlotFailure:
     )  # fmt: skip
 
 
-def test_a_model_that_can_not_be_loaded_ends_the_job(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_a_model_that_can_not_be_loaded_ends_the_job(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         site.plane.failures = (failed("model-invalid"),)
         await site.create("j")
@@ -408,13 +369,12 @@ def test_a_model_that_can_not_be_loaded_ends_the_job(tmp_path: Path) -> None:
         assert (record.status, record.failure_reason) == (FAILED, "told of model-invalid")
         assert site.plane.hosts == {}
 
-    run(tmp_path, test)
 
-
-def test_an_instance_that_was_held_still_until_its_end_is_no_records_fault(tmp_path: Path) -> None:
+async def test_an_instance_that_was_held_still_until_its_end_is_no_records_fault(
+    tmp_path: Path,
+) -> None:
     """Whoever stops guests may do so as often as he likes: no record is looked for."""
-
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one", "two")
         site.plane.befalls = once(GONE, 20)
         site.plane.ends = (failed("instance-stood-still", permanent=False),)
@@ -423,22 +383,18 @@ def test_an_instance_that_was_held_still_until_its_end_is_no_records_fault(tmp_p
         assert (record.status, record.failure_reason) == (COMPLETED, "")
         assert site.plane.deaths == 20
 
-    run(tmp_path, test)
 
-
-def test_a_job_whose_instances_do_not_see_the_servers_disk_is_refused(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_a_job_whose_instances_do_not_see_the_servers_disk_is_refused(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         site.plane.shared = False
         with pytest.raises(CallerError) as raised:
             await site.create("j")
         assert raised.value.code == "job-files-not-shared"
 
-    run(tmp_path, test)
 
-
-def test_a_job_without_room_waits_and_says_so(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_a_job_without_room_waits_and_says_so(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         site.plane.failures = (failed("memory-taken"),)
         await site.create("j")
@@ -446,18 +402,16 @@ def test_a_job_without_room_waits_and_says_so(tmp_path: Path) -> None:
         async def waits() -> bool:
             return site.driver.progress(await site.record("j")).get("Waiting") == "room"
 
-        await poll(waits)
+        await until(waits)
         await site.create("next", now=2.0)
         site.plane.failures = ()
         site.plane.start_copy("transform-job/j")
         assert (await site.ended("j")).status == COMPLETED
         assert (await site.ended("next")).status == COMPLETED
 
-    run(tmp_path, test)
 
-
-def test_jobs_take_turns_by_priority_and_owner_within_the_cores(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_jobs_take_turns_by_priority_and_owner_within_the_cores(tmp_path: Path) -> None:
+    async with site_of(tmp_path, cores=1.0) as site:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         await site.create("first", owner="a")
@@ -475,17 +429,15 @@ def test_jobs_take_turns_by_priority_and_owner_within_the_cores(tmp_path: Path) 
         ]
         assert site.plane.most == 1
 
-    run(tmp_path, test, cores=1.0)
 
-
-def test_no_job_has_more_instances_than_cores_or_spans(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_no_job_has_more_instances_than_cores_or_spans(tmp_path: Path) -> None:
+    async with site_of(tmp_path, cores=3.0) as site:
         for number in range(5):
             site.put(f"{number}.txt", "one")
         site.plane.hold.clear()
         await site.create("wide", instance_count=1000)
         await site.until("wide", lambda record: record.started is not None)
-        await poll(lambda: _there(site, "transform-job/wide"))
+        await until(lambda: _there(site, "transform-job/wide"))
         (variant,) = site.plane.hosts["transform-job/wide"].variants
         assert variant.instance_count == 3
         assert variant.guest
@@ -495,20 +447,18 @@ def test_no_job_has_more_instances_than_cores_or_spans(tmp_path: Path) -> None:
         site.put("one.txt", "one")
         site.plane.hold.clear()
         await site.create("narrow", instance_count=2)
-        await poll(lambda: _there(site, "transform-job/narrow"))
+        await until(lambda: _there(site, "transform-job/narrow"))
         assert site.plane.hosts["transform-job/narrow"].variants[0].instance_count == 1
         site.plane.hold.set()
         await site.ended("narrow")
 
-    run(tmp_path, test, cores=3.0)
 
-
-async def _there(site: Site, name: str) -> bool:
+async def _there(site: TransformDriverSite, name: str) -> bool:
     return name in site.plane.hosts
 
 
-def test_several_jobs_run_at_once_where_there_are_cores(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_several_jobs_run_at_once_where_there_are_cores(tmp_path: Path) -> None:
+    async with site_of(tmp_path, cores=3.0) as site:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         for number in range(3):
@@ -520,11 +470,9 @@ def test_several_jobs_run_at_once_where_there_are_cores(tmp_path: Path) -> None:
             await site.ended(f"j{number}")
         assert site.plane.most == 3
 
-    run(tmp_path, test, cores=3.0)
 
-
-def test_a_restart_goes_on_where_the_record_ends(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_a_restart_goes_on_where_the_record_ends(tmp_path: Path) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
         site.put("b.txt", "two")
         site.plane.befalls = lambda job, span: GONE if span.object == 1 else None
@@ -539,22 +487,19 @@ def test_a_restart_goes_on_where_the_record_ends(tmp_path: Path) -> None:
         async def first_is_there() -> bool:
             return "a.txt.out" in site.outputs("j")
 
-        await poll(first_is_there)
+        await until(first_is_there)
         await site.restart()
         site.plane.befalls = lambda job, span: None
         assert (await site.ended("j")).status == COMPLETED
         assert site.plane.spans == [("j", 0, 0), ("j", 1, 0)]  # each once
         assert site.outputs("j") == {"a.txt.out": "ONE\n", "b.txt.out": "TWO\n"}
 
-    run(tmp_path, test)
 
-
-def test_what_lay_on_the_disk_of_another_server_is_done_again_and_counted_once(
+async def test_what_lay_on_the_disk_of_another_server_is_done_again_and_counted_once(
     tmp_path: Path,
 ) -> None:
     """A server that takes over has the record and the outputs, and not the other one's parts."""
-
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path) as site:
         site.put("a.txt", "one", "two?")
         site.put("b.txt", "three?", "x" * 300_000, "five")  # two spans
         site.plane.befalls = lambda job, span: (
@@ -566,7 +511,7 @@ def test_what_lay_on_the_disk_of_another_server_is_done_again_and_counted_once(
             _, _, assembled, done = await site.database.call(transactions.work_of, "j")
             return assembled == {0} and len(done) == 2
 
-        await poll(all_but_one)
+        await until(all_but_one)
         [parts] = (tmp_path / "state" / "jobs").iterdir()
         await site.restart(meanwhile=lambda: shutil.rmtree(parts))
         site.plane.befalls = lambda job, span: None
@@ -579,11 +524,9 @@ def test_what_lay_on_the_disk_of_another_server_is_done_again_and_counted_once(
         totals = record.totals
         assert (totals.records, totals.refused, totals.spans_done) == (5, 2, 3)
 
-    run(tmp_path, test)
 
-
-def test_a_stop_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_a_stop_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
+    async with site_of(tmp_path, cores=1.0) as site:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         await site.create("runs")
@@ -597,22 +540,18 @@ def test_a_stop_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
         assert site.outputs("runs") == {}
         assert site.plane.hosts == {}
 
-    run(tmp_path, test, cores=1.0)
 
-
-def test_parts_of_jobs_that_are_no_more_are_swept_away_at_the_start(tmp_path: Path) -> None:
+async def test_parts_of_jobs_that_are_no_more_are_swept_away_at_the_start(tmp_path: Path) -> None:
     left = tmp_path / "state" / "jobs" / "gone" / "000000-000000.part"
     left.parent.mkdir(parents=True)
     left.write_text("of a job whose end was recorded before its parts were all removed")
 
-    async def test(site: Site) -> None:
+    async with site_of(tmp_path):
         assert not left.parent.exists()
 
-    run(tmp_path, test)
 
-
-def test_a_job_that_waits_is_in_progress_and_has_not_started(tmp_path: Path) -> None:
-    async def test(site: Site) -> None:
+async def test_a_job_that_waits_is_in_progress_and_has_not_started(tmp_path: Path) -> None:
+    async with site_of(tmp_path, cores=1.0) as site:
         site.put("a.txt", "one")
         site.plane.hold.clear()
         await site.create("first")
@@ -622,5 +561,3 @@ def test_a_job_that_waits_is_in_progress_and_has_not_started(tmp_path: Path) -> 
         assert (record.status, record.started) == (IN_PROGRESS, None)
         site.plane.hold.set()
         await site.ended("second")
-
-    run(tmp_path, test, cores=1.0)

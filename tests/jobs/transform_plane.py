@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.control.test_control_plane import poll
+from tests.kit.polling import until
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import SystemClock
@@ -49,7 +49,7 @@ _AT_WORK: Final[list[AbstractContextManager[None]]] = []
 Befalls = Callable[[str, Span], Exception | None]
 
 
-class Plane:
+class JobsPlane:
     """As much of `ControlPlane` as jobs ask for."""
 
     def __init__(self, database: StoreThread, cores: float) -> None:
@@ -205,13 +205,13 @@ def transformed(op: Mapping[str, Any]) -> SpanDone:
     )  # fmt: skip
 
 
-class Site:
+class TransformDriverSite:
     """A driver of transform jobs with a database of its own, and a folder for data."""
 
     def __init__(self, folder: Path, *, cores: float = 4.0) -> None:
         self.folder = folder
         self.database = StoreThread(lambda: Store(folder / "state"))
-        self.plane = Plane(self.database, cores)
+        self.plane = JobsPlane(self.database, cores)
         self.counts = WorkCounts()
         self.driver = self._driver()
 
@@ -278,7 +278,7 @@ class Site:
         async def there() -> bool:
             return condition(await self.record(job))
 
-        await poll(there)
+        await until(there)
         return await self.record(job)
 
     def outputs(self, job: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ def answer(recorder: VariantRecorder) -> None:
     recorder.finished(200, 0.010, 0.002, 0.006, 4, "runtime")
 
 
-class Site:
+class ComponentMetricsSite:
     def __init__(self) -> None:
         self.store = MetricStore()
         self.registry = MetricRegistry(self.store)
@@ -56,7 +56,7 @@ class Site:
 
 
 def test_a_components_requests_are_its_own_and_its_variants() -> None:
-    site = Site()
+    site = ComponentMetricsSite()
     site.registry.collect(T0)
     for recorder in (site.chat, site.chat, site.search):
         answer(recorder)
@@ -73,7 +73,7 @@ def test_a_components_requests_are_its_own_and_its_variants() -> None:
 
 
 def test_invocations_are_shared_by_the_copies_that_are_ready() -> None:
-    site = Site()
+    site = ComponentMetricsSite()
     site.copies("chat", ready=4, loading=2)
     site.registry.collect(T0)
     for _ in range(6):
@@ -85,7 +85,7 @@ def test_invocations_are_shared_by_the_copies_that_are_ready() -> None:
 def test_concurrency_per_copy_is_what_one_of_them_has_in_flight_on_average() -> None:
     """Six requests on two copies: in each second two samples of three. What waits in a copy's
     queue is in flight, and so is what has streamed a part of its answer."""
-    site = Site()
+    site = ComponentMetricsSite()
     site.copies("chat", ready=2)
     for _ in range(6):
         site.chat.started()
@@ -99,7 +99,7 @@ def test_concurrency_per_copy_is_what_one_of_them_has_in_flight_on_average() -> 
 
 
 def test_requests_that_wait_at_zero_copies_are_seen_whole() -> None:
-    site = Site()
+    site = ComponentMetricsSite()
     site.copies("chat")
     for _ in range(3):
         site.chat.started()
@@ -123,7 +123,7 @@ def test_concurrency_of_a_variant_is_per_instance() -> None:
 
 
 def test_processes_add_up_by_component() -> None:
-    site = Site()
+    site = ComponentMetricsSite()
     gateway = MetricRegistry()
     recorder = gateway.recorder("shop", "main", "chat")
     site.chat.started()
@@ -138,7 +138,7 @@ def test_processes_add_up_by_component() -> None:
 
 
 def test_prometheus_rows_add_up_to_the_variant_and_name_the_component() -> None:
-    site = Site()
+    site = ComponentMetricsSite()
     other = site.registry.recorder("shop", "main")
     other.refused("component-required", 400)
     site.copies("chat", ready=2, loading=1)
@@ -166,7 +166,7 @@ def test_prometheus_rows_add_up_to_the_variant_and_name_the_component() -> None:
 
 
 def test_a_component_that_is_gone_leaves_no_gauges() -> None:
-    site = Site()
+    site = ComponentMetricsSite()
     site.copies("chat", ready=1)
     site.registry.collect(T0)
     shop = "shop", "main"
@@ -180,7 +180,7 @@ def test_a_component_that_is_gone_leaves_no_gauges() -> None:
 
 def test_an_adapters_requests_are_load_of_its_base_and_count_once_for_the_variant() -> None:
     """What scales the base sees them; what counts answers has them under their own name."""
-    site = Site()
+    site = ComponentMetricsSite()
     adapter = site.registry.recorder("shop", "main", "lora")
     adapter.base = "chat"
     for recorder in (site.chat, adapter, adapter):
@@ -197,7 +197,7 @@ def test_an_adapters_requests_are_load_of_its_base_and_count_once_for_the_varian
 
 def test_load_of_an_adapter_that_another_process_tells_of_is_its_bases_too() -> None:
     """Only the gateways have recorders then, and know whose copies an adapter shares."""
-    site, other = Site(), MetricRegistry()
+    site, other = ComponentMetricsSite(), MetricRegistry()
     adapter = other.recorder("shop", "main", "lora")
     adapter.base = "chat"
     adapter.started()

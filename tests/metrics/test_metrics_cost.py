@@ -143,7 +143,7 @@ def test_cores_kept_busy_count_for_the_seconds_they_were_held() -> None:
     assert [one.joules for one in charges] == [300.0, 100.0]
 
 
-class Site:
+class CostSite:
     """One variant whose answers and charges are told literally."""
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class Site:
 
 
 def test_what_idle_time_cost_is_borne_by_the_answers_around_it() -> None:
-    site = Site()
+    site = CostSite()
     site.interval(0, answers=1)
     site.interval(10)
     site.interval(20, answers=2)
@@ -194,14 +194,14 @@ def test_what_idle_time_cost_is_borne_by_the_answers_around_it() -> None:
 
 
 def test_what_failed_answered_nothing_and_is_borne_by_the_rest() -> None:
-    site = Site()
+    site = CostSite()
     site.interval(0, answers=2, failures=4)
     assert site.read("CostPerRequest").average == pytest.approx(0.3)
     assert site.page()["penstock_request_cost_dollars['main', 'shop']"] == pytest.approx(0.3)
 
 
 def test_tokens_in_and_out_bear_the_same_cost_as_another_division_of_it() -> None:
-    site = Site()
+    site = CostSite()
     site.interval(0, answers=3, tokens=200)
     assert site.read("CostPerThousandTokens").average == pytest.approx(1.0)
     assert site.read("EnergyPerThousandTokens").average == pytest.approx(500.0)
@@ -211,7 +211,7 @@ def test_tokens_in_and_out_bear_the_same_cost_as_another_division_of_it() -> Non
 
 
 def test_a_variant_without_answers_has_a_cost_and_no_cost_per_answer() -> None:
-    site = Site()
+    site = CostSite()
     site.interval(0)
     page = site.page()
     assert page["penstock_cost_dollars_total['main', 'shop']"] == pytest.approx(0.6)
@@ -221,7 +221,7 @@ def test_a_variant_without_answers_has_a_cost_and_no_cost_per_answer() -> None:
 
 
 def test_energy_says_where_it_is_from() -> None:
-    site = Site()
+    site = CostSite()
     site.interval(0)
     site.registry.add_charges([Charge("shop", "main", 50.0, 0.1, ESTIMATED)], T0 + 10)
     assert site.read("Energy").total == 350.0
@@ -230,7 +230,7 @@ def test_energy_says_where_it_is_from() -> None:
 
 
 def test_the_gauges_forget_what_is_older_than_an_hour() -> None:
-    site = Site()
+    site = CostSite()
     site.interval(0, answers=1, dollars=9.0)
     site.interval(3000, answers=1, dollars=1.0)
     assert site.page()["penstock_request_cost_dollars['main', 'shop']"] == pytest.approx(5.0)
@@ -239,7 +239,7 @@ def test_the_gauges_forget_what_is_older_than_an_hour() -> None:
 
 
 def test_a_variant_that_is_gone_is_charged_a_last_time_and_stays_gone() -> None:
-    site = Site()
+    site = CostSite()
     site.registry.keep((), (), T0 - KEPT_S)
     site.registry.collect(T0)
     site.registry.add_charges([Charge("shop", "main", 1.0, 0.5, RAPL)], T0)
@@ -258,7 +258,7 @@ def test_busy_cores_are_those_of_the_last_sample() -> None:
 
 
 def test_an_account_can_be_read_as_json() -> None:
-    site = Site()
+    site = CostSite()
     site.interval(0, answers=2)
     assert site.registry.costs() == [
         {

@@ -63,24 +63,20 @@ class Hanging(EnergyMeter):
         return EnergyRead(100.0 * self.readings, None)
 
 
-def test_a_counter_that_hangs_is_no_reading_and_its_late_answer_is_dropped(
+async def test_a_counter_that_hangs_is_no_reading_and_its_late_answer_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_module, "READ_S_MAX", 0.01)
-
-    async def scenario() -> None:
-        driver = metrics_driver(MetricRegistry(), tmp_path)
-        meter = Hanging()
-        assert await driver._read(meter, 1.0) == EnergyRead(None, None)
-        assert await driver._read(meter, 2.0) == EnergyRead(None, None)
-        assert meter.readings == 1
-        meter.let_go.set()
-        assert driver._reading is not None
-        await driver._reading
-        monkeypatch.setattr(driver_module, "READ_S_MAX", 30.0)
-        assert await driver._read(meter, 3.0) == EnergyRead(200.0, None)
-
-    asyncio.run(scenario())
+    driver = metrics_driver(MetricRegistry(), tmp_path)
+    meter = Hanging()
+    assert await driver._read(meter, 1.0) == EnergyRead(None, None)
+    assert await driver._read(meter, 2.0) == EnergyRead(None, None)
+    assert meter.readings == 1
+    meter.let_go.set()
+    assert driver._reading is not None
+    await driver._reading
+    monkeypatch.setattr(driver_module, "READ_S_MAX", 30.0)
+    assert await driver._read(meter, 3.0) == EnergyRead(200.0, None)
 
 
 def metrics_driver(registry: MetricRegistry, tmp_path: Path) -> MetricsDriver:
@@ -121,15 +117,12 @@ class TwoOfThem(Fixed):
         return (bad, SHOP)
 
 
-def test_a_variant_that_can_not_be_counted_spoils_only_itself(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        registry = MetricRegistry()
-        driver = metrics_driver(registry, tmp_path)
-        driver._observed = TwoOfThem()
-        before = item_failures.counts().get("metrics", 0)
-        await driver._round(None, saves=False)
-        page = PrometheusPage(registry).render()[0].decode()
-        assert 'penstock_copies{endpoint="shop",state="ready",variant="main"} 1.0' in page
-        assert f'penstock_item_failures_total{{loop="metrics"}} {before + 1.0}' in page
-
-    asyncio.run(scenario())
+async def test_a_variant_that_can_not_be_counted_spoils_only_itself(tmp_path: Path) -> None:
+    registry = MetricRegistry()
+    driver = metrics_driver(registry, tmp_path)
+    driver._observed = TwoOfThem()
+    before = item_failures.counts().get("metrics", 0)
+    await driver._round(None, saves=False)
+    page = PrometheusPage(registry).render()[0].decode()
+    assert 'penstock_copies{endpoint="shop",state="ready",variant="main"} 1.0' in page
+    assert f'penstock_item_failures_total{{loop="metrics"}} {before + 1.0}' in page

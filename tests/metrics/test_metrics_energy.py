@@ -140,11 +140,11 @@ def test_a_driver_that_was_loaded_anew_is_no_negative_energy(tmp_path: Path) -> 
 
 
 def test_a_binding_that_fails_at_once_is_none(tmp_path: Path) -> None:
-    class Failing(FakeNvml):
+    class FailingNvml(FakeNvml):
         def nvmlDeviceGetCount(self) -> int:
             raise self.NVMLError("no driver")
 
-    meter = EnergyMeter(tmp_path, Failing())
+    meter = EnergyMeter(tmp_path, FailingNvml())
     meter.read(100.0)
     assert meter.read(110.0) == EnergyRead(None, None)
 

@@ -43,7 +43,7 @@ def add(models: VariantModels, instance_id: str, told: dict[str, dict[str, Any]]
     models.add(instance_id, deltas, taken, T0)
 
 
-class Site:
+class ModelMetricsSite:
     def __init__(self) -> None:
         self.store = MetricStore()
         self.registry = MetricRegistry(self.store)
@@ -80,7 +80,7 @@ class Site:
 
 
 def test_a_hit_is_one_and_a_miss_zero_for_the_variant_and_for_each_model() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     site.tell(1, a=told(hits=8, misses=1, loads_failed=0, load_us=[1.0]), b=told(load_us=[1.0]))
     site.tell(2, b=told(misses=1))
     assert site.read("ModelCacheHit") is None  # the window is still open
@@ -95,7 +95,7 @@ def test_a_hit_is_one_and_a_miss_zero_for_the_variant_and_for_each_model() -> No
 
 
 def test_durations_of_several_hosts_merge_and_keep_their_percentiles() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     site.tell(1, "i-1", a=told(load_us=[1000.0] * 50))
     site.tell(2, "i-2", a=told(load_us=[9000.0] * 50), b=told(load_us=[90_000.0]))
     site.registry.collect(T0 + 10)
@@ -111,7 +111,7 @@ def test_durations_of_several_hosts_merge_and_keep_their_percentiles() -> None:
 
 
 def test_all_of_awss_durations_are_published_where_there_were_any() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     site.tell(1, a=told(wait_us=[4.0], download_us=[1.0], load_us=[2.0], unload_us=[3.0]))
     site.registry.collect(T0 + 10)
     for model in ("", "a"):
@@ -132,7 +132,7 @@ def test_all_of_awss_durations_are_published_where_there_were_any() -> None:
 
 
 def test_a_models_invocations_and_latency_are_its_own() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     site.tell(
         1, a=told(hits=6, answered=3, model_errors=1, other_errors=2, latency_us=[5.0, 6.0, 7.0])
     )
@@ -149,7 +149,7 @@ def test_a_models_invocations_and_latency_are_its_own() -> None:
 
 
 def test_a_model_is_counted_on_every_instance_that_has_loaded_it() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     site.tell(1, "i-1", a=told(load_us=[1.0]), b=told(load_us=[1.0]))
     site.tell(1, "i-2", a=told(load_us=[1.0]))
     site.tell(2, "i-1", b=told(resident=False, unload_us=[1.0]))
@@ -164,7 +164,7 @@ def test_a_model_is_counted_on_every_instance_that_has_loaded_it() -> None:
 
 
 def test_models_that_are_called_least_share_one_series() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     models = [f"m-{number:03}" for number in range(SERIES_MODELS_MAX + 2)]
     for model in models:
         site.tell(1, **{model: told(hits=4)})
@@ -193,7 +193,7 @@ def test_a_model_that_is_called_more_takes_a_place_and_no_counter_runs_backwards
 
 
 def test_the_first_calls_wait_is_its_models_own_though_it_is_told_before_the_load() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     site.tell(1, a=told(resident=False, misses=1))
     site.tell(2, a=told(resident=False, download_us=[1.0]))
     site.tell(3, a=told(load_us=[1.0], wait_us=[2.0], answered=1))
@@ -214,7 +214,7 @@ def test_names_that_are_no_models_take_no_place() -> None:
 
 
 def test_last_words_of_a_variant_that_is_gone_are_published_and_forgotten() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     site.tell(1, a=told(hits=1))
     site.registry.keep((), (), T0)
     site.registry.collect(T0 + KEPT_S)
@@ -233,7 +233,7 @@ HELD = InstanceHeld(
 
 
 def test_usage_is_told_by_instance_and_model_and_stays_when_both_are_gone() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     usage = site.registry.models.usage
     usage.note([HELD], 0.0)
     usage.note([HELD], 10.0)
@@ -263,7 +263,7 @@ def test_usage_is_told_by_instance_and_model_and_stays_when_both_are_gone() -> N
 
 
 def test_instances_that_host_no_models_have_no_usage_and_idle_hosts_have() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     usage = site.registry.models.usage
     idle = dataclasses.replace(HELD, instance_id="i-2")
     other = dataclasses.replace(HELD, instance_id="i-3", endpoint="single")
@@ -274,7 +274,7 @@ def test_instances_that_host_no_models_have_no_usage_and_idle_hosts_have() -> No
 
 def test_names_that_nothing_was_loaded_for_are_no_models_that_cost() -> None:
     """Each would count as an endpoint of its own, and as a tenant."""
-    site = Site()
+    site = ModelMetricsSite()
     usage = site.registry.models.usage
     usage.note([HELD], 0.0)
     missed = {"resident": False, "host_bytes": 0}
@@ -311,7 +311,7 @@ def test_usage_is_bounded_in_instances_and_in_models() -> None:
 
 
 def test_the_prometheus_page_has_each_model_and_the_variants_durations() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     site.tell(
         1,
         a=told(hits=3, misses=1, answered=4, run_s=0.5, resident_s=2.0, idle_s=0.5, load_us=[2e5],
@@ -336,7 +336,7 @@ def test_the_prometheus_page_has_each_model_and_the_variants_durations() -> None
 
 
 def test_what_can_not_be_read_adds_nothing() -> None:
-    site = Site()
+    site = ModelMetricsSite()
     with pytest.raises(CallerError, match="sketch"):
         site.tell(1, a=told(hits=1), b={"load_us": "AAAA"})
     assert site.registry.models.variants == {}

@@ -31,7 +31,7 @@ def test_the_frequency_is_that_of_utilization_and_if_enhanced_of_invocations_too
     assert publishing_of(publish_s, enhanced=enhanced) == publishing
 
 
-class Site:
+class PublishingSite:
     def __init__(self, publish_s: int, *, enhanced: bool) -> None:
         self.store = MetricStore()
         self.registry = MetricRegistry(self.store)
@@ -54,7 +54,7 @@ class Site:
 
 
 def test_invocations_of_thirty_seconds_are_one_point_that_is_told_when_they_are_over() -> None:
-    site = Site(30, enhanced=True)
+    site = PublishingSite(30, enhanced=True)
     site.answers_until(29)
     assert site.points("Invocations", 1) == {}
     site.answers_until(30, since=30)
@@ -62,20 +62,20 @@ def test_invocations_of_thirty_seconds_are_one_point_that_is_told_when_they_are_
 
 
 def test_concurrency_stays_at_ten_seconds() -> None:
-    site = Site(300, enhanced=True)
+    site = PublishingSite(300, enhanced=True)
     site.answers_until(10)
     assert site.points("ConcurrentRequestsPerModel", 10) == {0: 10}
     assert site.points("Invocations", 60) == {}
 
 
 def test_without_enhanced_metrics_invocations_stay_at_ten_seconds() -> None:
-    site = Site(300, enhanced=False)
+    site = PublishingSite(300, enhanced=False)
     site.answers_until(20)
     assert site.points("Invocations", 1) == {0: 10, 10: 10}
 
 
 def test_a_minute_and_more_is_no_high_resolution() -> None:
-    site = Site(120, enhanced=True)
+    site = PublishingSite(120, enhanced=True)
     site.answers_until(120)
     assert site.points("Invocations", 1) == {}
     assert site.points("Invocations", 60) == {0: 120}
@@ -89,7 +89,7 @@ def test_a_minute_and_more_is_no_high_resolution() -> None:
 def test_utilization_is_a_point_for_so_many_seconds(
     publish_s: int, period_s: int, points: dict[int, int]
 ) -> None:
-    site = Site(publish_s, enhanced=False)
+    site = PublishingSite(publish_s, enhanced=False)
     sample = InstanceSample(endpoint="shop", variant="main", instance_id="i-1", memory_percent=50.0)
     for second in (0, 10, 20, 30):
         site.registry.add_instance_sample(sample, T0 + second)
@@ -98,7 +98,7 @@ def test_utilization_is_a_point_for_so_many_seconds(
 
 
 def test_what_a_deleted_variant_was_told_is_forgotten() -> None:
-    site = Site(300, enhanced=True)
+    site = PublishingSite(300, enhanced=True)
     site.registry.keep((), (), T0 - KEPT_S)
     site.registry.collect(T0)
     site.recorder = site.registry.recorder("shop", "main")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.jobs.work_page import shown
+from tests.kit.metrics_page import shown
 
 from penstock.metrics.catalogue import work_catalogue as catalogue
 from penstock.metrics.counts.departures import KEPT_S

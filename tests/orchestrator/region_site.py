@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.kit.polling import until
 
 from penstock.api.traffic.orchestrator import Orchestrator
 from penstock.config import LimitConfig, ListenConfig, ServerConfig, TelemetryConfig
@@ -21,7 +22,7 @@ LIMITS = LimitConfig(request_timeout_s=20.0, drain_s_max=5.0)
 
 
 @dataclass
-class Asked:
+class RegionRequest:
     """A request as a region got it."""
 
     method: str
@@ -34,21 +35,21 @@ class Asked:
         return json.loads(self.body)
 
 
-Script = Callable[[Asked, asyncio.StreamWriter], Awaitable[None]]
+Script = Callable[[RegionRequest, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def reset(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def reset(_asked: RegionRequest, writer: asyncio.StreamWriter) -> None:
     """The connection breaks without a word."""
     writer.transport.abort()
 
 
-async def nothing(_asked: Asked, _writer: asyncio.StreamWriter) -> None:
+async def nothing(_asked: RegionRequest, _writer: asyncio.StreamWriter) -> None:
     """Takes it and never answers."""
     await asyncio.Event().wait()
 
 
 def saying(body: bytes, *, status: int = 200, **headers: str) -> Script:
-    async def say(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def say(_asked: RegionRequest, writer: asyncio.StreamWriter) -> None:
         lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
@@ -59,7 +60,7 @@ def saying(body: bytes, *, status: int = 200, **headers: str) -> Script:
 def breaking(head: bytes, *pieces: bytes) -> Script:
     """Sends what is given, then resets."""
 
-    async def say(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def say(_asked: RegionRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(head)
         for piece in pieces:
             writer.write(piece)
@@ -96,7 +97,7 @@ class ScriptedRegion:
     probe_s: float = 0.0  #: that an answer to a probe is under way
     feed_status: int = 200
     key: str = ""  #: who does not give it is not let in
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[RegionRequest] = field(default_factory=list)
     tls: ssl.SSLContext | None = None
     port: int = 0
     gone: int = 0  #: connections that the other side has ended
@@ -174,7 +175,7 @@ async def _wait_eof(reader: asyncio.StreamReader) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _read(reader: asyncio.StreamReader) -> Asked:
+async def _read(reader: asyncio.StreamReader) -> RegionRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, _ = head[0].split(" ")
     headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
@@ -183,11 +184,11 @@ async def _read(reader: asyncio.StreamReader) -> Asked:
             name, value = line.split(": ", 1)
             headers[name.lower()] = value
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Asked(method, path, headers, body)
+    return RegionRequest(method, path, headers, body)
 
 
 @dataclass
-class Answer:
+class HttpAnswer:
     status: int
     headers: dict[str, str]
     body: bytes
@@ -198,7 +199,7 @@ class Answer:
 
 
 @dataclass
-class Site:
+class OrchestratorSite:
     """The orchestrator, and the regions by their names."""
 
     orchestrator: Orchestrator
@@ -229,7 +230,7 @@ class Site:
         *,
         method: str = "POST",
         headers: dict[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         reader, writer = await self.open(path, body, method=method, headers=headers)
         async with asyncio.timeout(60):
             data = await reader.read()
@@ -250,21 +251,10 @@ class Site:
                 if endpoint in one["endpoints"] and one["health"] in ("serving", "slow-start")
             } == set(names)
 
-        await until(serving, what=f"{endpoint} served by {names}")
+        await until(serving, f"{endpoint} served by {names}")
 
 
-async def until(
-    condition: Callable[[], Awaitable[bool]], *, what: str, seconds: float = 60.0
-) -> None:
-    """Polls; fails with `what` after `seconds`."""
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.02)
-            if not what:
-                return
-
-
-def whole(data: bytes) -> Answer:
+def whole(data: bytes) -> HttpAnswer:
     """An answer, its chunks joined; one that was cut raises."""
     head, _, rest = data.partition(b"\r\n\r\n")
     lines = head.decode("latin-1").split("\r\n")
@@ -280,7 +270,7 @@ def whole(data: bytes) -> Answer:
     else:
         body = rest
         assert len(body) == int(headers.get("content-length", len(body))), "an answer was cut"
-    return Answer(int(lines[0].split(" ")[1]), headers, body)
+    return HttpAnswer(int(lines[0].split(" ")[1]), headers, body)
 
 
 @asynccontextmanager
@@ -294,7 +284,7 @@ async def site(
     auth: bool = False,
     telemetry: TelemetryConfig | None = None,
     **said: Any,
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[OrchestratorSite]:
     """`more`: of a region in the file; `said`: of the file itself."""
     there = regions or [ScriptedRegion(name) for name in names]
     for region in there:
@@ -310,7 +300,7 @@ async def site(
     )
     served = Orchestrator(config, read_regions(file))
     url = await served.start()
-    made = Site(served, int(url.rpartition(":")[2]), {one.name: one for one in there})
+    made = OrchestratorSite(served, int(url.rpartition(":")[2]), {one.name: one for one in there})
     try:
         if wait:
             await made.wait_serving(*(one.name for one in there))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.orchestrator.region_site import (
     EVENTS_HEAD,
-    Asked,
+    OrchestratorSite,
+    RegionRequest,
     Script,
-    Site,
     breaking,
     chunk,
     event,
@@ -35,7 +35,7 @@ COMPLETION = {"model": "echo", "stream": True, "max_tokens": 5, "prompt": "Count
 
 
 def streamed(*events: bytes) -> Script:
-    async def say(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def say(_asked: RegionRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(EVENTS_HEAD + b"".join(map(chunk, events)) + b"0\r\n\r\n")
 
     return say
@@ -62,7 +62,7 @@ def said_of(body: bytes) -> list[Any]:
 
 
 async def broken_then(
-    here: Site, first: list[bytes], then: Script, path: str, body: dict[str, Any]
+    here: OrchestratorSite, first: list[bytes], then: Script, path: str, body: dict[str, Any]
 ) -> bytes:
     """What the client gets of a stream that eu breaks off, where us would answer `then`."""
     here.regions["eu"].script = breaking(EVENTS_HEAD, *first)
@@ -241,7 +241,7 @@ def test_the_region_that_reported_the_break_goes_on_itself_where_no_other_serves
     async def run() -> bytes:
         async with site(tmp_path, "eu") as here:
 
-            async def script(asked: Asked, writer: asyncio.StreamWriter) -> None:
+            async def script(asked: RegionRequest, writer: asyncio.StreamWriter) -> None:
                 await next(parts)(asked, writer)
 
             here.regions["eu"].script = script

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.orchestrator.region_site import ScriptedRegion, site, until
+from tests.kit.polling import until
+from tests.orchestrator.region_site import ScriptedRegion, site
 
 from penstock.control.access.keys import AccessKeys
 from penstock.control.store.store import Store
@@ -37,7 +38,7 @@ def test_who_has_no_key_of_the_orchestrator_is_not_passed_on(tmp_path: Path) -> 
             async def served() -> bool:
                 return (await here.ask(headers=bearer(asks))).status == 200
 
-            await until(served, what="a key opens the way to the region")
+            await until(served, "a key opens the way to the region")
             assert region.asked[-1].headers["authorization"] == "Bearer psk_region"
             for method, path, token, status in (
                 ("GET", "/penstock/v1/regions", asks, 403),
@@ -56,7 +57,7 @@ def test_who_has_no_key_of_the_orchestrator_is_not_passed_on(tmp_path: Path) -> 
                 )
                 return answer.status == 403
 
-            await until(closed, what="a deleted key opens nothing any more")
+            await until(closed, "a deleted key opens nothing any more")
 
     asyncio.run(scenario())
     store.close()

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.otlp_receiver import OtlpReceiver, SpanSeen, receiver
-from tests.orchestrator.region_site import ScriptedRegion, nothing, reset, saying, site, until
+from tests.kit.otlp_receiver import OtlpReceiver, SpanSeen, receiver
+from tests.kit.polling import until
+from tests.orchestrator.region_site import ScriptedRegion, nothing, reset, saying, site
 
 from penstock.config import TelemetryConfig
 
@@ -100,7 +101,7 @@ def test_the_time_for_which_a_request_was_held_is_a_span(
                 told = await here.told("/penstock/v1/ratios?endpoint=echo")
                 return bool(told["traffic"][0]["held"] == 1)
 
-            await until(waits, what="it is held")
+            await until(waits, "it is held")
             region.rooms["echo"] = 1
             assert (await asking).status == 200
 
@@ -163,9 +164,9 @@ def test_a_client_that_goes_away_is_no_fault(tmp_path: Path, collector: OtlpRece
             async def gone() -> bool:
                 return region.gone == 1
 
-            await until(asked, what="it is asked")
+            await until(asked, "it is asked")
             writer.transport.abort()
-            await until(gone, what="the region hears of it")
+            await until(gone, "the region hears of it")
 
     run(scenario())
     found = by_name(collector)
@@ -214,16 +215,13 @@ def test_a_trace_that_can_not_be_read_is_replaced_as_a_whole(
     assert by_name(collector)["invoke echo"].parent_id == ""
 
 
-def test_without_an_endpoint_a_trace_goes_on_unread(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with site(tmp_path, "eu") as here:
-            await here.ask(headers={"traceparent": PARENT, "tracestate": "congo=t61"})
-            await here.ask()
-            with_it, without = (one.headers for one in here.regions["eu"].asked)
-            assert (with_it["traceparent"], with_it["tracestate"]) == (PARENT, "congo=t61")
-            assert "traceparent" not in without
-
-    run(scenario())
+async def test_without_an_endpoint_a_trace_goes_on_unread(tmp_path: Path) -> None:
+    async with site(tmp_path, "eu") as here:
+        await here.ask(headers={"traceparent": PARENT, "tracestate": "congo=t61"})
+        await here.ask()
+        with_it, without = (one.headers for one in here.regions["eu"].asked)
+        assert (with_it["traceparent"], with_it["tracestate"]) == (PARENT, "congo=t61")
+        assert "traceparent" not in without
 
 
 def test_spans_that_can_not_be_made_cost_no_request(
@@ -242,17 +240,13 @@ def test_spans_that_can_not_be_made_cost_no_request(
     assert collector.spans == []
 
 
-def test_the_orchestrators_metrics_are_pushed_under_the_names_of_its_page(
+async def test_the_orchestrators_metrics_are_pushed_under_the_names_of_its_page(
     tmp_path: Path, collector: OtlpReceiver
 ) -> None:
     config = TelemetryConfig(otlp_endpoint=collector.url, metrics_every_s=3600.0)
-
-    async def scenario() -> None:
-        async with site(tmp_path, "eu", telemetry=config) as here:
-            await here.ask()
-            page = (await here.ask("/metrics", b"", method="GET")).body.decode()
-        assert "penstock_traffic_requests" in collector.metrics  # sent when it stopped
-        for name in collector.metrics:
-            assert name in page
-
-    run(scenario())
+    async with site(tmp_path, "eu", telemetry=config) as here:
+        await here.ask()
+        page = (await here.ask("/metrics", b"", method="GET")).body.decode()
+    assert "penstock_traffic_requests" in collector.metrics  # sent when it stopped
+    for name in collector.metrics:
+        assert name in page

@@ -7,44 +7,41 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.artifacts import private_authority
-from tests.orchestrator.region_site import ScriptedRegion, Site, site, until
+from tests.kit import certificates
+from tests.kit.polling import until
+from tests.orchestrator.region_site import OrchestratorSite, ScriptedRegion, site
 
 from penstock.orchestrator.region import PROBE_EVERY_S, Region
 
 
-async def state_of(here: Site, name: str) -> dict[str, str]:
+async def state_of(here: OrchestratorSite, name: str) -> dict[str, str]:
     known = (await here.told("/penstock/v1/regions"))["regions"]
     return next(one for one in known if one["region"] == name)
 
 
-async def wait_state(here: Site, name: str, state: str) -> dict[str, str]:
+async def wait_state(here: OrchestratorSite, name: str, state: str) -> dict[str, str]:
     async def seen() -> bool:
         return (await state_of(here, name))["state"] == state
 
-    await until(seen, what=f"{name} is {state}")
+    await until(seen, f"{name} is {state}")
     return await state_of(here, name)
 
 
-def test_a_region_with_a_certificate_of_a_stranger_is_sent_nothing(tmp_path: Path) -> None:
+async def test_a_region_with_a_certificate_of_a_stranger_is_sent_nothing(tmp_path: Path) -> None:
     """And one whose authority is named is used."""
     for name in ("eu", "us"):
         (tmp_path / name).mkdir()
-    eu_tls, eu_authority = private_authority.make(tmp_path / "eu")
-    us_tls, _ = private_authority.make(tmp_path / "us")
+    eu_tls, eu_authority = certificates.make(tmp_path / "eu")
+    us_tls, _ = certificates.make(tmp_path / "us")
     regions = [ScriptedRegion("eu", tls=eu_tls), ScriptedRegion("us", tls=us_tls)]
     more = {name: {"certificate": str(eu_authority)} for name in ("eu", "us")}
-
-    async def scenario() -> None:
-        async with site(tmp_path, regions=regions, more=more, wait=False) as here:
-            await here.wait_serving("eu")
-            seen = await wait_state(here, "us", "certificate-untrusted")
-            assert "its certificate is not trusted" in seen["detail"]
-            for _ in range(4):
-                assert (await here.ask()).headers["x-penstock-region"] == "eu"
-            assert regions[1].asked == []
-
-    asyncio.run(scenario())
+    async with site(tmp_path, regions=regions, more=more, wait=False) as here:
+        await here.wait_serving("eu")
+        seen = await wait_state(here, "us", "certificate-untrusted")
+        assert "its certificate is not trusted" in seen["detail"]
+        for _ in range(4):
+            assert (await here.ask()).headers["x-penstock-region"] == "eu"
+        assert regions[1].asked == []
 
 
 def test_a_key_that_was_replaced_is_read_again(
@@ -68,51 +65,41 @@ def test_a_key_that_was_replaced_is_read_again(
     assert "psk_" not in caplog.text
 
 
-def test_a_server_that_tells_nothing_of_its_room_is_no_region(tmp_path: Path) -> None:
+async def test_a_server_that_tells_nothing_of_its_room_is_no_region(tmp_path: Path) -> None:
     region = ScriptedRegion("eu", feed_status=404)
-
-    async def scenario() -> None:
-        async with site(tmp_path, regions=[region], wait=False) as here:
-            seen = await wait_state(here, "eu", "no-traffic-feed")
-            assert "status 404" in seen["detail"]
-
-    asyncio.run(scenario())
+    async with site(tmp_path, regions=[region], wait=False) as here:
+        seen = await wait_state(here, "eu", "no-traffic-feed")
+        assert "status 404" in seen["detail"]
 
 
-def test_a_region_that_nobody_answers_for_is_asked_again_until_it_is_there(tmp_path: Path) -> None:
+async def test_a_region_that_nobody_answers_for_is_asked_again_until_it_is_there(
+    tmp_path: Path,
+) -> None:
     region = ScriptedRegion("eu")
-
-    async def scenario() -> None:
-        async with site(tmp_path, regions=[region]) as here:
-            await region.stop()
-            seen = await wait_state(here, "eu", "region-unreachable")
-            assert f"127.0.0.1:{region.port} can't be reached" in seen["detail"]
-            await region.start()
-            await wait_state(here, "eu", "followed")
-
-    asyncio.run(scenario())
+    async with site(tmp_path, regions=[region]) as here:
+        await region.stop()
+        seen = await wait_state(here, "eu", "region-unreachable")
+        assert f"127.0.0.1:{region.port} can't be reached" in seen["detail"]
+        await region.start()
+        await wait_state(here, "eu", "followed")
 
 
-def test_an_endpoint_that_no_region_has_any_more_is_asked_for_as_any_unknown_one(
+async def test_an_endpoint_that_no_region_has_any_more_is_asked_for_as_any_unknown_one(
     tmp_path: Path,
 ) -> None:
     """A region says itself that it does not know it: the words are the protocol's own."""
     region = ScriptedRegion("eu")
+    async with site(tmp_path, regions=[region]) as here:
+        region.rooms = {}
+        await region.stop()
+        await region.start()
 
-    async def scenario() -> None:
-        async with site(tmp_path, regions=[region]) as here:
-            region.rooms = {}
-            await region.stop()
-            await region.start()
+        async def forgotten() -> bool:
+            known = (await here.told("/penstock/v1/ratios"))["traffic"]
+            return [one["endpoint"] for one in known] == [""]
 
-            async def forgotten() -> bool:
-                known = (await here.told("/penstock/v1/ratios"))["traffic"]
-                return [one["endpoint"] for one in known] == [""]
-
-            await until(forgotten, what="the endpoint is forgotten")
-            assert (await here.ask()).status == 200
-
-    asyncio.run(scenario())
+        await until(forgotten, "the endpoint is forgotten")
+        assert (await here.ask()).status == 200
 
 
 def test_a_bug_while_a_region_is_watched_does_not_end_the_watch(
@@ -135,36 +122,32 @@ def test_a_bug_while_a_region_is_watched_does_not_end_the_watch(
             async def again() -> bool:
                 return len(seen) > 2 and (await state_of(here, "eu"))["state"] == "followed"
 
-            await until(again, what="it is probed and followed again")
+            await until(again, "it is probed and followed again")
 
     asyncio.run(scenario())
     assert "watching region eu failed" in caplog.text
 
 
-def test_a_region_far_away_is_used_again_after_a_lost_probe(
+async def test_a_region_far_away_is_used_again_after_a_lost_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answers take longer than from one probe to the next, and come in time all the same."""
     region = ScriptedRegion("eu", probe_s=PROBE_EVERY_S + 0.05)
+    async with site(tmp_path, regions=[region]) as here:
+        watched = here.orchestrator._regions["eu"]
+        told = watched._on_probe
+        seen: list[bool] = []
 
-    async def scenario() -> None:
-        async with site(tmp_path, regions=[region]) as here:
-            watched = here.orchestrator._regions["eu"]
-            told = watched._on_probe
-            seen: list[bool] = []
+        def note(one: Region, ok: bool) -> None:
+            seen.append(ok)
+            region.answers_probes = region.answers_probes or not ok
+            told(one, ok)
 
-            def note(one: Region, ok: bool) -> None:
-                seen.append(ok)
-                region.answers_probes = region.answers_probes or not ok
-                told(one, ok)
+        monkeypatch.setattr(watched, "_on_probe", note)
+        region.answers_probes = False
 
-            monkeypatch.setattr(watched, "_on_probe", note)
-            region.answers_probes = False
+        async def answered_again() -> bool:
+            return False in seen and seen[-1]
 
-            async def answered_again() -> bool:
-                return False in seen and seen[-1]
-
-            await until(answered_again, what="a probe is answered again")
-            assert (await here.ask()).status == 200
-
-    asyncio.run(scenario())
+        await until(answered_again, "a probe is answered again")
+        assert (await here.ask()).status == 200

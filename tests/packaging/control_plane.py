@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.fakes.transform_jobs import Jobs
+from tests.kit.http_servers import Reply, SeenRequest, answering
+from tests.kit.transform import FakeTransformDriver
 
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.sagemaker.context import SagemakerContext
@@ -28,7 +28,7 @@ from penstock.wire.aws.models import SAGEMAKER
 ACCOUNT = "123456789012"
 
 
-class ControlPlane:
+class ServedControlPlane:
     """`calls` are the operations in the order in which they were asked for."""
 
     def __init__(self, state_dir: Path) -> None:
@@ -37,7 +37,7 @@ class ControlPlane:
         self.on_call: Callable[[str], None] = lambda operation: None  #: when one was carried out
         self.loop = asyncio.new_event_loop()
         self._clock = SystemClock()
-        self._jobs = Jobs()
+        self._jobs = FakeTransformDriver()
         self._database = StoreThread(lambda: Store(state_dir))
         service = AwsService(SAGEMAKER, OPERATIONS, self._context)
         self._door = AwsFrontDoor((service,), region_default="us-east-1")
@@ -49,7 +49,7 @@ class ControlPlane:
         await self._database.close()
 
     async def handle(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        operation = headers["X-Amz-Target"].rpartition(".")[2]
+        operation = headers["x-amz-target"].rpartition(".")[2]
         http = HttpRequest("POST", "/", "", headers, body)
         answer = await self._door.handle(http, "id")
         if not operation.startswith(("Describe", "List")):
@@ -98,48 +98,24 @@ class ControlPlane:
 
 
 @contextmanager
-def control_plane(state_dir: Path) -> Iterator[ControlPlane]:
-    plane = ControlPlane(state_dir)
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.plane = plane  # type: ignore[attr-defined]
-    plane.url = f"http://127.0.0.1:{server.server_port}"
-    threads = [
-        threading.Thread(target=plane.loop.run_forever, daemon=True),
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True),
-    ]
-    for thread in threads:
-        thread.start()
-    asyncio.run_coroutine_threadsafe(plane.open(), plane.loop).result(60)
+def control_plane(state_dir: Path) -> Iterator[ServedControlPlane]:
+    plane = ServedControlPlane(state_dir)
+    thread = threading.Thread(target=plane.loop.run_forever, daemon=True)
+    thread.start()
+
+    def run(call: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(call, plane.loop).result(60)
+
+    def answer(seen: SeenRequest) -> Reply:
+        status, body = run(plane.handle(seen.headers, seen.body))
+        return status, {}, body
+
+    run(plane.open())
     try:
-        yield plane
+        with answering(answer) as plane.url:
+            yield plane
     finally:
-        server.shutdown()
-        server.server_close()
-        asyncio.run_coroutine_threadsafe(plane.close(), plane.loop).result(60)
+        run(plane.close())
         plane.loop.call_soon_threadsafe(plane.loop.stop)
-        for thread in threads:
-            thread.join(10)
+        thread.join(10)
         plane.loop.close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_POST(self) -> None:
-        plane: ControlPlane = self.server.plane  # type: ignore[attr-defined]
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        headers: dict[str, Any] = dict(self.headers.items())
-        call = plane.handle(headers, body)
-        status, answer = asyncio.run_coroutine_threadsafe(call, plane.loop).result(60)
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)

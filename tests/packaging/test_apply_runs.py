@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.artifacts.object_server import object_server
-from tests.packaging.control_plane import ControlPlane, control_plane
-from tests.packaging.models import echo_packages, write
+from tests.kit.object_server import object_server
+from tests.kit.package_files import echo_packages, write
+from tests.packaging.control_plane import ServedControlPlane, control_plane
 
 from penstock.cli.client import Client
 from penstock.cli.endpoints.status import list_all
@@ -51,7 +51,7 @@ SINGLES = """\
 
 
 @pytest.fixture
-def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+def plane(tmp_path: Path) -> Iterator[ServedControlPlane]:
     with control_plane(tmp_path / "state") as made:
         yield made
 
@@ -64,12 +64,12 @@ def spec(root: Path, count: int, *, singles: int = 1, more: str = "", version: s
     return root / "apply.yaml"
 
 
-def command(file: Path, plane: ControlPlane, *flags: str) -> list[str]:
+def command(file: Path, plane: ServedControlPlane, *flags: str) -> list[str]:
     argv = [sys.executable, "-m", "penstock", "apply", str(file), "--url", plane.url]
     return [*argv, "--json", *flags]
 
 
-def apply(file: Path, plane: ControlPlane, *flags: str, status: int = 0) -> dict[str, Any]:
+def apply(file: Path, plane: ServedControlPlane, *flags: str, status: int = 0) -> dict[str, Any]:
     argv = command(file, plane, *flags)
     ended = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=110)
     assert ended.returncode == status, ended.stderr
@@ -80,7 +80,7 @@ def actions(told: dict[str, Any]) -> list[tuple[str, str]]:
     return [(step["action"], step["reason"]) for step in told["steps"]]
 
 
-def everything(plane: ControlPlane) -> dict[str, Any]:
+def everything(plane: ServedControlPlane) -> dict[str, Any]:
     """What the front door tells of all that there is, but for times."""
     client = Client(plane.url)
     told: dict[str, Any] = {}
@@ -105,7 +105,9 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_plan_is_only_shown_until_it_is_agreed_to(tmp_path: Path, plane: ControlPlane) -> None:
+def test_a_plan_is_only_shown_until_it_is_agreed_to(
+    tmp_path: Path, plane: ServedControlPlane
+) -> None:
     file = spec(tmp_path, 1)
     told = apply(file, plane, status=2)
     assert (told["applied"], told["unchanged"]) == (False, 0)
@@ -121,7 +123,7 @@ def test_a_plan_is_only_shown_until_it_is_agreed_to(tmp_path: Path, plane: Contr
 
 @pytest.mark.parametrize(("answer", "status"), [("n", 2), ("y", 0)])
 def test_on_a_terminal_it_asks(
-    tmp_path: Path, plane: ControlPlane, answer: str, status: int
+    tmp_path: Path, plane: ServedControlPlane, answer: str, status: int
 ) -> None:
     argv = [word for word in command(spec(tmp_path, 1), plane) if word != "--json"]
     ours, theirs = os.openpty()
@@ -141,7 +143,7 @@ def test_on_a_terminal_it_asks(
     assert bool(plane.changes()) is (status == 0)
 
 
-def test_what_was_applied_is_not_done_again(tmp_path: Path, plane: ControlPlane) -> None:
+def test_what_was_applied_is_not_done_again(tmp_path: Path, plane: ServedControlPlane) -> None:
     file = spec(tmp_path, 2, singles=2)
     assert apply(file, plane, "--yes")["applied"] is True
     assert plane.changes() == [
@@ -158,7 +160,7 @@ def test_what_was_applied_is_not_done_again(tmp_path: Path, plane: ControlPlane)
 
 
 def test_a_new_version_is_an_update_and_an_old_one_is_rolled_back_to_by_name(
-    tmp_path: Path, plane: ControlPlane
+    tmp_path: Path, plane: ServedControlPlane
 ) -> None:
     apply(spec(tmp_path, 1), plane, "--yes")
     first = everything(plane)["embed"]
@@ -171,7 +173,7 @@ def test_a_new_version_is_an_update_and_an_old_one_is_rolled_back_to_by_name(
 
 
 def test_pruning_leaves_what_is_asked_for_and_what_others_made(
-    tmp_path: Path, plane: ControlPlane
+    tmp_path: Path, plane: ServedControlPlane
 ) -> None:
     file = spec(tmp_path, 2, more="  - {name: old, package: echo-c1}\n")
     apply(file, plane, "--yes")
@@ -197,7 +199,7 @@ def test_pruning_leaves_what_is_asked_for_and_what_others_made(
 
 
 def test_a_bucket_is_a_location_as_a_folder_is(
-    tmp_path: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plane: ServedControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new package of the kind is one upload, a new version of one takes its place."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
@@ -223,7 +225,7 @@ def test_a_bucket_is_a_location_as_a_folder_is(
         assert len(plane.changes()) == calls, "the endpoints are not touched"
 
 
-def test_other_tags_are_put_right(tmp_path: Path, plane: ControlPlane) -> None:
+def test_other_tags_are_put_right(tmp_path: Path, plane: ServedControlPlane) -> None:
     file = spec(tmp_path, 1)
     apply(file, plane, "--yes")
     file.write_text(file.read_text().replace("team: search", "team: ads"))
@@ -234,7 +236,7 @@ def test_other_tags_are_put_right(tmp_path: Path, plane: ControlPlane) -> None:
 
 
 def test_deleting_an_endpoint_takes_what_was_made_for_it_along(
-    tmp_path: Path, plane: ControlPlane
+    tmp_path: Path, plane: ServedControlPlane
 ) -> None:
     apply(spec(tmp_path, 2, singles=2), plane, "--yes")
     assert len(everything(plane)) == 4
@@ -244,7 +246,7 @@ def test_deleting_an_endpoint_takes_what_was_made_for_it_along(
 
 
 def test_a_server_that_goes_away_is_told_and_the_next_run_goes_on(
-    tmp_path: Path, plane: ControlPlane
+    tmp_path: Path, plane: ServedControlPlane
 ) -> None:
     file = spec(tmp_path, 1)
     url, plane.url = plane.url, "http://127.0.0.1:1"
@@ -254,7 +256,7 @@ def test_a_server_that_goes_away_is_told_and_the_next_run_goes_on(
 
 
 def test_what_a_server_refuses_is_told_and_done_with_once_it_is_taken(
-    tmp_path: Path, plane: ControlPlane
+    tmp_path: Path, plane: ServedControlPlane
 ) -> None:
     file = spec(tmp_path, 1)
     right = file.read_text()
@@ -269,7 +271,9 @@ def test_what_a_server_refuses_is_told_and_done_with_once_it_is_taken(
     ]
 
 
-def killed(argv: list[str], plane: ControlPlane, *, folder: Path, files: int, calls: int) -> bool:
+def killed(
+    argv: list[str], plane: ServedControlPlane, *, folder: Path, files: int, calls: int
+) -> bool:
     """Runs the command until `folder` has so many files, or so many calls were carried out, and
     kills it. Whether it was in time."""
     before = len(plane.changes())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.packaging.models import echo_packages, write
+from tests.kit.package_files import echo_packages, write
 
 from penstock.core.apply.plan import ArtifactPlace, Content
 from penstock.errors import PenstockError

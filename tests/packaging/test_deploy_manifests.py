@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.environments import printed_by
+from tests.kit.environments import printed_by
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 KUBERNETES_VERSION = "1.31"

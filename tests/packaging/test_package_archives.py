@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from tests.packaging.models import write
+from tests.kit.package_files import write
 
 from penstock.artifacts.archive.unpack import UnpackLimits, unpack
 from penstock.artifacts.files.budget import Budget

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.faults.crash_disk import FailingDisk
-from tests.packaging.models import echo_packages, write
+from tests.kit.crash_disk import FailingDisk
+from tests.kit.package_files import echo_packages, write
 
 from penstock.errors import CallerError, NotNowError
 from penstock.packaging import manifest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.packaging.models import echo_packages, write
+from tests.kit.package_files import echo_packages, write
 
 from penstock.errors import PenstockError
 from penstock.packaging.apply_spec import read_apply

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.artifacts.object_server import ObjectServer, object_server
-from tests.packaging.models import echo_packages
+from tests.kit.object_server import ObjectServer, object_server
+from tests.kit.package_files import echo_packages
 
 from penstock.artifacts.files.paths import is_clutter
 from penstock.core.apply.plan import Content

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.artifacts.object_server import ObjectServer, object_server
+from tests.kit.object_server import ObjectServer, object_server
 
 from penstock.artifacts.sources.source import ArtifactSettings
 

@@ -42,7 +42,7 @@ def test_a_line_is_what_stands_before_a_newline(
     assert records_of(one, data) == expected
 
 
-class Memory:
+class MemoryObject:
     """An object of a few bytes, in chunks of a given size."""
 
     def __init__(self, content: bytes, chunk: int) -> None:
@@ -65,7 +65,7 @@ def spans_at(size: int, cuts: list[int]) -> list[Span]:
 
 
 def lines_of(content: bytes, chunk: int, span: Span) -> list[RecordBlock]:
-    source = Memory(content, chunk)
+    source = MemoryObject(content, chunk)
     return list(line_blocks(source, span, record_bytes_max=1000, what="memory"))
 
 
@@ -118,10 +118,10 @@ def test_every_cut_of_a_text_in_every_size_of_chunk() -> None:
 def test_the_limit_is_the_same_wherever_chunks_end(chunk: int, end: bytes) -> None:
     span = Span(object=0, number=0, start=0, stop=10_000)
     for before in (b"", b"first\n"):
-        fits = Memory(before + b"x" * 20 + end, chunk)
+        fits = MemoryObject(before + b"x" * 20 + end, chunk)
         blocks = line_blocks(fits, span, record_bytes_max=20, what="it")
         assert [record for block in blocks for record in block.records][-1] == b"x" * 20
-        over = Memory(before + b"x" * 21 + end + b"more\n", chunk)
+        over = MemoryObject(before + b"x" * 21 + end + b"more\n", chunk)
         error = error_of(lambda o=over: list(line_blocks(o, span, record_bytes_max=20, what="it")))
         assert f"at byte {len(before)} " in error.message
 
@@ -131,20 +131,20 @@ def test_a_line_that_fits_is_no_line_without_end_to_the_span_behind_it() -> None
     content = b"x" * 20 + b"\r\n" + b"y\n"
     for start in (1, 21, 22):
         span = Span(object=0, number=1, start=start, stop=100)
-        blocks = line_blocks(Memory(content, 1), span, record_bytes_max=20, what="it")
+        blocks = line_blocks(MemoryObject(content, 1), span, record_bytes_max=20, what="it")
         assert [block.records for block in blocks] == [[b"y"]]
 
 
 def test_little_more_than_the_limit_is_read_of_a_line_without_end() -> None:
     for start in (0, 500):
         span = Span(object=0, number=0, start=start, stop=100_000)
-        endless = Memory(b"x" * 100_000, 10)
+        endless = MemoryObject(b"x" * 100_000, 10)
         error = error_of(lambda e=endless, s=span: list(
             line_blocks(e, s, record_bytes_max=100, what="it")
         ))  # fmt: skip
         assert (error.code, endless.read <= 120) == ("record-too-large", True)
     # What lies before a span's first line is not its own: it is looked at as far as the span goes.
-    short = Memory(b"x" * 100_000, 10)
+    short = MemoryObject(b"x" * 100_000, 10)
     assert (
         list(
             line_blocks(
@@ -217,13 +217,15 @@ def test_memory_does_not_grow_with_the_object(tmp_path: Path) -> None:
 def test_where_many_records_begin_is_found_in_one_pass() -> None:
     """A block of which all records are refused is not read anew for each of them."""
 
-    class Counted(bytes):
+    class CountedReads(bytes):
         passes = 0
 
         def split(self, *args: Any) -> list[bytes]:
-            Counted.passes += 1
+            CountedReads.passes += 1
             return super().split(*args)
 
-    block = RecordBlock(records=[b"ab", b"", b"c"], first=7, start=100, raw=Counted(b"ab\n\nc\n"))
+    block = RecordBlock(
+        records=[b"ab", b"", b"c"], first=7, start=100, raw=CountedReads(b"ab\n\nc\n")
+    )
     assert [block.offset_of(index) for index in (7, 8, 9)] == [100, 103, 104]
-    assert Counted.passes == 1
+    assert CountedReads.passes == 1

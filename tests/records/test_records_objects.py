@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from record_files import SETTINGS, error_of, write
-from tests.artifacts.object_server import ObjectServer
+from tests.kit.object_server import ObjectServer
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import InputObject, TransformInput

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from record_files import SETTINGS, blocks_of, error_of, records_of, write
-from tests.artifacts.object_server import ObjectServer
+from tests.kit.object_server import ObjectServer
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import DataProcessing, Span, TransformInput, TransformOutput, cut

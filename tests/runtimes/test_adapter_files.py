@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.runtimes.adapter_files import pairs, write_adapter, write_safetensors
-from tests.runtimes.generation_models import CONFIG, write_weights
+from tests.kit.adapter_files import pairs, write_adapter, write_safetensors
+from tests.kit.generation_models import CONFIG, write_weights
 
 from penstock.errors import CallerError
 from penstock.runtimes.generation.adapter_base import check_against_weights

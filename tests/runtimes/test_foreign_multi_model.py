@@ -7,13 +7,14 @@ import hashlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from tests.kit.polling import until
 
 from penstock.artifacts.description.description import ModelDescription
 from penstock.core.blame.poison_requests import WORKER_DIED, WORKER_DIED_IN_COMPANY
@@ -25,12 +26,12 @@ from penstock.runtimes.loader import load_payload_runtime
 from penstock.runtimes.workers.memory import tree_pids
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
-SERVER = Path(__file__).parents[1] / "fakes" / "multi_model_server.py"
+SERVER = Path(__file__).parents[1] / "kit" / "multi_model_server.py"
 PATIENCE_S = 60.0
 META = encode_request_meta(RequestMeta(content_type="text/plain", target_model="as-asked"))
 
 
-class Heard:
+class ForeignListener:
     def __init__(self) -> None:
         self.said: list[str] = []
 
@@ -61,13 +62,13 @@ def weights(folder: Path, text: str = "") -> Path:
     return folder
 
 
-class Host:
+class HeardForeignHost:
     def __init__(self, server: ForeignHost) -> None:
         self.server = server
-        self.heard: dict[str, Heard] = {}
+        self.heard: dict[str, ForeignListener] = {}
 
     async def load(self, folder: Path, **more: Any) -> Any:
-        heard = self.heard[folder.name] = Heard()
+        heard = self.heard[folder.name] = ForeignListener()
         return await load_payload_runtime(context(folder, shared_server=self.server, **more), heard)
 
     async def listed(self) -> list[str]:
@@ -75,11 +76,11 @@ class Host:
 
 
 @asynccontextmanager
-async def host(tmp_path: Path, models_max: int = 2, **more: Any) -> AsyncIterator[Host]:
+async def host(tmp_path: Path, models_max: int = 2, **more: Any) -> AsyncIterator[HeardForeignHost]:
     given = context(tmp_path, environment={"MODELS_MAX": str(models_max)}, target_model="")
     server = await ForeignHost.start(given, folder=tmp_path / "shown", **more)
     try:
-        yield Host(server)
+        yield HeardForeignHost(server)
     finally:
         await server.close()
         await server.close()  # closing twice is allowed
@@ -99,201 +100,161 @@ async def ask(runtime: Any, body: str = "hello") -> Any:
     return reply.error if reply.error is not None else orjson.loads(reply.body)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - any condition
-            await asyncio.sleep(0.01)
-
-
-def test_models_are_loaded_asked_by_their_own_names_listed_and_unloaded(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with host(tmp_path, models_max=3) as some:
-            models = {name: await some.load(weights(tmp_path / name)) for name in "abc"}
-            for name, model in models.items():
-                assert await ask(model) == {
-                    "weights": name, "target": name, "body": "hello", "multi_model": "true"
-                }  # fmt: skip
-            known = {each.name: Path(each.url) for each in await some.server.api.list()}
-            assert len(known) == 3  # of two pages
-            key = f"a\0{tmp_path / 'a'}"
-            place = known[hashlib.sha256(key.encode()).hexdigest()]
-            assert place.parts[-2:] == (models["a"].name, "model")
-            assert (place / "weights").read_text() == "a"
-            assert len({model.pids[0] for model in models.values()}) == 1
-            await models["a"].close()
-            assert await some.server.api.get(models["a"].name) is None
-            assert await some.server.api.get(models["b"].name) == ListedModel(
-                models["b"].name, str(models["b"].place)
-            )
-            assert await ask(models["a"]) == NOT_BEGUN
-            assert (await ask(models["b"]))["weights"] == "b"
-
-    asyncio.run(scenario())
-
-
-def test_a_server_without_memory_for_one_more_says_not_now_and_takes_it_after_an_unload(
+async def test_models_are_loaded_asked_by_their_own_names_listed_and_unloaded(
     tmp_path: Path,
 ) -> None:
-    async def scenario() -> None:
-        async with host(tmp_path) as some:
-            a, _ = [await some.load(weights(tmp_path / name)) for name in "ab"]
-            third = weights(tmp_path / "c")
-            with pytest.raises(NotNowError) as caught:
-                await some.load(third)
-            assert (caught.value.code, caught.value.retry_after_s) == ("model-memory-full", 1.0)
-            await a.close()
-            assert (await ask(await some.load(third)))["weights"] == "c"
-
-    asyncio.run(scenario())
-
-
-def test_no_memory_at_a_request_makes_room_and_sends_it_again(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        asked: list[str] = []
-
-        async def make_room(target_model: str) -> bool:
-            asked.append(target_model)
-            await models.pop(0).close()
-            return True
-
-        async with host(tmp_path, make_room=make_room) as some:
-            models = [await some.load(weights(tmp_path / name)) for name in "ab"]
-            assert (await ask(models[1], "!full"))["weights"] == "b"
-            assert asked == ["b"]
-        async with host(tmp_path, models_max=1) as some:
-            full = await ask(await some.load(tmp_path / "a"), "!full")
-            assert isinstance(full, NotNowError)
-            assert full.code == "model-memory-full"
-
-    asyncio.run(scenario())
+    async with host(tmp_path, models_max=3) as some:
+        models = {name: await some.load(weights(tmp_path / name)) for name in "abc"}
+        for name, model in models.items():
+            assert await ask(model) == {
+                "weights": name, "target": name, "body": "hello", "multi_model": "true"
+            }  # fmt: skip
+        known = {each.name: Path(each.url) for each in await some.server.api.list()}
+        assert len(known) == 3  # of two pages
+        key = f"a\0{tmp_path / 'a'}"
+        place = known[hashlib.sha256(key.encode()).hexdigest()]
+        assert place.parts[-2:] == (models["a"].name, "model")
+        assert (place / "weights").read_text() == "a"
+        assert len({model.pids[0] for model in models.values()}) == 1
+        await models["a"].close()
+        assert await some.server.api.get(models["a"].name) is None
+        assert await some.server.api.get(models["b"].name) == ListedModel(
+            models["b"].name, str(models["b"].place)
+        )
+        assert await ask(models["a"]) == NOT_BEGUN
+        assert (await ask(models["b"]))["weights"] == "b"
 
 
-def test_a_model_that_can_not_be_loaded_is_told_in_the_servers_words(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with host(tmp_path) as some:
-            (tmp_path / "empty").mkdir()
-            with pytest.raises(ModelError, match=r"answered 400 .*it has no file weights"):
-                await some.load(tmp_path / "empty")
-            with pytest.raises(ModelError) as caught:
-                await some.load(weights(tmp_path / "slow", "!slow"), startup_timeout_s=0.5)
-            assert caught.value.code == "load-timeout"
-
-    asyncio.run(scenario())
-
-
-def test_loading_twice_and_unloading_twice_are_the_same_as_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with host(tmp_path) as some:
-            folder = str(weights(tmp_path / "a"))
-            api = some.server.api
-            for _ in (1, 2):
-                await api.load("one", folder, timeout_s=PATIENCE_S)
-            assert await api.list() == [ListedModel("one", folder)]
-            for _ in (1, 2):
-                await api.unload("one")
-            assert await api.list() == []
-
-    asyncio.run(scenario())
+async def test_a_server_without_memory_for_one_more_says_not_now_and_takes_it_after_an_unload(
+    tmp_path: Path,
+) -> None:
+    async with host(tmp_path) as some:
+        a, _ = [await some.load(weights(tmp_path / name)) for name in "ab"]
+        third = weights(tmp_path / "c")
+        with pytest.raises(NotNowError) as caught:
+            await some.load(third)
+        assert (caught.value.code, caught.value.retry_after_s) == ("model-memory-full", 1.0)
+        await a.close()
+        assert (await ask(await some.load(third)))["weights"] == "c"
 
 
-def test_a_server_that_knows_one_model_only_is_told_of(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
-            writer.close()
+async def test_no_memory_at_a_request_makes_room_and_sends_it_again(tmp_path: Path) -> None:
+    asked: list[str] = []
 
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            api = ForeignModels(server.sockets[0].getsockname()[1])
-            with pytest.raises(ModelError) as caught:
-                await api.load("one", "/x", timeout_s=PATIENCE_S)
-            assert caught.value.code == "model-unknown"
-            assert caught.value.original_status == 404
-        with pytest.raises(NotNowError, match="the server ended"):
+    async def make_room(target_model: str) -> bool:
+        asked.append(target_model)
+        await models.pop(0).close()
+        return True
+
+    async with host(tmp_path, make_room=make_room) as some:
+        models = [await some.load(weights(tmp_path / name)) for name in "ab"]
+        assert (await ask(models[1], "!full"))["weights"] == "b"
+        assert asked == ["b"]
+    async with host(tmp_path, models_max=1) as some:
+        full = await ask(await some.load(tmp_path / "a"), "!full")
+        assert isinstance(full, NotNowError)
+        assert full.code == "model-memory-full"
+
+
+async def test_a_model_that_can_not_be_loaded_is_told_in_the_servers_words(tmp_path: Path) -> None:
+    async with host(tmp_path) as some:
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(ModelError, match=r"answered 400 .*it has no file weights"):
+            await some.load(tmp_path / "empty")
+        with pytest.raises(ModelError) as caught:
+            await some.load(weights(tmp_path / "slow", "!slow"), startup_timeout_s=0.5)
+        assert caught.value.code == "load-timeout"
+
+
+async def test_loading_twice_and_unloading_twice_are_the_same_as_once(tmp_path: Path) -> None:
+    async with host(tmp_path) as some:
+        folder = str(weights(tmp_path / "a"))
+        api = some.server.api
+        for _ in (1, 2):
+            await api.load("one", folder, timeout_s=PATIENCE_S)
+        assert await api.list() == [ListedModel("one", folder)]
+        for _ in (1, 2):
             await api.unload("one")
+        assert await api.list() == []
 
-    asyncio.run(scenario())
+
+async def test_a_server_that_knows_one_model_only_is_told_of(tmp_path: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        api = ForeignModels(server.sockets[0].getsockname()[1])
+        with pytest.raises(ModelError) as caught:
+            await api.load("one", "/x", timeout_s=PATIENCE_S)
+        assert caught.value.code == "model-unknown"
+        assert caught.value.original_status == 404
+    with pytest.raises(NotNowError, match="the server ended"):
+        await api.unload("one")
 
 
-def test_a_server_that_ended_is_started_again_with_its_models(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with host(tmp_path) as some:
-            a, b = [await some.load(weights(tmp_path / name)) for name in "ab"]
-            assert await ask(a, "!die") == Returned(WORKER_DIED)
-            await until(
-                lambda: all(some.heard[name].said == ["lost 0", "ready 0"] for name in "ab")
-            )
-            assert [(await ask(each))["weights"] for each in (a, b)] == ["a", "b"]
-            guard, program = tree_pids(some.server.pids[0])
-            os.kill(guard, signal.SIGKILL)
-            await until(lambda: not Path(f"/proc/{program}").exists())
-            await until(lambda: all(len(some.heard[name].said) == 4 for name in "ab"))
-            assert [(await ask(each))["weights"] for each in (a, b)] == ["a", "b"]
-
-    asyncio.run(scenario())
+async def test_a_server_that_ended_is_started_again_with_its_models(tmp_path: Path) -> None:
+    async with host(tmp_path) as some:
+        a, b = [await some.load(weights(tmp_path / name)) for name in "ab"]
+        assert await ask(a, "!die") == Returned(WORKER_DIED)
+        await until(lambda: all(some.heard[name].said == ["lost 0", "ready 0"] for name in "ab"))
+        assert [(await ask(each))["weights"] for each in (a, b)] == ["a", "b"]
+        guard, program = tree_pids(some.server.pids[0])
+        os.kill(guard, signal.SIGKILL)
+        await until(lambda: not Path(f"/proc/{program}").exists())
+        await until(lambda: all(len(some.heard[name].said) == 4 for name in "ab"))
+        assert [(await ask(each))["weights"] for each in (a, b)] == ["a", "b"]
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["the guard", "the program"])
-def test_a_server_that_was_stopped_is_ended_and_started_again(tmp_path: Path, which: int) -> None:
-    async def scenario() -> None:
-        async with host(tmp_path) as some:
-            a = await some.load(weights(tmp_path / "a"))
-            pids = tree_pids(some.server.pids[0])
-            os.kill(pids[which], signal.SIGSTOP)
-            await until(lambda: some.heard["a"].said == ["lost 0", "ready 0"])
-            await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
-            assert (await ask(a))["weights"] == "a"
+async def test_a_server_that_was_stopped_is_ended_and_started_again(
+    tmp_path: Path, which: int
+) -> None:
+    async with host(tmp_path) as some:
+        a = await some.load(weights(tmp_path / "a"))
+        pids = tree_pids(some.server.pids[0])
+        os.kill(pids[which], signal.SIGSTOP)
+        await until(lambda: some.heard["a"].said == ["lost 0", "ready 0"])
+        await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+        assert (await ask(a))["weights"] == "a"
 
-    asyncio.run(scenario())
 
-
-def test_of_a_server_that_hung_the_guilty_is_known_and_its_mates_are_not_blamed(
+async def test_of_a_server_that_hung_the_guilty_is_known_and_its_mates_are_not_blamed(
     tmp_path: Path,
 ) -> None:
-    async def scenario() -> None:
-        async with host(tmp_path) as some:
-            short = {"environment": {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"}}
-            a = await some.load(weights(tmp_path / "a"), **short)
-            b = await some.load(weights(tmp_path / "b"))
-            both = start(a, "!hang"), start(b, "!hang")
-            (hung,), (mate,) = [await asyncio.wait_for(each, PATIENCE_S) for each in both]
-            assert isinstance(hung, PayloadReply)
-            assert hung.error is not None
-            assert hung.error.code == "model-timeout"
-            assert mate == NOT_BEGUN
-            await until(
-                lambda: all(some.heard[name].said == ["lost 0", "ready 0"] for name in "ab")
-            )
-            both = start(a, "!hang"), start(b, "!die")
-            (first,), (second,) = [await asyncio.wait_for(each, PATIENCE_S) for each in both]
-            assert first == second == Returned(WORKER_DIED_IN_COMPANY)
-
-    asyncio.run(scenario())
+    async with host(tmp_path) as some:
+        short = {"environment": {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"}}
+        a = await some.load(weights(tmp_path / "a"), **short)
+        b = await some.load(weights(tmp_path / "b"))
+        both = start(a, "!hang"), start(b, "!hang")
+        (hung,), (mate,) = [await asyncio.wait_for(each, PATIENCE_S) for each in both]
+        assert isinstance(hung, PayloadReply)
+        assert hung.error is not None
+        assert hung.error.code == "model-timeout"
+        assert mate == NOT_BEGUN
+        await until(lambda: all(some.heard[name].said == ["lost 0", "ready 0"] for name in "ab"))
+        both = start(a, "!hang"), start(b, "!die")
+        (first,), (second,) = [await asyncio.wait_for(each, PATIENCE_S) for each in both]
+        assert first == second == Returned(WORKER_DIED_IN_COMPANY)
 
 
-def test_a_model_that_the_server_dropped_by_itself_is_loaded_again(tmp_path: Path) -> None:
+async def test_a_model_that_the_server_dropped_by_itself_is_loaded_again(tmp_path: Path) -> None:
     """A 404 of the model's own stays its answer, and is computed once."""
-
-    async def scenario() -> None:
-        async with host(tmp_path) as some:
-            a = await some.load(weights(tmp_path / "a"))
-            await ask(a, "!forget")
-            assert (await ask(a))["weights"] == "a"
-            own = await ask(a, "!not found")
-            assert isinstance(own, ModelError)
-            assert own.original_status == 404
-            assert own.original_message == '{"own": 1}'
-
-    asyncio.run(scenario())
+    async with host(tmp_path) as some:
+        a = await some.load(weights(tmp_path / "a"))
+        await ask(a, "!forget")
+        assert (await ask(a))["weights"] == "a"
+        own = await ask(a, "!not found")
+        assert isinstance(own, ModelError)
+        assert own.original_status == 404
+        assert own.original_message == '{"own": 1}'
 
 
-def test_a_replaced_model_is_another_model_for_the_server(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with host(tmp_path) as some:
-            old = await some.load(weights(tmp_path / "1" / "m", "old"))
-            new = await some.load(weights(tmp_path / "2" / "m", "new"))
-            assert [(await ask(each))["weights"] for each in (old, new)] == ["old", "new"]
-            await old.close()
-            assert (await ask(new))["weights"] == "new"
-
-    asyncio.run(scenario())
+async def test_a_replaced_model_is_another_model_for_the_server(tmp_path: Path) -> None:
+    async with host(tmp_path) as some:
+        old = await some.load(weights(tmp_path / "1" / "m", "old"))
+        new = await some.load(weights(tmp_path / "2" / "m", "new"))
+        assert [(await ask(each))["weights"] for each in (old, new)] == ["old", "new"]
+        await old.close()
+        assert (await ask(new))["weights"] == "new"

@@ -34,7 +34,7 @@ class Inbox:
         return command
 
 
-class Engine:
+class LoopEngine:
     """Two tokens a sequence; `steps` is who was in each step."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Engine:
         return EngineStatistics(len(self._left), 0, 0.0, 0)
 
 
-class Asked:
+class LoopPrompt:
     """What a prompt has become when it reaches the loop."""
 
     def __init__(self, ident: int) -> None:
@@ -78,20 +78,20 @@ class Asked:
         return event | ({"f": output.finish} if output.finish else {})
 
 
-class Sink:
+class LoopSink:
     def sendall(self, data: bytes) -> None:
         """Nobody reads it."""
 
 
-def run(*script: tuple[str, Any]) -> tuple[Engine, Inbox]:
-    engine, inbox = Engine(), Inbox(*script)
+def run(*script: tuple[str, Any]) -> tuple[LoopEngine, Inbox]:
+    engine, inbox = LoopEngine(), Inbox(*script)
     commands: Any = type("Commands", (), {"inbox": inbox})()
-    Loop(engine, commands, Sink()).run()  # type: ignore[arg-type]
+    Loop(engine, commands, LoopSink()).run()  # type: ignore[arg-type]
     return engine, inbox
 
 
 def add(ident: int) -> tuple[str, Any]:
-    return ("add", Asked(ident))
+    return ("add", LoopPrompt(ident))
 
 
 def test_requests_that_come_together_to_an_idle_engine_share_its_first_step() -> None:
@@ -127,7 +127,7 @@ def several(ident: int, count: int, **settings: Any) -> list[Any]:
 
 
 def test_the_sequences_of_a_request_differ_by_their_seeds_and_end_with_the_last() -> None:
-    engine, inbox = Engine(), several(5, 3)
+    engine, inbox = LoopEngine(), several(5, 3)
     assert [each.request.seed for each in inbox] == [40, 41, 42]
     answers = Answers(engine)
     for each in inbox:
@@ -146,7 +146,7 @@ def test_the_sequences_of_a_request_differ_by_their_seeds_and_end_with_the_last(
 
 
 def test_who_cancels_a_request_cancels_all_its_sequences_and_no_other() -> None:
-    engine = Engine()
+    engine = LoopEngine()
     answers = Answers(engine)
     for each in (*several(5, 3), *several(6, 2)):
         answers.command("add", each)
@@ -155,13 +155,13 @@ def test_who_cancels_a_request_cancels_all_its_sequences_and_no_other() -> None:
 
 
 def test_a_sequence_that_is_refused_is_the_answer_to_its_request() -> None:
-    class Full(Engine):
+    class FullEngine(LoopEngine):
         def add(self, request: EngineRequest) -> None:
             if len(self._left) == 2:
                 raise CallerError("too-much", "no room")
             super().add(request)
 
-    engine = Full()
+    engine = FullEngine()
     answers = Answers(engine)
     events = [event for each in several(5, 4) for event in answers.command("add", each)]
     assert [(event["i"], event["e"]["code"]) for event in events] == [(5, "too-much")]
@@ -169,7 +169,7 @@ def test_a_sequence_that_is_refused_is_the_answer_to_its_request() -> None:
 
 
 def test_a_stop_string_ends_its_own_sequence_alone() -> None:
-    engine = Engine()
+    engine = LoopEngine()
     answers = Answers(engine)
     first, second = several(5, 2, stop=("ab",))
     answers.command("add", first)
@@ -219,7 +219,7 @@ def reading(ident: int, *readers: Reader) -> list[Any]:
 
 def test_a_reader_takes_calls_out_of_the_text_and_never_sees_what_ended_it() -> None:
     reader = Reader()
-    engine, (sequence,) = Engine(), reading(5, reader)
+    engine, (sequence,) = LoopEngine(), reading(5, reader)
     answers = Answers(engine)
     answers.command("add", sequence)
     assert reader.prompt == [1, 2]
@@ -234,7 +234,7 @@ def test_a_reader_takes_calls_out_of_the_text_and_never_sees_what_ended_it() -> 
 
 
 def test_a_reader_that_trips_fails_its_request_and_no_other() -> None:
-    engine = Engine()
+    engine = LoopEngine()
     answers = Answers(engine)
     for sequence in (*reading(5, Reader(), Reader()), *reading(6, Reader())):
         answers.command("add", sequence)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtimes.generation_models import write_tokenizer
+from tests.kit.generation_models import write_tokenizer
 
 from penstock.errors import CallerError
 from penstock.runtimes.generation.prompts import Prompts

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtimes.adapter_files import pairs, write_adapter, write_merged
-from tests.runtimes.generation_models import BOS, EOS, write_model
+from tests.kit.adapter_files import pairs, write_adapter, write_merged
+from tests.kit.generation_models import BOS, EOS, write_model
 
 from penstock.errors import CallerError, ModelError
 

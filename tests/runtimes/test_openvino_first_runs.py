@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.fakes.model_files import affine
+from tests.kit.model_files import affine
 
 _CHILD = """
 import sys, threading

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.fakes.model_files import affine
+from tests.kit.model_files import affine
 
 from penstock.artifacts.detection.detect import detect
 from penstock.runtimes.base import LoadContext

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import model_files
+from tests.kit import model_files
+from tests.kit.polling import wait_until
 
 from penstock.artifacts.detection.detect import detect
 from penstock.runtimes.base import LoadContext
@@ -40,10 +40,7 @@ def runtime_of(folder: Path, *, lanes: int = 1, memory_bytes_max: int = 0) -> Op
 
 
 def wait_shapes(runtime: OpenVinoRuntime, count: int) -> list[Any]:
-    deadline = time.monotonic() + 30
-    while len(runtime.shapes_compiled()) < count:
-        assert time.monotonic() < deadline, "no graph within 30 s"
-        time.sleep(0.01)
+    wait_until(lambda: len(runtime.shapes_compiled()) >= count, "a graph")
     return [each["shape"] for each in runtime.shapes_compiled()]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 import pytest
-from tests.fakes import model_files
+from tests.kit import model_files
 
 from penstock.artifacts.detection.detect import Detected, detect
 from penstock.core.deployment.slot_retries import is_permanent

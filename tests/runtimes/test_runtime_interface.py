@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import model_files
-from tests.fakes.fake_runtimes import FakePayloadRuntime, FakeTensorRuntime
+from tests.kit import model_files
+from tests.kit.fake_runtimes import FakePayloadRuntime, FakeTensorRuntime
 
 from penstock.artifacts.detection.detect import detect
 from penstock.core.deployment.slot_retries import is_permanent
@@ -162,53 +162,44 @@ async def batch(runtime: Any, bodies: list[bytes]) -> list[PayloadReply | Return
 
 
 @pytest.mark.parametrize("kind", ["python", "process", "fake"])
-def test_one_reply_per_payload_in_order_and_errors_stay_with_theirs(
+async def test_one_reply_per_payload_in_order_and_errors_stay_with_theirs(
     kind: str, tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        async with payload_runtime(kind, tmp_path, Listener()) as runtime:
-            replies = await batch(runtime, [b"a", b"fail", b"c" * 100_000])
-            assert replies is not None
-            first, failed, last = replies
-            assert isinstance(first, PayloadReply)
-            assert first.body == b"a"
-            assert first.content_type == "text/x-test"
-            assert isinstance(failed, PayloadReply)
-            assert isinstance(failed.error, ModelError)
-            assert failed.error.original_status == 500
-            assert isinstance(last, PayloadReply)
-            assert last.body == b"c" * 100_000
-
-    asyncio.run(scenario())
+    async with payload_runtime(kind, tmp_path, Listener()) as runtime:
+        replies = await batch(runtime, [b"a", b"fail", b"c" * 100_000])
+        assert replies is not None
+        first, failed, last = replies
+        assert isinstance(first, PayloadReply)
+        assert first.body == b"a"
+        assert first.content_type == "text/x-test"
+        assert isinstance(failed, PayloadReply)
+        assert isinstance(failed.error, ModelError)
+        assert failed.error.original_status == 500
+        assert isinstance(last, PayloadReply)
+        assert last.body == b"c" * 100_000
 
 
-def test_a_foreign_server_gets_and_gives_custom_attributes(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with payload_runtime("process", tmp_path, Listener()) as runtime:
-            (reply,) = await batch(runtime, [b"attributes"]) or [None]
-            assert isinstance(reply, PayloadReply)
-            assert (reply.body, reply.custom_attributes) == (b"mine", "seen")
-
-    asyncio.run(scenario())
+async def test_a_foreign_server_gets_and_gives_custom_attributes(tmp_path: Path) -> None:
+    async with payload_runtime("process", tmp_path, Listener()) as runtime:
+        (reply,) = await batch(runtime, [b"attributes"]) or [None]
+        assert isinstance(reply, PayloadReply)
+        assert (reply.body, reply.custom_attributes) == (b"mine", "seen")
 
 
-def test_a_foreign_server_that_ends_is_started_again(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        listener = Listener()
-        async with payload_runtime("process", tmp_path, listener) as runtime:
-            replies = await batch(runtime, [b"a", b"die", b"b"])
-            assert replies is not None
-            assert isinstance(replies[0], PayloadReply)
-            assert replies[0].body == b"a"
-            assert replies[1:] == [Returned("worker-died"), Returned("worker-lost")]
-            await listener.until("ready")
-            assert [what for what, _ in listener.said] == ["lost", "ready"]
-            replies = await batch(runtime, [b"again"])
-            assert replies
-            assert isinstance(replies[0], PayloadReply)
-            assert replies[0].body == b"again"
-
-    asyncio.run(scenario())
+async def test_a_foreign_server_that_ends_is_started_again(tmp_path: Path) -> None:
+    listener = Listener()
+    async with payload_runtime("process", tmp_path, listener) as runtime:
+        replies = await batch(runtime, [b"a", b"die", b"b"])
+        assert replies is not None
+        assert isinstance(replies[0], PayloadReply)
+        assert replies[0].body == b"a"
+        assert replies[1:] == [Returned("worker-died"), Returned("worker-lost")]
+        await listener.until("ready")
+        assert [what for what, _ in listener.said] == ["lost", "ready"]
+        replies = await batch(runtime, [b"again"])
+        assert replies
+        assert isinstance(replies[0], PayloadReply)
+        assert replies[0].body == b"again"
 
 
 def test_a_program_that_ends_or_is_missing_is_named(tmp_path: Path) -> None:

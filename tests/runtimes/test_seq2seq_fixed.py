@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import seq2seq_models as tiny
+from tests.kit import seq2seq_models as tiny
 
 from penstock.compile.seq2seq.seq2seq_parity import generate
 from penstock.runtimes.seq2seq.fixed import lengths

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import seq2seq_models as tiny
+from tests.kit import seq2seq_models as tiny
 
 from penstock.clock import SystemClock
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.kit.polling import wait_until
 
 from penstock.core.machine.stopped import LOOK_EVERY_S, LOOKS_MAX
 from penstock.runtimes.workers.stopped import StoppedWatch, is_stopped
@@ -38,10 +38,7 @@ def busy() -> Iterator[int]:
 
 
 def wait_for(pid: int, *, stopped: bool) -> None:
-    deadline = time.monotonic() + 20.0
-    while is_stopped(pid) != stopped:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: is_stopped(pid) == stopped)
 
 
 def test_one_that_a_signal_stopped_is_told_apart_until_it_goes_on(busy: int) -> None:

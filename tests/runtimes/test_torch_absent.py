@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.fakes import model_files, pt2_files
+from tests.kit import model_files, pt2_files
 
 from penstock.artifacts.description.description import ModelDescription
 from penstock.artifacts.detection.detect import detect

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.runtimes.adapter_files import write_safetensors
-from tests.runtimes.generation_models import write_weights
+from tests.kit.adapter_files import write_safetensors
+from tests.kit.generation_models import write_weights
 
 from penstock.errors import ModelError
 from penstock.runtimes.generation.adapter_base import check_against_weights

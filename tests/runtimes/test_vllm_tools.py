@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.environments import python_of
-from tests.runtimes.generation_models import write_weights
+from tests.kit.environments import python_of
+from tests.kit.generation_models import write_weights
 
 from penstock.runtimes.vllm.tools import options_of
 

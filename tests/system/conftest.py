@@ -1,4 +1,4 @@
-"""Fixtures of the system tests; what they are made of is in harness.py."""
+"""Fixtures of the system tests; what they are made of is in tests/kit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.harness import EXAMPLES, Server, remove_all
+from tests.kit.servers import EXAMPLES, Server, remove_all
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
-from tests.system.history import History
+from tests.kit.history import History
 
 from penstock.wire.aws import eventstream
 from penstock.wire.oip_messages import SERVICE, method_classes

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
-import os
-import subprocess
-import sys
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +11,10 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from tests.environments import printed_by
-from tests.system.harness import EXAMPLES, Server, wait_until
-from tools.free_port import free_port
+from tests.kit.certificates import self_signed
+from tests.kit.environments import printed_by
+from tests.kit.polling import wait_until
+from tests.kit.servers import EXAMPLES, Server, penstock
 
 pytestmark = pytest.mark.system
 
@@ -52,30 +42,13 @@ class Guarded:
 
     def status_with(self, token: str, path: str = "/v2") -> int:
         """HTTP status of a GET with this bearer key; an empty one is not sent."""
-        request = urllib.request.Request(self.server.url + path)
-        if token:
-            request.add_header("Authorization", f"Bearer {token}")
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return self.server.ask(path, headers=headers)[0]
 
     def wait_for_endpoints(self) -> None:
         log = self.server.log
-        wait_until(
-            lambda: log().count("is in service") == 2 or "error[" in log(),
-            seconds=60,
-            what="in service",
-        )
+        wait_until(lambda: log().count("is in service") == 2 or "error[" in log(), "in service", 60)
         assert "error[" not in log(), log()
-
-
-def penstock(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "penstock", *words],
-        capture_output=True, text=True, check=False, env={**os.environ, **env}, timeout=60,
-    )  # fmt: skip
 
 
 def client_says(name: str, script: str, *arguments: str) -> dict[str, Any]:
@@ -90,54 +63,12 @@ def guarded() -> Iterator[Guarded]:
         site.wait_for_endpoints()
         # The younger of the two keys: when it is known, both are.
         token = site.bearer_key["secret"]
-        wait_until(lambda: site.status_with(token) == 200, seconds=15, what="the keys are known")
+        wait_until(lambda: site.status_with(token) == 200, "the keys are known", 15)
         yield site
         assert site.server.stop() == 0, site.server.log()
         said = site.server.log()
         for key in (site.access_key, site.bearer_key):
             assert key["secret"] not in said
-
-
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    """Certificate and key for localhost, as PEM files."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert_path, key_path = folder / "cert.pem", folder / "key.pem"
-    cert_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return cert_path, key_path
-
-
-def test_a_server_that_strangers_reach_does_not_start_without_credentials(tmp_path: Path) -> None:
-    ports = ("--port", str(free_port()), "--grpc-port", str(free_port()))
-    refused = penstock("up", "--host", "0.0.0.0", *ports, "--state-dir", str(tmp_path / "state"))
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines() == [
-        "error[credentials-required]: 0.0.0.0 can be reached from other machines, and no"
-        " credentials are asked for",
-        "hint: Add --auth and make a key with 'penstock keys create', or, where the network itself"
-        " keeps strangers out, --insecure.",
-    ]
 
 
 @pytest.mark.integration
@@ -171,7 +102,7 @@ def test_a_server_without_keys_says_so_and_starts(guarded: Guarded) -> None:
 def test_a_running_server_learns_of_new_and_of_deleted_keys(guarded: Guarded) -> None:
     key = guarded.make_key("--bearer", "--label", "for a day")
     token = key["secret"]
-    wait_until(lambda: guarded.status_with(token) == 200, seconds=15, what="the new key opens")
+    wait_until(lambda: guarded.status_with(token) == 200, "the new key opens", 15)
     listed = json.loads(
         penstock("keys", "list", "--state-dir", str(guarded.state_dir), "--json").stdout
     )
@@ -179,7 +110,7 @@ def test_a_running_server_learns_of_new_and_of_deleted_keys(guarded: Guarded) ->
     assert token not in str(listed)
     deleted = penstock("keys", "delete", key["key_id"], "--state-dir", str(guarded.state_dir))
     assert deleted.returncode == 0
-    wait_until(lambda: guarded.status_with(token) == 403, seconds=15, what="the key is refused")
+    wait_until(lambda: guarded.status_with(token) == 403, "the key is refused", 15)
 
 
 def test_only_its_health_is_told_to_strangers(guarded: Guarded) -> None:
@@ -216,9 +147,9 @@ def test_a_key_to_ask_one_model_asks_that_one_and_does_nothing_else(guarded: Gua
     intent = ("invoke", "intent", '{"inputs": "where is my order"}', "--url", guarded.server.url)
 
     def answered() -> bool:
-        return penstock(*intent, PENSTOCK_KEY=token).returncode == 0
+        return penstock(*intent, status=None, env={"PENSTOCK_KEY": token}).returncode == 0
 
-    wait_until(answered, seconds=15, what="the new key opens")
+    wait_until(answered, "the new key opens", 15)
     session = boto3.Session(key["key_id"], key["secret"], region_name="us-east-1")
     clients: dict[str, Any] = {
         name: session.client(name, endpoint_url=guarded.server.url)
@@ -255,18 +186,20 @@ def test_tls_serves_tritonclient_and_the_command_line(tmp_path: Path) -> None:
         site.wait_for_endpoints()
         token = site.bearer_key["secret"]
         url = f"https://localhost:{site.server.port}"
+        trusting = {"SSL_CERT_FILE": str(cert)}
         call = ("invoke", "intent", '{"inputs": "where is my order"}', "--url", url, "--json")
 
         def answered() -> bool:
-            return penstock(*call, PENSTOCK_KEY=token, SSL_CERT_FILE=str(cert)).returncode == 0
+            by_key = trusting | {"PENSTOCK_KEY": token}
+            return penstock(*call, status=None, env=by_key).returncode == 0
 
-        wait_until(answered, seconds=15, what="the new key opens")
-        by_flag = penstock(*call, "--key", token, SSL_CERT_FILE=str(cert))
+        wait_until(answered, "the new key opens", 15)
+        by_flag = penstock(*call, "--key", token, env=trusting)
         assert json.loads(by_flag.stdout)["body"][0]["label"] == "order-status"
-        untrusted = penstock(*call, "--key", token)
+        untrusted = penstock(*call, "--key", token, status=None)
         assert untrusted.stderr.startswith("error[certificate-untrusted]: the certificate of")
         assert "SSL_CERT_FILE" in untrusted.stderr
-        keyless = penstock("status", "--url", url, SSL_CERT_FILE=str(cert))
+        keyless = penstock("status", "--url", url, status=None, env=trusting)
         assert keyless.stderr.startswith("error[MissingAuthenticationTokenException]:")
         assert "hint: Give a key of 'penstock keys create --bearer'" in keyless.stderr
         seen = client_says(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from botocore.exceptions import ClientError
-from tests.runtimes.adapter_files import pairs, write_adapter, write_merged
-from tests.runtimes.generation_models import greedy, write_model
-from tests.system.harness import Server, wait_until
-from tests.system.test_inference_components import Site
+from tests.kit.adapter_files import pairs, write_adapter, write_merged
+from tests.kit.components import ComponentSite
+from tests.kit.generation_models import greedy, write_model
+from tests.kit.polling import wait_until
+from tests.kit.repeating import Repeating
+from tests.kit.servers import Server
 
 pytest.importorskip("openvino_genai", reason="the extra `generate` is not installed")
 pytestmark = [pytest.mark.system, pytest.mark.integration]
@@ -25,53 +26,32 @@ FIRST, SECOND = pairs(1), pairs(2, ("q_proj", "up_proj"), rank=8)
 NEEDS = {"MinMemoryRequiredInMb": 256, "NumberOfCpuCoresRequired": 0.5}
 
 
-class Language(Site):
+class AdapterSite(ComponentSite):
     """With a base `chat` on endpoint `shop`, and adapters beside it on the disk."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         super().__init__(server, folder)
-        self.folder = folder
         self.endpoint(InitialInstanceCount=2)
-        self.client.create_model(
-            ModelName="chat",
-            PrimaryContainer={"ModelDataUrl": write_model(folder / "base").as_uri()},
-        )
+        server.model("chat", write_model(folder / "base"))
         write_adapter(folder / "first", FIRST)
         write_adapter(folder / "second", SECOND)
-        self.base("chat", 1)
-
-    def base(self, name: str, copies: int) -> None:
-        specification = {"ModelName": "chat", "ComputeResourceRequirements": NEEDS}
-        self.client.create_inference_component(
-            InferenceComponentName=name, EndpointName="shop", VariantName="all",
-            Specification=specification, RuntimeConfig={"CopyCount": copies},
-        )  # fmt: skip
-        assert self.settled(name)["InferenceComponentStatus"] == "InService"
+        self.component("chat", "chat", ComputeResourceRequirements=NEEDS)
+        self.serves("chat")
 
     def adapter(self, name: str, artifact: str, base: str = "chat") -> dict[str, Any]:
         self.client.create_inference_component(
             InferenceComponentName=name, EndpointName="shop",
             Specification=self.specification(artifact, base),
         )  # fmt: skip
-        return self.adapted(name)
+        return self.settled(name)
 
     def specification(self, artifact: str, base: str = "chat") -> dict[str, Any]:
         url = (self.folder / artifact).as_uri()
         return {"BaseInferenceComponentName": base, "Container": {"ArtifactUrl": url}}
 
-    def adapted(self, name: str) -> dict[str, Any]:
-        def settled() -> dict[str, Any] | None:
-            seen = self.describe(name)
-            return seen if seen["InferenceComponentStatus"] in {"InService", "Failed"} else None
-
-        return dict(wait_until(settled, seconds=90, what=f"{name} settled"))
-
     def tokens(self, component: str) -> list[int]:
-        answer = self.runtime.invoke_endpoint(
-            EndpointName="shop", InferenceComponentName=component,
-            ContentType="application/json", Body=json.dumps(ASKED).encode(),
-        )  # fmt: skip
-        return [each["id"] for each in json.loads(answer["Body"].read())[0]["details"]["tokens"]]
+        [answer] = self.server.invoke("shop", ASKED, InferenceComponentName=component)
+        return [each["id"] for each in answer["details"]["tokens"]]
 
     def expected(self, *names: str) -> dict[str, list[int]]:
         """What a model of its own answers, for each."""
@@ -92,11 +72,11 @@ class Language(Site):
 
 
 @pytest.fixture
-def site(fresh_server: Server, tmp_path: Path) -> Language:
-    return Language(fresh_server, tmp_path)
+def site(fresh_server: Server, tmp_path: Path) -> AdapterSite:
+    return AdapterSite(fresh_server, tmp_path)
 
 
-def test_adapters_answer_as_their_merged_models_at_every_door_and_go(site: Language) -> None:
+def test_adapters_answer_as_their_merged_models_at_every_door_and_go(site: AdapterSite) -> None:
     expected = site.expected("base", "first", "second")
     described = site.adapter("first", "first")
     assert described["InferenceComponentStatus"] == "InService", described
@@ -129,70 +109,52 @@ def test_adapters_answer_as_their_merged_models_at_every_door_and_go(site: Langu
     with pytest.raises(ClientError, match="Delete its adapters first"):
         site.client.delete_inference_component(InferenceComponentName="chat")
     for name in ("second", "first", "chat"):
-        site.client.delete_inference_component(InferenceComponentName=name)
-        site.gone(name)
+        site.delete(name)
     assert site.states() == {"": ["ready", "ready"]} or "chat" not in site.states()
 
 
-def test_an_adapter_is_on_every_copy_of_its_base_as_these_come_and_go(site: Language) -> None:
+def test_an_adapter_is_on_every_copy_of_its_base_as_these_come_and_go(site: AdapterSite) -> None:
     expected = site.expected("base", "first")
     site.adapter("first", "first")
     site.set_copies("chat", 2)
     wait_until(
         lambda: site.phases() == {"chat": ["ready"] * 2, "first": ["ready"] * 2},
-        seconds=90, what="both are on both instances",
-    )  # fmt: skip
+        "both are on both instances",
+        90,
+    )
     assert [site.tokens("first") for _ in range(6)] == [expected["first"]] * 6
     site.set_copies("chat", 0)
-    wait_until(lambda: "chat" not in site.states(), seconds=60, what="the base has no copy")
+    wait_until(lambda: "chat" not in site.states(), "the base has no copy", 60)
     assert "first" not in site.states()
     assert site.describe("first")["InferenceComponentStatus"] == "InService"
     site.set_copies("chat", 1)
     assert site.tokens("first") == expected["first"]  # it was held until there was a copy
 
 
-def test_an_update_of_an_adapter_and_one_of_its_base_lose_no_request(site: Language) -> None:
+def test_an_update_of_an_adapter_and_one_of_its_base_lose_no_request(site: AdapterSite) -> None:
     """Every answer is of the one or the other; none is an error, and none of the base alone."""
     expected = site.expected("base", "first", "second")
     site.adapter("own", "first")
-    found: list[Any] = []
-    stopping = threading.Event()
-
-    def ask() -> None:
-        while not stopping.is_set():
-            try:
-                found.append(site.tokens("own"))
-            except Exception as error:
-                found.append(error)
-
-    asking = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in asking:
-        thread.start()
-    try:
-        wait_until(lambda: len(found) > 5, seconds=60, what="requests are answered")
+    found: list[list[int]] = []
+    with Repeating(lambda: found.append(site.tokens("own")), threads=3):
+        wait_until(lambda: len(found) > 5, "requests are answered", 60)
         site.client.update_inference_component(
             InferenceComponentName="own", Specification=site.specification("second")
         )
-        assert site.adapted("own")["InferenceComponentStatus"] == "InService"
-        wait_until(lambda: found[-1] == expected["second"], seconds=60, what="the new one answers")
+        site.serves("own")
+        wait_until(lambda: found[-1] == expected["second"], "the new one answers", 60)
         changed = {"ModelName": "chat", "ComputeResourceRequirements": NEEDS}
         site.client.update_inference_component(InferenceComponentName="chat", Specification=changed)
-        settled = site.settled("chat")
-        assert settled["InferenceComponentStatus"] == "InService", settled
-        assert "FailureReason" not in settled
+        assert "FailureReason" not in site.serves("chat")
         before = len(found)
-        wait_until(lambda: len(found) > before + 5, seconds=60, what="more are answered")
-    finally:
-        stopping.set()
-        for thread in asking:
-            thread.join(60)
+        wait_until(lambda: len(found) > before + 5, "more are answered", 60)
     assert [one for one in found if one not in (expected["first"], expected["second"])] == []
     first_new = found.index(expected["second"])
     late = [one for one in found[first_new:] if one == expected["first"]]
     assert len(late) <= 3, "those that were under way, and no other"
 
 
-def test_what_does_not_fit_fails_by_itself_and_its_neighbours_serve_on(site: Language) -> None:
+def test_what_does_not_fit_fails_by_itself_and_its_neighbours_serve_on(site: AdapterSite) -> None:
     expected = site.expected("base", "first")
     site.adapter("first", "first")
     one = np.ones((2, 40), np.float32), np.ones((48, 2), np.float32)
@@ -208,7 +170,7 @@ def test_what_does_not_fit_fails_by_itself_and_its_neighbours_serve_on(site: Lan
     site.client.update_inference_component(
         InferenceComponentName="first", Specification=site.specification("other")
     )
-    kept = site.adapted("first")
+    kept = site.settled("first")
     assert kept["InferenceComponentStatus"] == "InService"
     assert "the former specification serves on" in kept["FailureReason"]
     assert kept["Specification"]["Container"]["ArtifactUrl"].endswith("/first")
@@ -216,18 +178,18 @@ def test_what_does_not_fit_fails_by_itself_and_its_neighbours_serve_on(site: Lan
     assert site.tokens("chat") == expected["base"]
 
 
-def test_a_server_that_is_started_again_has_its_adapters_again(site: Language) -> None:
+def test_a_server_that_is_started_again_has_its_adapters_again(site: AdapterSite) -> None:
     expected = site.expected("base", "first")
     site.adapter("first", "first")
     site.server.kill()
     site.server.start()
-    again = Site(site.server, site.folder)
+    again = ComponentSite(site.server, site.folder)
     site.client, site.runtime = again.client, again.runtime
     assert site.tokens("first") == expected["first"]
     assert site.describe("first")["InferenceComponentStatus"] == "InService"
 
 
-def test_a_base_that_is_no_language_model_says_so(site: Language) -> None:
+def test_a_base_that_is_no_language_model_says_so(site: AdapterSite) -> None:
     site.model("plain")
     site.component("plain", "plain")
     site.settled("plain")
@@ -237,15 +199,13 @@ def test_a_base_that_is_no_language_model_says_so(site: Language) -> None:
     assert site.ask("plain")["name"] == "plain"
 
 
-def whole_text(site: Language, component: str) -> str:
-    answer = site.runtime.invoke_endpoint(
-        EndpointName="shop", InferenceComponentName=component, ContentType="application/json",
-        Body=json.dumps({"inputs": "Hello", "parameters": {"max_new_tokens": TOKENS}}).encode(),
-    )  # fmt: skip
-    return str(json.loads(answer["Body"].read())[0]["generated_text"])
+def whole_text(site: AdapterSite, component: str) -> str:
+    asked = {"inputs": "Hello", "parameters": {"max_new_tokens": TOKENS}}
+    [answer] = site.server.invoke("shop", asked, InferenceComponentName=component)
+    return str(answer["generated_text"])
 
 
-def streamed_text(site: Language, component: str) -> str:
+def streamed_text(site: AdapterSite, component: str) -> str:
     answer = site.runtime.invoke_endpoint_with_response_stream(
         EndpointName="shop", InferenceComponentName=component, ContentType="application/json",
         Body=json.dumps({"inputs": "Hello", "parameters": {"max_new_tokens": TOKENS}}).encode(),

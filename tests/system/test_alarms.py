@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.system.harness import Server, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 from tests.system.test_clients import client_python, tour
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
@@ -75,9 +76,7 @@ def test_a_kill_neither_loses_a_state_nor_enters_it_twice(fresh_server: Server) 
     def reaches(state: str, value: float) -> Any:
         sample = {"MetricName": "Queue", "Value": value, "StorageResolution": 1}
         client.put_metric_data(Namespace="Shop", MetricData=[sample])
-        return wait_until(
-            lambda: shown() if shown()["StateValue"] == state else None, seconds=90, what=state
-        )
+        return wait_until(lambda: shown() if shown()["StateValue"] == state else None, state, 90)
 
     started = datetime.now(UTC)
     alarm = reaches("ALARM", 9.0)
@@ -87,7 +86,7 @@ def test_a_kill_neither_loses_a_state_nor_enters_it_twice(fresh_server: Server) 
         "Alarm updated from INSUFFICIENT_DATA to ALARM",
         f"Failed to execute action {TOPIC}. Error: This server has no target for such an action.",
     ]
-    wait_until(lambda: told() == before, seconds=30, what="the action's history")
+    wait_until(lambda: told() == before, "the action's history", 30)
     fresh_server.kill()
     fresh_server.start()
     assert shown() == alarm

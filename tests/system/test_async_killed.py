@@ -17,8 +17,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.system.async_site import AsyncSite
-from tests.system.harness import Server, alive, wait_until
+from tests.kit.asynchronous import AsyncSite
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive
+from tests.kit.servers import Server
 
 REQUESTS = int(os.environ.get("ASYNC_REQUESTS", "60"))
 KILLS = int(os.environ.get("ASYNC_KILLS", "6"))
@@ -30,7 +32,7 @@ SECONDS_MAX = 240 + 40 * KILLS + REQUESTS
 pytestmark = [pytest.mark.system, pytest.mark.timeout(SECONDS_MAX)]
 
 
-class Nemesis:
+class AsyncNemesis:
     """Kills, each time another share of the outputs is there."""
 
     def __init__(self, site: AsyncSite, expected: dict[str, bytes]) -> None:
@@ -50,9 +52,7 @@ class Nemesis:
             self.killed[victim] += 1
 
     def _await_progress(self, answers: float) -> None:
-        wait_until(
-            lambda: len(self.checked()) >= int(answers), seconds=120, what=f"{answers} answers"
-        )
+        wait_until(lambda: len(self.checked()) >= int(answers), f"{answers} answers", 120)
 
     def checked(self) -> dict[str, bytes]:
         """The answers that are there: each is whole, and the one that it should be."""
@@ -77,9 +77,9 @@ class Nemesis:
             found = [one[field] for one in copies]
             return [pid for one in found for pid in (one if isinstance(one, list) else [one])]
 
-        victim = self._rng.choice(wait_until(pids, seconds=90, what=f"a {field} to kill"))
+        victim = self._rng.choice(wait_until(pids, f"a {field} to kill", 90))
         os.kill(int(victim), signal.SIGKILL)
-        wait_until(lambda: not alive(int(victim)), seconds=30, what="its end")
+        wait_until(lambda: not alive(int(victim)), "its end", 30)
 
 
 def test_what_was_accepted_is_done_whoever_is_killed(tmp_path: Path) -> None:
@@ -92,14 +92,14 @@ def test_what_was_accepted_is_done_whoever_is_killed(tmp_path: Path) -> None:
         submit(site, "undisturbed")
         wait_until(
             lambda: len(site.answers("undisturbed")) == REQUESTS,
-            seconds=120 + REQUESTS / 5,
-            what="the undisturbed run",
+            "the undisturbed run",
+            120 + REQUESTS / 5,
         )
         expected = site.answers("undisturbed")
 
         client = threading.Thread(target=submit, args=(site, "killed"))
         client.start()
-        nemesis = Nemesis(site, expected)
+        nemesis = AsyncNemesis(site, expected)
         nemesis.run()
         client.join(SECONDS_MAX)
 
@@ -107,10 +107,10 @@ def test_what_was_accepted_is_done_whoever_is_killed(tmp_path: Path) -> None:
             assert site.failures() == {}, "kills are nobody's failure"
             return len(nemesis.checked()) == REQUESTS
 
-        wait_until(all_answered, seconds=180, what="all that was accepted")
+        wait_until(all_answered, "all that was accepted", 180)
         print(f"killed {nemesis.killed}", flush=True)
         assert nemesis.checked() == expected
-        wait_until(lambda: not on_record(tmp_path), seconds=60, what="an empty record")
+        wait_until(lambda: not on_record(tmp_path), "an empty record", 60)
         left = [one for one in (site.out / "killed").iterdir() if one.name not in expected]
         assert left == [], "drafts that nobody finishes"
     finally:
@@ -126,7 +126,7 @@ def submit(site: AsyncSite, folder: str) -> None:
 
     for number in range(REQUESTS):
         what = f"request {number} accepted"
-        wait_until(partial(accepted, number), seconds=180, what=what)
+        wait_until(partial(accepted, number), what, 180)
 
 
 def on_record(folder: Path) -> int:

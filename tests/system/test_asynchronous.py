@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import base64
-import datetime
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.system.async_site import SQUARES, AsyncSite, subscriber
-from tests.system.harness import Server, wait_until
+from tests.kit.asynchronous import SQUARES, AsyncSite, subscriber
+from tests.kit.polling import wait_until
+from tests.kit.processes import memory_bytes
+from tests.kit.servers import Server
 from tests.system.test_scaling import activities, served, settings, variant
 
 pytestmark = pytest.mark.system
@@ -244,17 +244,7 @@ def test_an_endpoint_wakes_for_its_backlog_and_goes_back_to_zero(tmp_path: Path)
 
 def highest(server: Server, name: str) -> float:
     """Of a metric of the endpoint."""
-    now = datetime.datetime.now(datetime.UTC)
-    points = server.client("cloudwatch").get_metric_statistics(
-        Namespace="AWS/SageMaker",
-        MetricName=name,
-        Dimensions=[{"Name": "EndpointName", "Value": "later"}],
-        StartTime=now - datetime.timedelta(minutes=10),
-        EndTime=now + datetime.timedelta(minutes=1),
-        Period=10,
-        Statistics=["Maximum"],
-    )["Datapoints"]
-    return max(float(point["Maximum"]) for point in points)
+    return max(server.datapoints(name, "Maximum", period=10, EndpointName="later"))
 
 
 def test_ten_times_more_requests_than_the_memory_holds(tmp_path: Path) -> None:
@@ -269,22 +259,10 @@ def test_ten_times_more_requests_than_the_memory_holds(tmp_path: Path) -> None:
         body = {"number": 2, "seconds": 0.001, "ignored": "x" * size}
         assert site.ask("later", body, "first")
         wait_until(lambda: "first" in site.answers(), seconds=60, what="the first answer")
-        assert server.process is not None
-        before = resident_bytes(server.process.pid)
+        before = memory_bytes(server.pid)
         for number in range(count):
             assert site.ask("later", body, str(number))
         wait_until(lambda: len(site.answers()) == count + 1, seconds=100, what="all answers")
-        grown = resident_peak_bytes(server.process.pid) - before
+        grown = memory_bytes(server.pid, "VmHWM") - before
         print(f"requests of {count * size / 1e6:.0f} MB, memory grew by {grown / 1e6:.1f} MB")
         assert grown < count * size / 2
-
-
-def resident_bytes(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def resident_peak_bytes(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    [line] = [line for line in lines if line.startswith("VmHWM")]
-    return int(line.split()[1]) * 1024

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.examples import chromium
-from tests.examples.chromium import Page
-from tests.system.harness import Server, python_model, wait_until
+from tests.kit import chromium
+from tests.kit.chromium import BrowserPage
+from tests.kit.http_servers import answering
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
 
 pytestmark = [
     pytest.mark.system,
@@ -43,34 +44,16 @@ CREATE = {
 }
 
 
-class Stranger(BaseHTTPRequestHandler):
-    """An empty page, on a port of its own."""
-
-    def do_GET(self) -> None:
-        body = b"<!doctype html><title>stranger</title><iframe name=answer></iframe>"
-        self.send_response(200)
-        self.send_header("content-type", "text/html")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        return
-
-
 @pytest.fixture(scope="module")
 def stranger_port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Stranger)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    """An empty page, on a port of its own."""
+    body = b"<!doctype html><title>stranger</title><iframe name=answer></iframe>"
+    with answering(lambda seen: (200, {"content-type": "text/html"}, body)) as url:
+        yield int(url.rpartition(":")[2])
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Page]:
+def browser() -> Iterator[BrowserPage]:
     with chromium.page(*FLAGS) as page:
         yield page
 
@@ -79,18 +62,10 @@ def browser() -> Iterator[Page]:
 def called(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], int]:
     """Calls the endpoint `called`, which answers how many calls it has had by then."""
     server.deploy("called", python_model(tmp_path_factory.mktemp("called") / "model", MODEL))
-    client = server.client("sagemaker-runtime")
-
-    def call() -> int:
-        answer = client.invoke_endpoint(
-            EndpointName="called", ContentType="application/json", Body=b"[1.0]"
-        )
-        return int(json.loads(answer["Body"].read()))
-
-    return call
+    return lambda: int(server.invoke("called", [1.0]))
 
 
-def finished(page: Page, promise: str) -> object:
+def finished(page: BrowserPage, promise: str) -> object:
     """What the page's script gets: a value, or the text of its error."""
     page.value(
         f"window.done = null; ({promise}).then("
@@ -100,7 +75,7 @@ def finished(page: Page, promise: str) -> object:
     return got[0]
 
 
-def submit(page: Page, url: str) -> None:
+def submit(page: BrowserPage, url: str) -> None:
     """Posts `FORM` into the page's frame, as a click on a button would."""
     page.value(
         "window.loads = 0;"
@@ -122,7 +97,7 @@ def namespaces(server: Server) -> set[str]:
 
 @pytest.mark.parametrize("name", ["page.example", "127.0.0.1", "localhost"])
 def test_a_strangers_page_posts_nothing(
-    server: Server, browser: Page, stranger_port: int, called: Callable[[], int], name: str
+    server: Server, browser: BrowserPage, stranger_port: int, called: Callable[[], int], name: str
 ) -> None:
     """Neither by a form nor by a script, from another site or from another port of this one."""
     browser.open(f"http://{name}:{stranger_port}/")
@@ -139,7 +114,7 @@ def test_a_strangers_page_posts_nothing(
 
 
 def test_a_name_that_was_made_to_point_here_is_not_this_server(
-    server: Server, browser: Page
+    server: Server, browser: BrowserPage
 ) -> None:
     """The page then is of this server's own origin, and could read answers too."""
     browser.open(f"http://rebound.example:{server.port}/")
@@ -155,7 +130,7 @@ def test_a_name_that_was_made_to_point_here_is_not_this_server(
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
 def test_a_page_of_the_server_itself_may_call_it(
-    server: Server, browser: Page, called: Callable[[], int], name: str
+    server: Server, browser: BrowserPage, called: Callable[[], int], name: str
 ) -> None:
     browser.open(f"http://{name}:{server.port}/")
     asked = (
@@ -168,7 +143,7 @@ def test_a_page_of_the_server_itself_may_call_it(
 
 
 def test_a_link_that_a_person_follows_leads_here(
-    server: Server, browser: Page, stranger_port: int
+    server: Server, browser: BrowserPage, stranger_port: int
 ) -> None:
     browser.open(f"http://page.example:{stranger_port}/")
     browser.value(
@@ -184,6 +159,6 @@ def test_a_link_that_a_person_follows_leads_here(
             return False
         return bool(history["entries"][history["currentIndex"]]["url"] == f"{server.url}/metrics")
 
-    wait_until(followed, seconds=20, what="the page behind the link")
+    wait_until(followed, "the page behind the link", 20)
     browser.wait_for("document.readyState === 'complete'")
     assert "penstock" in browser.value("document.body.innerText")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.harness import EXAMPLES, Server
+from tests.kit.servers import EXAMPLES, Server
 from typer.testing import CliRunner, Result
 
 from penstock.cli import main

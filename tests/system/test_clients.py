@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.environments import python_of
-from tests.system.harness import EXAMPLES, Server
+from tests.kit.environments import python_of
+from tests.kit.servers import EXAMPLES, Server
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
 

@@ -20,8 +20,9 @@ from typing import Any
 
 import boto3
 import pytest
-from tests.system.harness import EXAMPLES, ROOT, Server, wait_until
-from tests.system.harness import KEYS as BOTO_KEYS
+from tests.kit.polling import wait_until
+from tests.kit.servers import EXAMPLES, ROOT, Server
+from tests.kit.servers import KEYS as BOTO_KEYS
 from tests.system.test_clients import SCRIPTS, client_python
 from tools.free_port import free_port
 
@@ -40,7 +41,7 @@ KEYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SdkSite:
     """A server that takes s3:// from moto, and the folder of the page's files."""
 
     server: Server
@@ -103,7 +104,7 @@ def s3_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def site(s3_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(s3_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkSite]:
     folder = tmp_path_factory.mktemp("sdk")
     write_page(folder)
     with pytest.MonkeyPatch.context() as environment:
@@ -111,12 +112,12 @@ def site(s3_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site
             environment.setenv(name, value)
         environment.delenv("AWS_ENDPOINT_URL", raising=False)
         server = Server(folder / "state").start()
-    yield Site(server, s3_url, folder)
+    yield SdkSite(server, s3_url, folder)
     assert server.stop() == 0, server.log()
 
 
 @pytest.fixture(scope="module")
-def runs(site: Site) -> Iterator[dict[str, subprocess.Popen[str]]]:
+def runs(site: SdkSite) -> Iterator[dict[str, subprocess.Popen[str]]]:
     """All clients at once: importing the SDK takes long, and its own waiter sleeps for 30 s."""
     artifact = (EXAMPLES / "echo" / "python").as_uri()
     boto3.client("s3", endpoint_url=site.s3_url, **BOTO_KEYS).create_bucket(Bucket="later")
@@ -153,7 +154,7 @@ def write_page(folder: Path) -> None:
 
 
 def test_v2_does_what_the_page_shows_and_each_class_brings_its_code_its_own_way(
-    site: Site, runs: dict[str, subprocess.Popen[str]]
+    site: SdkSite, runs: dict[str, subprocess.Popen[str]]
 ) -> None:
     """PyTorch and Hugging Face repack the artifact, scikit-learn's code stays an archive apart."""
     doubled = [[2, 4], [6, 8]]
@@ -167,7 +168,7 @@ def test_v2_does_what_the_page_shows_and_each_class_brings_its_code_its_own_way(
     assert site.server.client("sagemaker").list_models(NameContains="pytorch")["Models"] == []
 
 
-def test_v3_does_what_the_page_shows(site: Site, runs: dict[str, subprocess.Popen[str]]) -> None:
+def test_v3_does_what_the_page_shows(site: SdkSite, runs: dict[str, subprocess.Popen[str]]) -> None:
     assert printed(runs["v3"]) == [[2, 4], [6, 8]]
     listed = site.server.client("sagemaker").list_endpoints(NameContains="doubling-v3")
     assert [each["EndpointStatus"] for each in listed["Endpoints"]] in ([], ["Deleting"])

@@ -7,13 +7,14 @@ byte is there, and the allocator keeps some of what it had.
 from __future__ import annotations
 
 import socket
-import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from tests.system.harness import Server, python_model, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.processes import memory_bytes
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server, up
 
 pytestmark = pytest.mark.system
 
@@ -41,33 +42,18 @@ def budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_LIMITS_BODIES_BYTES_MAX", str(BUDGET_BYTES))
 
 
-@contextmanager
-def up(folder: Path, *flags: str) -> Iterator[Server]:
-    server = Server(folder / "state", *flags).start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
 class Growth:
     """By how much the server's resident memory grew at most since this was made."""
 
     def __init__(self, server: Server) -> None:
-        assert server.process is not None
-        self._process = Path(f"/proc/{server.process.pid}")
-        (self._process / "clear_refs").write_text("5")  # its peak is what it has now
-        self._before = self._bytes("VmRSS:")
+        self._pid = server.pid
+        Path(f"/proc/{self._pid}/clear_refs").write_text("5")  # its peak is what it has now
+        self._before = memory_bytes(self._pid)
 
     def bytes(self) -> int:
-        grown = self._bytes("VmHWM:") - self._before
+        grown = memory_bytes(self._pid, "VmHWM") - self._before
         print(f"grown by {grown / MIB:.1f} MiB")
         return grown
-
-    def _bytes(self, field: str) -> int:
-        lines = (self._process / "status").read_text().splitlines()
-        [line] = [line for line in lines if line.startswith(field)]
-        return int(line.split()[1]) * 1024
 
 
 def send(connection: socket.socket, data: bytes, *, seconds: float = 10) -> None:
@@ -91,8 +77,7 @@ def unfinished_bodies(server: Server, *headers: str) -> int:
             connection = socket.create_connection(("127.0.0.1", server.port))
             held.enter_context(connection)
             send(connection, head("/endpoints/any/invocations", BODY_BYTES, *headers) + body)
-        with urllib.request.urlopen(server.url + "/ping", timeout=10) as answer:
-            assert answer.status == 200
+        assert server.ask("/ping")[0] == 200
         return growth.bytes()
 
 
@@ -146,7 +131,5 @@ def test_refused_requests_of_a_pipeline_keep_no_bodies(tmp_path: Path, budget: N
                 assert answers.startswith(b"HTTP/1.1 200")
                 assert answers.count(b"HTTP/1.1 400") == 20
         wait_until(
-            lambda: server.post("/endpoints/waits/invocations", b"[]")[0] == 200,
-            seconds=20,
-            what="an answer",
+            lambda: server.post("/endpoints/waits/invocations", b"[]")[0] == 200, "an answer", 20
         )

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import botocore.exceptions
 import pytest
-from tests.system.harness import EXAMPLES, Server, create, python_model, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import EXAMPLES, Server
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
 
@@ -74,14 +76,14 @@ def test_what_a_models_code_raises_and_how_its_process_ends(server: Server, tmp_
 
 
 def test_why_an_endpoint_failed(server: Server, tmp_path: Path) -> None:
-    create(server, "lost", tmp_path / "nowhere")
+    server.deploy("lost", tmp_path / "nowhere", wait=False)
     api = server.client("sagemaker")
 
     def settled() -> str:
         described = api.describe_endpoint(EndpointName="lost")
         return str(described.get("FailureReason", ""))
 
-    reason = wait_until(settled, seconds=100, what="the failure")
+    reason = wait_until(settled, "the failure", 100)
     assert "nowhere" in reason
     assert any(line.endswith(f"Failed: {reason}") for line in lines(server, "lost"))
     api.delete_endpoint(EndpointName="lost")
@@ -93,6 +95,7 @@ def test_that_an_instance_was_killed(server: Server, tmp_path: Path) -> None:
     os.kill(copy["pid"], signal.SIGKILL)
     wait_until(
         lambda: any("the instance ended: signal 9" in line for line in lines(server, "victim")),
-        seconds=60, what="the line",
-    )  # fmt: skip
+        "the line",
+        60,
+    )
     server.client("sagemaker").delete_endpoint(EndpointName="victim")

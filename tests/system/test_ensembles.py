@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.fakes import triton_files
-from tests.system.harness import Server, create, wait_until
+from tests.kit import triton_files
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -45,7 +46,7 @@ def asked(server: Server, text: str) -> tuple[int, bytes]:
         status, answer = server.post("/v2/models/embed/infer", body(text))
         return None if status == 503 else (status, answer)
 
-    found: tuple[int, bytes] = wait_until(answered, seconds=60, what=f"an answer to {text!r}")
+    found: tuple[int, bytes] = wait_until(answered, f"an answer to {text!r}", 60)
     return found
 
 
@@ -68,7 +69,7 @@ def test_a_repository_that_does_not_fit_is_told_with_file_and_step(
     root = triton_files.embeddings(tmp_path / "repository")
     config = root / "embed" / "config.pbtxt"
     config.write_text(config.read_text().replace('value: "SMALL"', 'value: "LARGE"'))
-    create(server, "broken", root)
+    server.deploy("broken", root, wait=False)
     with pytest.raises(AssertionError) as failed:
         server.wait_in_service("broken")
     assert "embed/config.pbtxt, step 2 (large): the tensor 'LARGE'" in str(failed.value)

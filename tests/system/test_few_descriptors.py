@@ -5,42 +5,39 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.system.harness import EXAMPLES, Server, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.processes import children_of
+from tests.kit.repeating import Repeating
+from tests.kit.servers import EXAMPLES, Server
 
 pytestmark = pytest.mark.system
 
 LIMIT = 256
 
 
-class Strangers(threading.Thread):
+class Strangers(Repeating):
     """Connections that say nothing; those that the server closes are opened again, 500 a second."""
 
     def __init__(self, port: int, count: int) -> None:
-        super().__init__()
+        super().__init__(pause_s=0.02)
         self._address = ("127.0.0.1", port)
         self._connections = [socket.create_connection(self._address) for _ in range(count)]
-        self._stop_asked = threading.Event()
 
-    def __enter__(self) -> Strangers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop_asked.set()
-        self.join()
+    def __exit__(self, *how: Any) -> None:
+        super().__exit__(*how)
         for connection in self._connections:
             connection.close()
 
-    def run(self) -> None:
-        while not self._stop_asked.wait(0.02):
-            ended = [at for at, each in enumerate(self._connections) if has_ended(each)]
-            for at in ended[:10]:
-                self._connections[at].close()
-                self._connections[at] = socket.create_connection(self._address)
+    def step(self) -> None:
+        ended = [at for at, each in enumerate(self._connections) if has_ended(each)]
+        for at in ended[:10]:
+            self._connections[at].close()
+            self._connections[at] = socket.create_connection(self._address)
 
 
 def has_ended(connection: socket.socket) -> bool:
@@ -60,17 +57,14 @@ def test_an_instance_is_replaced_while_all_connections_are_taken(tmp_path: Path)
         server.deploy("echo", EXAMPLES / "echo" / "python")
         with ExitStack() as held:
             kept = held.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            strangers = held.enter_context(Strangers(server.port, 2 * LIMIT))
-            strangers.start()
+            held.enter_context(Strangers(server.port, 2 * LIMIT))
             ask = b"GET /admin/copies HTTP/1.1\r\nHost: localhost\r\n\r\n"
             kept.settimeout(20)
             kept.sendall(ask)
             assert kept.recv(65_536).startswith(b"HTTP/1.1 200 ")
-            assert server.process is not None
-            children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
-            before = set(children.read_text().split())
+            before = set(children_of(server.pid))
             for pid in before:
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             body = b"[1.0]"
             request = (
                 b"POST /endpoints/echo/invocations HTTP/1.1\r\nHost: localhost\r\n"
@@ -82,8 +76,8 @@ def test_an_instance_is_replaced_while_all_connections_are_taken(tmp_path: Path)
                 kept.sendall(request)
                 return kept.recv(65_536).startswith(b"HTTP/1.1 200 ")
 
-            wait_until(answers, seconds=60, what="a new instance")
-            assert not before & set(children.read_text().split())
+            wait_until(answers, "a new instance", 60)
+            assert not before & set(children_of(server.pid))
         assert "the limit on open files is 256" in server.log()
     finally:
         server.stop()

@@ -7,7 +7,6 @@ are seen in one run: what the gateway says it could answer, and what is answered
 from __future__ import annotations
 
 import json
-import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,9 @@ from typing import Any
 
 import pytest
 from bench.paced import paced_artifact
-from tests.system.harness import Server, create, python_model
+from tests.kit.python_models import python_model
+from tests.kit.repeating import Repeating
+from tests.kit.servers import Server
 
 from penstock.core.batching.generation_steps import GenerationSpec
 
@@ -74,35 +75,24 @@ def capacity_rps(server: Server, endpoint: str) -> float:
     raise AssertionError("the feed ended")
 
 
-class Pressed:
-    """More callers than the model has lanes, until told to stop."""
+class Pressed(Repeating):
+    """More callers than the model has lanes, until the block ends."""
 
     def __init__(self, server: Server, path: str, body: dict[str, Any], callers: int) -> None:
+        super().__init__(threads=callers)
         self.answers = 0
         self._server, self._path, self._body = server, path, json.dumps(body).encode()
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._call) for _ in range(callers)]
-        for thread in self._threads:
-            thread.start()
 
-    def _call(self) -> None:
-        while not self._stop.is_set():
-            status, told = self._server.post(self._path, self._body)
-            assert status == 200, told
-            with self._lock:
-                self.answers += 1
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(60)
+    def step(self) -> None:
+        status, told = self._server.post(self._path, self._body)
+        assert status == 200, told
+        with self.lock:
+            self.answers += 1
 
 
 def measured(server: Server, endpoint: str, path: str, body: Any, callers: int) -> float:
     """Forecast over what was answered, once the model has been busy for a while."""
-    pressed = Pressed(server, path, body, callers)
-    try:
+    with Pressed(server, path, body, callers) as pressed:
         while pressed.answers < 2 * callers:
             time.sleep(0.05)
         before, began = pressed.answers, time.monotonic()
@@ -110,8 +100,6 @@ def measured(server: Server, endpoint: str, path: str, body: Any, callers: int) 
             time.sleep(0.05)
         rate = (pressed.answers - before) / (time.monotonic() - began)
         return capacity_rps(server, endpoint) / rate
-    finally:
-        pressed.stop()
 
 
 def test_forecasts_are_what_live_models_do(fresh_server: Server, tmp_path: Path) -> None:
@@ -122,10 +110,12 @@ def test_forecasts_are_what_live_models_do(fresh_server: Server, tmp_path: Path)
     rows = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [ROWS, 1], "data": [1.0] * ROWS}]}
     prompt = {"prompt": "Once", "max_tokens": TOKENS}
     with paced_artifact(ENGINE) as folder:
-        create(server, "tokens", folder)
-        create(server, "rows", tensors(tmp_path / "rows"))
+        server.deploy("tokens", folder, wait=False)
+        server.deploy("rows", tensors(tmp_path / "rows"), wait=False)
         lanes = f"schema: 1\nruntime: python\nlanes: {WORKERS}\n"
-        create(server, "workers", python_model(tmp_path / "workers", WORKER, model_yaml=lanes))
+        server.deploy(
+            "workers", python_model(tmp_path / "workers", WORKER, model_yaml=lanes), wait=False
+        )
         waiter = server.client("sagemaker").get_waiter("endpoint_in_service")
         for name in ("tokens", "rows", "workers"):
             waiter.wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.async_site import AsyncSite
-from tests.system.harness import Server, python_model, wait_until
-from tests.system.transform_site import TransformSite
+from tests.kit.asynchronous import AsyncSite
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
+from tests.kit.transform import TransformSite
 
 pytestmark = pytest.mark.system
 
@@ -75,8 +77,9 @@ def nothing_is_lost(site: AsyncSite) -> None:
     """What has no outcome is on record."""
     wait_until(
         lambda: queued(site, "backlog") == REQUESTS - len(outcomes(site)),
-        seconds=30, what="a record of what has no outcome",
-    )  # fmt: skip
+        "a record of what has no outcome",
+        30,
+    )
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["goes-on", "restarted"])
@@ -90,7 +93,7 @@ def test_each_request_has_one_outcome_once_the_disk_has_room(
     site.model()
     site.endpoint("later")
     asked_for(site)
-    wait_until(small_disk.is_full, seconds=60, what="a full disk")
+    wait_until(small_disk.is_full, "a full disk", 60)
 
     nothing_is_lost(site)
     if restarted:
@@ -99,7 +102,7 @@ def test_each_request_has_one_outcome_once_the_disk_has_room(
         fresh_server.wait_in_service("later")
         nothing_is_lost(site)
     small_disk.remount("size=64m")
-    wait_until(lambda: queued(site, "backlog") == 0, seconds=120, what="an empty queue")
+    wait_until(lambda: queued(site, "backlog") == 0, "an empty queue", 120)
     assert outcomes(site) == sorted(f"{number}.out" for number in range(REQUESTS))
     assert len(site.answers()) == REQUESTS, site.failures()
 
@@ -114,13 +117,9 @@ def test_a_disk_that_is_mounted_read_only_is_waited_for(
     small_disk.remount("ro")
     assert site.ask("later", {"number": 3}, "three.out")
     assert site.ask("later", {"nmber": 3}, "broken.out")
-    wait_until(
-        lambda: queued(site, "unwritten", "put-off") == 2,
-        seconds=30,
-        what="two that can't be written",
-    )
+    wait_until(lambda: queued(site, "unwritten", "put-off") == 2, "two that can't be written", 30)
     small_disk.remount("rw")
-    wait_until(lambda: len(outcomes(site)) == 2, seconds=60, what="both outcomes")
+    wait_until(lambda: len(outcomes(site)) == 2, "both outcomes", 60)
     assert (list(site.answers()), list(site.failures())) == (["three.out"], ["broken-error.out"])
 
 
@@ -155,7 +154,7 @@ def test_a_transform_job_waits_for_a_full_disk_and_goes_on(
             told = described["PenstockProgress"]
             return told["WaitingMessage"] if told.get("Waiting") == "storage" else ""
 
-        said = wait_until(waits, seconds=300, what="a job that says what it waits for")
+        said = wait_until(waits, "a job that says what it waits for", 300)
         assert os.strerror(28) in said
         disk.remount("size=64m")
         described = site.ended("j", seconds=200)

@@ -5,24 +5,23 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from tests.system.harness import EXAMPLES, Server, alive, create, python_model, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive, runs, sockets_of
+from tests.kit.python_models import python_model
+from tests.kit.repeating import Repeating
+from tests.kit.servers import EXAMPLES, Server, penstock, up
 
 from penstock.wire.oip_messages import SERVICE, method_classes
 
@@ -48,28 +47,26 @@ SLOW = """
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder) / "state", "--gateways", str(GATEWAYS)).start()
+    with tempfile.TemporaryDirectory() as folder, up(Path(folder), "--gateways", "2") as server:
         yield server
-        assert server.stop() == 0, server.log()
-
-
-def request_of(
-    server: Server, name: str, body: bytes = b"[1,2]", headers: dict[str, str] | None = None
-) -> urllib.request.Request:
-    return urllib.request.Request(
-        f"{server.url}/endpoints/{name}/invocations",
-        data=body,
-        headers={"Content-Type": "application/json"} | (headers or {}),
-    )
 
 
 def asked(
     server: Server, name: str, body: bytes = b"[1,2]", headers: dict[str, str] | None = None
-) -> tuple[str, bytes, Any]:
+) -> tuple[str, bytes, Message]:
     """What the request ids of the gateway that answered begin with, the answer, its headers."""
-    with urllib.request.urlopen(request_of(server, name, body, headers), timeout=60) as answer:
-        return answer.headers["x-amzn-requestid"][:24], answer.read(), answer.headers
+    status, answer, told = server.ask(f"/endpoints/{name}/invocations", body, headers)
+    if status != 200:
+        raise RefusedError(status, answer, told["x-amzn-requestid"][:24])
+    return told["x-amzn-requestid"][:24], answer, told
+
+
+class RefusedError(Exception):
+    """Another status than 200; the answer, and whose it was."""
+
+    def __init__(self, status: int, answer: bytes, gateway: str) -> None:
+        super().__init__(status, answer)
+        self.status, self.gateway = status, gateway
 
 
 def through_each(server: Server, name: str, **asks: Any) -> dict[str, bytes]:
@@ -92,55 +89,43 @@ def all_serve(server: Server, *, not_pid: int = 0) -> bool:
     return all(one["state"] == "serving" and one["pid"] != not_pid for one in seen)
 
 
-class Load:
+class ConnectingLoad(Repeating):
     """Callers that each ask again and again, on a connection of their own every time."""
 
     def __init__(self, server: Server, name: str, *, callers: int = 6) -> None:
+        super().__init__(threads=callers)
         self._server = server
         self._name = name
-        self._over = threading.Event()
         self.answers = 0
         self.lost: Counter[str] = Counter()
         self.last_lost_began = 0.0
         self.wrong: list[str] = []
-        self._threads = [threading.Thread(target=self._run) for _ in range(callers)]
 
-    def __enter__(self) -> Load:
-        for one in self._threads:
-            one.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for one in self._threads:
-            one.join()
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            began = time.monotonic()
-            try:
-                _, answer, _ = asked(self._server, self._name)
-            except urllib.error.HTTPError as error:
-                self.wrong.append(f"{error.code} {error.read()[:200]!r}")
-            except (OSError, urllib.error.URLError) as error:
-                self.lost[type(error).__name__] += 1
-                self.last_lost_began = max(self.last_lost_began, began)
-            else:
-                self.answers += 1
-                if answer != b"[1,2]":
-                    self.wrong.append(repr(answer))
+    def step(self) -> None:
+        began = time.monotonic()
+        try:
+            _, answer, _ = asked(self._server, self._name)
+        except RefusedError as error:
+            self.wrong.append(str(error))
+        except OSError as error:
+            self.lost[type(error).__name__] += 1
+            self.last_lost_began = max(self.last_lost_began, began)
+        else:
+            self.answers += 1
+            if answer != b"[1,2]":
+                self.wrong.append(repr(answer))
 
     def after(self, count: int) -> None:
         """Returns once so many more have been answered."""
         wanted = self.answers + count
-        wait_until(lambda: self.answers >= wanted, seconds=60, what=f"{count} more answers")
+        wait_until(lambda: self.answers >= wanted, f"{count} more answers", 60)
 
 
 def test_an_endpoint_created_through_any_gateway_is_served_by_each(site: Server) -> None:
     """What is created is the control plane's, whichever process took the call; and when the
     endpoint is in service every gateway has it."""
-    create(site, "first", EXAMPLES / "echo" / "python")
-    create(site, "second", EXAMPLES / "echo" / "python")
+    site.deploy("first", EXAMPLES / "echo" / "python", wait=False)
+    site.deploy("second", EXAMPLES / "echo" / "python", wait=False)
     for name in ("first", "second"):
         site.wait_in_service(name)
         assert list(through_each(site, name).values()) == [b"[1,2]"] * GATEWAYS
@@ -150,22 +135,20 @@ def test_an_endpoint_created_through_any_gateway_is_served_by_each(site: Server)
 
 def test_requests_of_all_gateways_are_counted_as_one_servers(site: Server, echo: str) -> None:
     def counted() -> float:
-        with urllib.request.urlopen(f"{site.url}/metrics", timeout=60) as answer:
-            rows = answer.read().decode().splitlines()
         found = [
             row
-            for row in rows
+            for row in site.page().splitlines()
             if row.startswith("penstock_requests_total{") and f'endpoint="{echo}"' in row
         ]
         return sum(float(row.rpartition(" ")[2]) for row in found)
 
-    before = wait_until(lambda: counted() + 1, seconds=30, what="metrics") - 1
+    before = wait_until(lambda: counted() + 1, "metrics", 30) - 1
     asks = 0
     seen = set()
     while len(seen) < GATEWAYS:
         seen.add(asked(site, echo)[0])
         asks += 1
-    wait_until(lambda: counted() == before + asks, seconds=30, what="all counts")
+    wait_until(lambda: counted() == before + asks, "all counts", 30)
 
 
 @pytest.fixture(scope="module")
@@ -186,54 +169,35 @@ def test_a_request_is_explained_whichever_gateway_had_it(site: Server, echo: str
 
 def test_the_request_id_of_a_control_call_is_one_wherever_it_is_answered(site: Server) -> None:
     """Its client knows it by the header of a gateway, and by the body of the control plane."""
-    request = urllib.request.Request(
-        site.url,
-        data=b"Action=GetMetricStatistics&Version=2010-08-01",
-        headers={
-            "Content-Type": "application/x-www-form-urlencoded",
-            "x-penstock-request-id": "of-a-stranger",
-        },
-    )
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=60)
-    body = refused.value.read().decode()
-    assert f"<RequestId>{refused.value.headers['x-amzn-requestid']}</RequestId>" in body
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "x-penstock-request-id": "of-a-stranger",
+    }
+    form = b"Action=GetMetricStatistics&Version=2010-08-01"
+    status, body, told = site.ask("", form, headers)
+    assert status >= 400
+    assert f"<RequestId>{told['x-amzn-requestid']}</RequestId>" in body.decode()
 
 
 def test_what_nobody_serves_is_answered_as_by_one_process(site: Server) -> None:
-    with pytest.raises(urllib.error.HTTPError) as missing:
-        urllib.request.urlopen(f"{site.url}/nowhere", timeout=60)
-    assert missing.value.code == 404
-    assert json.loads(missing.value.read())["code"] == "not-found"
+    status, body, _ = site.ask("/nowhere")
+    assert (status, json.loads(body)["code"]) == (404, "not-found")
 
 
 def test_what_is_answered_later_is_taken_by_any_gateway(site: Server, tmp_path: Path) -> None:
     """InvokeEndpointAsync is the control plane's; a gateway hands it on."""
-    client = site.client("sagemaker")
-    folder = EXAMPLES / "echo" / "python"
-    client.create_model(ModelName="later", PrimaryContainer={"ModelDataUrl": folder.as_uri()})
-    variant = {"VariantName": "all", "ModelName": "later", "InstanceType": "ml.local.small"}
-    client.create_endpoint_config(
-        EndpointConfigName="later",
-        ProductionVariants=[variant | {"InitialInstanceCount": 1}],
-        AsyncInferenceConfig={"OutputConfig": {"S3OutputPath": (tmp_path / "out").as_uri()}},
-    )
-    client.create_endpoint(EndpointName="later", EndpointConfigName="later")
-    site.wait_in_service("later")
-    request = urllib.request.Request(
-        f"{site.url}/endpoints/later/async-invocations",
-        data=b"[7]",
-        headers={"Content-Type": "application/json"},
-    )
+    site.model("later", EXAMPLES / "echo" / "python")
+    output = {"OutputConfig": {"S3OutputPath": (tmp_path / "out").as_uri()}}
+    site.endpoint("later", members={"AsyncInferenceConfig": output})
     outputs = []
     for _ in range(8):
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            assert answer.status == 202
-            outputs.append(Path(answer.headers["x-amzn-sagemaker-outputlocation"][7:]))
+        status, _, headers = site.ask("/endpoints/later/async-invocations", b"[7]")
+        assert status == 202
+        outputs.append(Path(headers["x-amzn-sagemaker-outputlocation"][7:]))
     for output in outputs:
-        wait_until(output.exists, seconds=60, what=f"{output.name}")
+        wait_until(output.exists, f"{output.name}", 60)
         assert output.read_bytes() == b"[7]"
-    client.delete_endpoint(EndpointName="later")
+    site.client("sagemaker").delete_endpoint(EndpointName="later")
 
 
 def grpc_call(channel: grpc.Channel, method: str, **fields: Any) -> Any:
@@ -268,21 +232,13 @@ def test_grpc_is_served_by_every_gateway_on_one_port(site: Server, echo: str) ->
 
 def has_peer(pid: int, port: int) -> bool:
     """Whether a process has an established connection at a port of its own."""
-    inodes = set()
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            target = os.readlink(entry)
-        except OSError:
-            continue
-        if found := re.fullmatch(r"socket:\[(\d+)\]", target):
-            inodes.add(found[1])
     established = []
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         rows = [row.split() for row in table.read_text().splitlines()[1:]]
         established += [
             row[9] for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"
         ]
-    return bool(inodes & set(established))
+    return bool(sockets_of(pid) & set(established))
 
 
 def test_a_session_is_kept_by_any_gateway_until_any_of_them_ends_it(
@@ -303,12 +259,12 @@ def test_a_session_is_kept_by_any_gateway_until_any_of_them_ends_it(
         """The one that ended it refuses at once; the others are told of it then."""
         try:
             refusing.discard(asked(site, "talks", body, {SESSION: session})[0])
-        except urllib.error.HTTPError as unknown:
-            if unknown.code == 400:
-                refusing.add(unknown.headers["x-amzn-requestid"][:24])
+        except RefusedError as unknown:
+            if unknown.status == 400:
+                refusing.add(unknown.gateway)
         return len(refusing) == GATEWAYS
 
-    wait_until(ended_everywhere, seconds=30, what="the end of the session at each gateway")
+    wait_until(ended_everywhere, "the end of the session at each gateway", 30)
     site.client("sagemaker").delete_endpoint(EndpointName="talks")
     assert gateway
 
@@ -319,14 +275,10 @@ def test_an_endpoint_is_replaced_and_deleted_under_load_through_all_gateways(
     """Old copies are drained of every gateway's requests before they go: none fails."""
     site.deploy("changing", EXAMPLES / "echo" / "python")
     client = site.client("sagemaker")
-    variant = {"VariantName": "all", "ModelName": "changing", "InstanceType": "ml.local.small"}
-    with Load(site, "changing", callers=4) as load:
+    with ConnectingLoad(site, "changing", callers=4) as load:
         load.after(50)
         for number in (1, 2):
-            client.create_endpoint_config(
-                EndpointConfigName=f"changing-{number}",
-                ProductionVariants=[variant | {"InitialInstanceCount": 1}],
-            )
+            site.config(f"changing-{number}", ModelName="changing")
             client.update_endpoint(EndpointName="changing", EndpointConfigName=f"changing-{number}")
             site.wait_in_service("changing")
             load.after(50)
@@ -336,24 +288,12 @@ def test_an_endpoint_is_replaced_and_deleted_under_load_through_all_gateways(
     def gone() -> bool:
         try:
             asked(site, "changing")
-        except urllib.error.HTTPError as error:
-            return error.code == 400
+        except RefusedError as error:
+            return error.status == 400
         return False
 
     # Every gateway has forgotten it: as many connections in a row as make a miss unlikely.
-    wait_until(lambda: all(gone() for _ in range(20)), seconds=60, what="its end everywhere")
-
-
-def has_ended(pid: int) -> bool:
-    """A process whose threads are gone, waited for or not, has closed all that it had."""
-    try:
-        states = [
-            (task / "stat").read_text().rpartition(")")[2].split()[0]
-            for task in Path(f"/proc/{pid}/task").iterdir()
-        ]
-    except (FileNotFoundError, ProcessLookupError):
-        return not Path(f"/proc/{pid}").exists()
-    return all(state in "ZX" for state in states)
+    wait_until(lambda: all(gone() for _ in range(20)), "its end everywhere", 60)
 
 
 def test_a_gateway_that_is_killed_takes_its_own_connections_alone(site: Server, echo: str) -> None:
@@ -366,11 +306,11 @@ def test_a_gateway_that_is_killed_takes_its_own_connections_alone(site: Server, 
         local_port = connection.sock.getsockname()[1]
         if owns(survivor["pid"], site.port, local_port):
             kept.append(connection)
-    with Load(site, echo) as load:
+    with ConnectingLoad(site, echo) as load:
         load.after(50)
         os.kill(victim["pid"], signal.SIGKILL)
         # While it ends the kernel still hands it callers: they are its own, too.
-        wait_until(lambda: has_ended(victim["pid"]), seconds=60, what="its end")
+        wait_until(lambda: not runs(victim["pid"]), "its end", 60)
         ended = time.monotonic()
         for _ in range(50):
             for connection in kept:
@@ -379,9 +319,7 @@ def test_a_gateway_that_is_killed_takes_its_own_connections_alone(site: Server, 
                 with connection.getresponse() as answer:
                     assert (answer.status, answer.read()) == (200, b"[1,2]")
         load.after(50)
-        wait_until(
-            lambda: all_serve(site, not_pid=victim["pid"]), seconds=60, what="another gateway"
-        )
+        wait_until(lambda: all_serve(site, not_pid=victim["pid"]), "another gateway", 60)
         load.after(50)
     assert load.wrong == []
     assert load.last_lost_began <= ended, load.lost  # who came after its end lost nothing
@@ -403,14 +341,7 @@ def owns(pid: int, port: int, peer_port: int) -> bool:
                 return fields[9]
         return None
 
-    inode = wait_until(holder, seconds=30, what="an accepted connection")
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            if os.readlink(entry) == f"socket:[{inode}]":
-                return True
-        except OSError:
-            continue
-    return False
+    return wait_until(holder, "an accepted connection") in sockets_of(pid)
 
 
 def test_a_gateway_that_hangs_is_ended_and_another_one_takes_its_place(
@@ -419,9 +350,9 @@ def test_a_gateway_that_hangs_is_ended_and_another_one_takes_its_place(
     """The kernel goes on giving it connections: it must not stay."""
     victim = gateways(site)["gateway-1"]
     os.kill(victim["pid"], signal.SIGSTOP)
-    wait_until(lambda: not alive(victim["pid"]), seconds=60, what="the end of a gateway that hangs")
+    wait_until(lambda: not alive(victim["pid"]), "the end of a gateway that hangs", 60)
     # The control plane itself was asked through the other one, or not at all, meanwhile.
-    wait_until(lambda: served(site, victim["pid"]), seconds=60, what="another gateway")
+    wait_until(lambda: served(site, victim["pid"]), "another gateway", 60)
     assert len(through_each(site, echo)) == GATEWAYS
 
 
@@ -435,47 +366,37 @@ def served(server: Server, not_pid: int) -> bool:
 def test_endpoints_are_changed_while_a_gateway_hangs(site: Server) -> None:
     """It is waited for until it is ended, and not for ever."""
     victim = gateways(site)["gateway-2"]
-    create(site, "meanwhile", EXAMPLES / "echo" / "python", endpoint=False)
+    site.prepare("meanwhile", EXAMPLES / "echo" / "python")
     os.kill(victim["pid"], signal.SIGSTOP)
-    created = False
-    while not created:  # a connection may be the hanging one's: the next is not
+    create = {
+        "X-Amz-Target": "SageMaker.CreateEndpoint", "Content-Type": "application/x-amz-json-1.1",
+    }  # fmt: skip
+    body = json.dumps({"EndpointName": "meanwhile", "EndpointConfigName": "meanwhile"}).encode()
+
+    def created() -> bool:
         try:
-            post_create(site, "meanwhile")
-            created = True
-        except (TimeoutError, ConnectionError):  # cut when it is ended
-            continue
-    wait_until(lambda: served(site, victim["pid"]), seconds=60, what="another gateway")
+            status, answer, _ = site.ask("", body, create, timeout=2)
+        except OSError:  # a connection may be the hanging one's, cut when it is ended
+            return False
+        # One that was waited for too shortly may have been answered all the same.
+        return status == 200 or b"already existing" in answer
+
+    wait_until(created, "an answer of the one that does not hang", 60)
+    wait_until(lambda: served(site, victim["pid"]), "another gateway", 60)
     site.wait_in_service("meanwhile")
     assert len(through_each(site, "meanwhile")) == GATEWAYS
     site.client("sagemaker").delete_endpoint(EndpointName="meanwhile")
-
-
-def post_create(server: Server, name: str) -> None:
-    body = json.dumps({"EndpointName": name, "EndpointConfigName": name}).encode()
-    headers = {
-        "Content-Type": "application/x-amz-json-1.1",
-        "X-Amz-Target": "SageMaker.CreateEndpoint",
-    }
-    request = urllib.request.Request(server.url, data=body, headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=2) as answer:
-            answer.read()
-    except urllib.error.HTTPError as error:
-        if b"already existing" not in error.read():  # an answer that was waited for too shortly
-            raise
-    except urllib.error.URLError as error:
-        raise TimeoutError from error
 
 
 def test_requests_are_held_by_each_gateway_and_wanted_as_one(tmp_path: Path) -> None:
     """At no copies they wait where they came; whoever scales hears of all of them together."""
     server = Server(tmp_path / "state", "--gateways", "2").start()
     try:
-        create(server, "asleep", EXAMPLES / "echo" / "python", endpoint=False)
+        server.prepare("asleep", EXAMPLES / "echo" / "python")
         client = server.client("sagemaker")
         client.create_endpoint(EndpointName="asleep", EndpointConfigName="asleep")
         # Its copy takes a process start: what comes before waits, wherever it comes.
-        wait_until(lambda: "asleep" in index_of(server), seconds=30, what="routes everywhere")
+        wait_until(lambda: "asleep" in index_of(server), "routes everywhere", 30)
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda _: asked(server, "asleep"), range(16)))
         assert {answer for _, answer, _ in answers} == {b"[1,2]"}
@@ -495,37 +416,23 @@ def index_of(server: Server) -> set[str]:
 
 def test_a_key_that_is_deleted_opens_no_gateway_any_more(tmp_path: Path) -> None:
     def keys(*words: str) -> str:
-        command = [sys.executable, "-m", "penstock", "keys", *words, "--state-dir", str(state)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return penstock("keys", *words, "--state-dir", str(state)).stdout
 
     state = tmp_path / "state"
     server = Server(state, "--gateways", "2", "--auth").start()
     try:
         made = json.loads(keys("create", "--bearer", "--json"))
-        token = made["secret"]
+        key = {"Authorization": f"Bearer {made['secret']}"}
 
         def answers() -> set[int]:
             """What as many connections as meet both gateways are told."""
-            found = set()
-            for _ in range(24):
-                request = urllib.request.Request(
-                    f"{server.url}/v2", headers={"Authorization": f"Bearer {token}"}
-                )
-                try:
-                    with urllib.request.urlopen(request, timeout=60) as answer:
-                        found.add(answer.status)
-                except urllib.error.HTTPError as error:
-                    found.add(error.code)
-            return found
+            return {server.ask("/v2", headers=key)[0] for _ in range(24)}
 
-        wait_until(lambda: answers() == {200}, seconds=60, what="the key everywhere")
-        status = urllib.request.Request(
-            f"{server.url}/admin/gateways", headers={"Authorization": f"Bearer {token}"}
-        )
-        with urllib.request.urlopen(status, timeout=60) as answer:  # handed on, and asked again
-            assert len(json.loads(answer.read())["gateways"]) == 2
+        wait_until(lambda: answers() == {200}, "the key everywhere", 60)
+        _, seen, _ = server.ask("/admin/gateways", headers=key)  # handed on, and asked again
+        assert len(json.loads(seen)["gateways"]) == 2
         keys("delete", made["key_id"])
-        wait_until(lambda: answers() == {403}, seconds=60, what="its end everywhere")
+        wait_until(lambda: answers() == {403}, "its end everywhere", 60)
     finally:
         server.stop()
 
@@ -537,7 +444,7 @@ def test_gateways_end_with_their_server_even_where_one_is_stopped(tmp_path: Path
     os.kill(pids[0], signal.SIGSTOP)
     server.kill()
     for pid in pids:
-        wait_until(lambda pid=pid: not alive(pid), seconds=30, what=f"the end of {pid}")
+        wait_until(lambda pid=pid: not alive(pid), f"the end of {pid}", 30)
     again = Server(tmp_path / "state", "--gateways", "2")
     again.port, again.grpc_port = server.port, server.grpc_port
     again.url = server.url
@@ -558,6 +465,6 @@ def test_what_is_in_flight_is_answered_before_a_server_stops(tmp_path: Path) -> 
     server.deploy("slow", python_model(tmp_path / "m", SLOW), count=1)
     with ThreadPoolExecutor(6) as pool:
         asks = [pool.submit(asked, server, "slow", b'{"seconds": 1}') for _ in range(6)]
-        wait_until(lambda: server.in_flight() >= 6, seconds=30, what="six in flight")
+        wait_until(lambda: server.in_flight() >= 6, "six in flight", 30)
         assert server.stop() == 0
         assert len({one.result()[1] for one in asks}) == 1

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtimes.generation_models import write_model
-from tests.system.harness import Server, wait_until
+from tests.kit.generation_models import write_model
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 from tests.system.test_clients import client_python, tour
 
 pytest.importorskip("openvino_genai", reason="the extra `generate` is not installed")
@@ -52,10 +53,6 @@ def streamed_by_boto3(server: Server, model: str) -> list[dict[str, Any]]:
 
 def events_of(body: bytes) -> list[Any]:
     return [json.loads(line[len("data:") :]) for line in body.decode().splitlines() if line]
-
-
-def outstanding(server: Server, model: str) -> int:
-    return sum(int(copy["outstanding"]) for copy in server.copies(model))
 
 
 def test_boto3_streams_the_tokens_of_the_whole_answer(server: Server, language_model: str) -> None:
@@ -170,7 +167,7 @@ def test_clients_that_leave_their_streams_leave_nothing_behind(
         connection.request("POST", path, json.dumps(LONG).encode())
         connection.getresponse().read1(1)
         connection.close()
-    wait_until(lambda: not outstanding(server, language_model), seconds=20, what="all gone")
+    wait_until(lambda: not server.outstanding(language_model), "all gone", 20)
     assert streamed_by_boto3(server, language_model)
 
 
@@ -180,9 +177,7 @@ def test_metrics_and_explain_tell_of_tokens(server: Server, language_model: str)
     )
     pieces = list(answer["Body"])
     ident = answer["ResponseMetadata"]["RequestId"]
-    story = wait_until(
-        lambda: server.get(f"/admin/requests/{ident}"), seconds=10, what="the request's story"
-    )
+    story = wait_until(lambda: server.get(f"/admin/requests/{ident}"), "the request's story", 10)
     assert story["stream"]["tokens_out"] == len(pieces)
     # A turn of the engine may have made several events.
     assert 1 <= story["stream"]["chunks"] <= len(pieces)
@@ -196,7 +191,7 @@ def test_metrics_and_explain_tell_of_tokens(server: Server, language_model: str)
         wanted = f'penstock_tokens_total{{direction="out",endpoint="{language_model}"'
         return any(line.startswith(wanted) for line in page.splitlines())
 
-    wait_until(tokens_out, seconds=10, what="tokens on the page of metrics")
+    wait_until(tokens_out, "tokens on the page of metrics", 10)
 
 
 def test_an_answer_that_is_no_stream_goes_through_the_streaming_call(

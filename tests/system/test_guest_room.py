@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.fakes import model_files
-from tests.system.harness import Server, python_model, wait_until
-from tests.system.transform_site import ANSWER, GOOD, TransformSite
+from tests.kit import model_files
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import up
+from tests.kit.transform import ANSWER, GOOD, TransformSite
 
 pytestmark = pytest.mark.system
 
@@ -28,9 +30,7 @@ LINES = 100
 
 def test_an_endpoint_that_needs_the_whole_machine_gets_it_from_a_job(tmp_path: Path) -> None:
     """The job loses its instance and what was under way on it, and no record."""
-    (tmp_path / "data").mkdir()
-    server = Server(tmp_path / "state").start()
-    try:
+    with up(tmp_path) as server:
         site = TransformSite(server, tmp_path / "data")
         site.model("slow", python_model(tmp_path / "slow", SLOW))
         lines = [f"{at},2,3,4" for at in range(LINES)]
@@ -40,8 +40,9 @@ def test_an_endpoint_that_needs_the_whole_machine_gets_it_from_a_job(tmp_path: P
         )
         wait_until(
             lambda: site.describe("nightly")["PenstockProgress"]["Instances"],
-            seconds=60, what="the job's instance",
-        )  # fmt: skip
+            "the job's instance",
+            60,
+        )
         server.deploy("shop", model_files.affine(tmp_path / "affine"), instance_type=WHOLE_MACHINE)
         assert server.wait_in_service("shop")["EndpointStatus"] == "InService"
         assert site.describe("nightly")["TransformJobStatus"] == "InProgress"
@@ -53,5 +54,3 @@ def test_an_endpoint_that_needs_the_whole_machine_gets_it_from_a_job(tmp_path: P
         ended = site.ended("nightly")
         assert ended["TransformJobStatus"] == "Completed", ended["FailureReason"]
         assert site.outputs("nightly") == {"a.csv.out": "".join(f"{one}\n" for one in lines)}
-    finally:
-        assert server.stop() == 0, server.log()

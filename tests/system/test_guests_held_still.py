@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.fakes import model_files
-from tests.system.harness import Server, alive, wait_until
-from tests.system.process_tree import instances_of
-from tests.system.transform_site import ANSWER, GOOD, TransformSite
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive, instances_of
+from tests.kit.transform import ANSWER, GOOD, TransformSite, transform_site
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(500)]
 
@@ -24,19 +23,14 @@ LINES = 50
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransformSite]:
     top = tmp_path_factory.mktemp("held")
-    (top / "data").mkdir()
-    server = Server(top / "state").start()
-    made = TransformSite(server, top / "data")
-    made.model("affine", model_files.affine(top / "affine"))
-    made.put("in/a.csv", [GOOD] * LINES)
-    yield made
-    assert server.stop() == 0, server.log()
+    with transform_site(top) as made:
+        made.put("in/a.csv", [GOOD] * LINES)
+        yield made
 
 
 def begun(site: TransformSite, job: str) -> int:
     """The instance of a new job, stopped at its first steps."""
-    assert site.server.process is not None
-    server = site.server.process.pid
+    server = site.server.pid
     before = set(instances_of(server))
     site.begin(job, "affine", site.uri("in/a.csv"))
     [guest] = wait_until(

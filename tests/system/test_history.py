@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.system.history import Fact, Window, problems
+from tests.kit.history import Fact, Window, problems
 
 KILLED = Window(5.0, 7.0, "kill", frozenset({"stream-broken"}), frozenset({"stream"}))
 

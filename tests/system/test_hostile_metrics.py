@@ -14,8 +14,9 @@ from urllib.parse import urlencode
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from tests.api.hostile_expressions import EXPRESSIONS
-from tests.system.harness import EXAMPLES, Server, wait_until
+from tests.kit.hostile_expressions import EXPRESSIONS
+from tests.kit.polling import wait_until
+from tests.kit.servers import EXAMPLES, Server
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.harness import Server, python_model
-from tests.system.test_faults import ECHO
+from tests.kit.python_models import BUSY_ECHO, python_model
+from tests.kit.servers import Server
 
 from penstock.api.autoscaling.operations import OPERATIONS as AUTOSCALING_OPERATIONS
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
@@ -48,7 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Pat
     folder = tmp_path_factory.mktemp("numbers")
     server = Server(folder / "state").start()
     try:
-        server.deploy("echo", python_model(folder / "echo", ECHO))
+        server.deploy("echo", python_model(folder / "echo", BUSY_ECHO))
         (folder / "data.csv").write_text("1,2\n")
         yield server, folder
     finally:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.system.harness import ROOT, Server
+from tests.kit.servers import ROOT, Server
 
 pytestmark = pytest.mark.system
 

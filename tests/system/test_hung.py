@@ -8,23 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.harness import Server, alive, python_model, wait_until
-from tests.system.load import Load
+from tests.kit.load import Load
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive
+from tests.kit.python_models import BUSY_ECHO, python_model
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
-ECHO = """
-import time
-
-def model_fn(model_dir):
-    return None
-
-def transform_fn(model, body, content_type, accept):
-    time.sleep(0.005)
-    return body, content_type
-"""
-
-#: Much longer than a hung process is left alone, and much shorter than any other limit.
 DEADLINE = {"x-penstock-deadline-ms": "20000"}
 COPIES = 3
 
@@ -39,7 +30,7 @@ def test_no_request_is_lost_with_a_process_that_was_stopped_and_another_takes_it
 ) -> None:
     """An instance was noticed after half a minute and a worker after one: each request that met
     it ran out of time."""
-    empty_server.deploy("echo", python_model(tmp_path / "echo", ECHO), count=COPIES)
+    empty_server.deploy("echo", python_model(tmp_path / "echo", BUSY_ECHO), count=COPIES)
 
     def ready() -> list[int]:
         copies = empty_server.copies("echo")
@@ -47,15 +38,13 @@ def test_no_request_is_lost_with_a_process_that_was_stopped_and_another_takes_it
 
     victim = ready()[0]
     with Load(empty_server.port, "/endpoints/echo/invocations", headers=DEADLINE) as load:
-        wait_until(lambda: load.answered > 200, seconds=30, what="load")
+        wait_until(lambda: load.answered > 200, "load", 30)
         os.kill(victim, signal.SIGSTOP)
-        wait_until(lambda: not alive(victim), seconds=20, what="the end of what was stopped")
+        wait_until(lambda: not alive(victim), "the end of what was stopped", 20)
         wait_until(
-            lambda: len(ready()) == COPIES and victim not in ready(),
-            seconds=30,
-            what="another one in its place",
+            lambda: len(ready()) == COPIES and victim not in ready(), "another one in its place", 30
         )
         before = load.answered
-        wait_until(lambda: load.answered > before + 200, seconds=30, what="answers after that")
+        wait_until(lambda: load.answered > before + 200, "answers after that", 30)
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])

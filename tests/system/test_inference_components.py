@@ -3,137 +3,37 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
-from tests.system.harness import Server, python_model, wait_until
+from tests.kit.components import NAMED, SMALL, ComponentSite
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.repeating import Repeating
+from tests.kit.servers import Server, penstock
 
 pytestmark = pytest.mark.system
 
-ROLE = "arn:aws:iam::123456789012:role/any"
-#: Answers with the name that it was given, and its process.
-NAMED = """
-import os
-def model_fn(model_dir): return os.environ["NAME"]
-def predict_fn(data, model): return {"name": model, "pid": os.getpid()}
-"""
-#: One copy after the other.
 ROLLING = {
     "RollingUpdatePolicy": {
         "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},
         "WaitIntervalInSeconds": 0,
     }
 }
-SMALL = {"MinMemoryRequiredInMb": 128, "NumberOfCpuCoresRequired": 0.25}
-
-
-class Site:
-    """A server with an endpoint for components, and models to put on it."""
-
-    def __init__(self, server: Server, folder: Path) -> None:
-        self.server = server
-        self.client = server.client("sagemaker")
-        self.runtime = server.client("sagemaker-runtime")
-        self._folder = folder
-
-    def endpoint(self, name: str = "shop", **variant: Any) -> dict[str, Any]:
-        self.client.create_endpoint_config(
-            EndpointConfigName=name,
-            ExecutionRoleArn=ROLE,
-            ProductionVariants=[
-                {"VariantName": "all", "InstanceType": "ml.local.medium",
-                 "InitialInstanceCount": 1} | variant
-            ],
-        )  # fmt: skip
-        self.client.create_endpoint(EndpointName=name, EndpointConfigName=name)
-        return self.server.wait_in_service(name)
-
-    def model(self, name: str) -> None:
-        folder = self._folder / name
-        if not folder.exists():
-            python_model(folder, NAMED)
-        self.client.create_model(
-            ModelName=name,
-            PrimaryContainer={"ModelDataUrl": folder.as_uri(), "Environment": {"NAME": name}},
-        )
-
-    def component(self, name: str, model: str, copies: int = 1, **more: Any) -> None:
-        self.client.create_inference_component(
-            InferenceComponentName=name,
-            EndpointName="shop",
-            VariantName="all",
-            Specification={"ModelName": model, "ComputeResourceRequirements": SMALL} | more,
-            RuntimeConfig={"CopyCount": copies},
-        )
-
-    def describe(self, name: str) -> dict[str, Any]:
-        return dict(self.client.describe_inference_component(InferenceComponentName=name))
-
-    def settled(self, name: str, *, copies: int | None = None) -> dict[str, Any]:
-        """Once it is InService or Failed, with that many copies."""
-        seen: dict[str, Any] = {}
-
-        def there() -> bool:
-            seen.update(self.describe(name))
-            current = seen["RuntimeConfig"]["CurrentCopyCount"]
-            if copies is not None and current != copies:
-                return False
-            return seen["InferenceComponentStatus"] in {"InService", "Failed"}
-
-        wait_until(there, seconds=90, what=f"{name} settled with {copies} copies")
-        return seen
-
-    def gone(self, name: str) -> None:
-        def missing() -> bool:
-            try:
-                self.describe(name)
-            except ClientError as error:
-                return "Could not find inference component" in str(error)
-            return False
-
-        wait_until(missing, seconds=60, what=f"{name} gone")
-
-    def ask(self, component: str) -> dict[str, Any]:
-        """The answer of a component: its name, and the process that it came from."""
-        answer = self.runtime.invoke_endpoint(
-            EndpointName="shop",
-            InferenceComponentName=component,
-            ContentType="application/json",
-            Body=b"[1]",
-        )
-        return dict(json.loads(answer["Body"].read()))
-
-    def set_copies(self, component: str, copies: int) -> None:
-        self.client.update_inference_component_runtime_config(
-            InferenceComponentName=component, DesiredRuntimeConfig={"CopyCount": copies}
-        )
-
-    def states(self) -> dict[str, list[str]]:
-        """Of the copies, by component; "" for an instance without any."""
-        found: dict[str, list[str]] = {}
-        for copy in self.server.copies("shop"):
-            found.setdefault(copy["component"] or "", []).append(copy["state"])
-        return found
 
 
 @pytest.fixture
-def site(empty_server: Server, tmp_path: Path) -> Site:
-    return Site(empty_server, tmp_path)
+def site(empty_server: Server, tmp_path: Path) -> ComponentSite:
+    return ComponentSite(empty_server, tmp_path)
 
 
-def test_one_component_comes_into_service_on_one_instance_and_goes(site: Site) -> None:
+def test_one_component_comes_into_service_on_one_instance_and_goes(site: ComponentSite) -> None:
     described = site.endpoint()
     assert described["ProductionVariants"][0]["CurrentInstanceCount"] == 1
     site.model("red")
     site.component("red", "red")
     assert site.describe("red")["InferenceComponentStatus"] in {"Creating", "InService"}
-    seen = site.settled("red")
-    assert seen["InferenceComponentStatus"] == "InService", seen
+    seen = site.serves("red")
     assert seen["RuntimeConfig"] == {
         "DesiredCopyCount": 1,
         "CurrentCopyCount": 1,
@@ -141,20 +41,19 @@ def test_one_component_comes_into_service_on_one_instance_and_goes(site: Site) -
     }
     assert site.states() == {"red": ["ready"]}
     assert site.ask("red")["name"] == "red"
-    site.client.delete_inference_component(InferenceComponentName="red")
-    site.gone("red")
+    site.delete("red")
     assert site.states() == {"": ["running"]}
 
 
-def test_two_components_grow_shrink_go_to_zero_and_leave_in_a_row(site: Site) -> None:
+def test_two_components_grow_shrink_go_to_zero_and_leave_in_a_row(site: ComponentSite) -> None:
     """Several copies of two models on two instances; what is asked for is what is there."""
     site.endpoint(InitialInstanceCount=2)
     for name in ("red", "blue"):
         site.model(name)
     site.component("red", "red", 2)
     site.component("blue", "blue", 1)
-    assert site.settled("red", copies=2)["InferenceComponentStatus"] == "InService"
-    assert site.settled("blue", copies=1)["InferenceComponentStatus"] == "InService"
+    site.serves("red", copies=2)
+    site.serves("blue", copies=1)
     # Spread: one copy of each instance, and the instances have what they have to themselves.
     places = [one["instance"] for one in site.server.copies("shop") if one["component"] == "red"]
     assert len(set(places)) == 2
@@ -168,10 +67,8 @@ def test_two_components_grow_shrink_go_to_zero_and_leave_in_a_row(site: Site) ->
             answers = [site.ask("red") for _ in range(20)]
             assert {one["name"] for one in answers} == {"red"}
             assert len({one["pid"] for one in answers}) <= copies
-    assert site.settled("blue", copies=1)["InferenceComponentStatus"] == "InService"
-    wait_until(
-        lambda: site.states() == {"red": ["ready"], "blue": ["ready"]}, seconds=60, what="one each"
-    )
+    site.serves("blue", copies=1)
+    wait_until(lambda: site.states() == {"red": ["ready"], "blue": ["ready"]}, "one each", 60)
     # As notebooks end: component, model, endpoint, without waiting.
     site.client.delete_inference_component(InferenceComponentName="red")
     site.client.delete_model(ModelName="red")
@@ -181,7 +78,7 @@ def test_two_components_grow_shrink_go_to_zero_and_leave_in_a_row(site: Site) ->
     assert site.client.list_inference_components()["InferenceComponents"] == []
 
 
-def test_a_component_that_fits_nowhere_fails_and_says_what_is_short(site: Site) -> None:
+def test_a_component_that_fits_nowhere_fails_and_says_what_is_short(site: ComponentSite) -> None:
     site.endpoint()
     site.model("red")
     huge = {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 1 << 20}}
@@ -212,14 +109,14 @@ def test_a_component_that_fits_nowhere_fails_and_says_what_is_short(site: Site) 
 
 
 def test_a_model_that_cannot_load_fails_its_component_and_the_others_serve_on(
-    site: Site, tmp_path: Path
+    site: ComponentSite, tmp_path: Path
 ) -> None:
     site.endpoint()
     site.model("red")
     site.component("red", "red")
     site.settled("red", copies=1)
     broken = python_model(tmp_path / "broken", NAMED.replace('return os.environ["NAME"]', "torn"))
-    site.client.create_model(ModelName="broken", PrimaryContainer={"ModelDataUrl": broken.as_uri()})
+    site.server.model("broken", broken)
     site.component("broken", "broken")
     seen = site.settled("broken")
     assert seen["InferenceComponentStatus"] == "Failed"
@@ -228,14 +125,15 @@ def test_a_model_that_cannot_load_fails_its_component_and_the_others_serve_on(
         InferenceComponentName="red",
         Specification={"ModelName": "broken", "ComputeResourceRequirements": SMALL},
     )
-    seen = site.settled("red", copies=1)
-    assert seen["InferenceComponentStatus"] == "InService"
+    seen = site.serves("red", copies=1)
     assert "the former specification serves on" in seen["FailureReason"]
     assert seen["Specification"]["ModelName"] == "red"
     assert site.states()["red"] == ["ready"]
 
 
-def test_a_server_killed_in_the_middle_of_an_update_ends_where_it_was_told(site: Site) -> None:
+def test_a_server_killed_in_the_middle_of_an_update_ends_where_it_was_told(
+    site: ComponentSite,
+) -> None:
     site.endpoint()
     for name in ("red", "blue"):
         site.model(name)
@@ -253,12 +151,12 @@ def test_a_server_killed_in_the_middle_of_an_update_ends_where_it_was_told(site:
     assert (seen["InferenceComponentStatus"], seen["Specification"]["ModelName"]) == (
         "InService", "blue",
     )  # fmt: skip
-    assert site.settled("late", copies=0)["InferenceComponentStatus"] == "InService"
+    site.serves("late", copies=0)
     assert site.ask("red")["name"] == "blue"
-    wait_until(lambda: site.states() == {"red": ["ready"] * 3}, seconds=60, what="three copies")
+    wait_until(lambda: site.states() == {"red": ["ready"] * 3}, "three copies", 60)
 
 
-def test_managed_instances_come_with_the_copies_from_none(site: Site) -> None:
+def test_managed_instances_come_with_the_copies_from_none(site: ComponentSite) -> None:
     managed = {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 2}
     described = site.endpoint(
         InstanceType="ml.local.small", ManagedInstanceScaling=managed, InitialInstanceCount=1
@@ -267,31 +165,29 @@ def test_managed_instances_come_with_the_copies_from_none(site: Site) -> None:
     site.model("red")
     half = {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 600}}
     site.component("red", "red", 2, **half)
-    assert site.settled("red", copies=2)["InferenceComponentStatus"] == "InService"
+    site.serves("red", copies=2)
     variant = site.client.describe_endpoint(EndpointName="shop")["ProductionVariants"][0]
     assert (variant["CurrentInstanceCount"], variant["DesiredInstanceCount"]) == (2, 2)
     assert len({one["instance"] for one in site.server.copies("shop")}) == 2
 
 
-def test_status_shows_components_and_the_copies_of_each(site: Site) -> None:
+def test_status_shows_components_and_the_copies_of_each(site: ComponentSite) -> None:
     site.endpoint()
     site.model("red")
     site.component("red", "red")
     site.settled("red", copies=1)
-    command = [sys.executable, "-m", "penstock", "status", "shop", "--url", site.server.url]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    shown = shown.replace("│", " ")
+    shown = penstock("status", "shop", server=site.server).stdout.replace("│", " ")
     assert "inference components" in shown
     assert [row.split()[:5] for row in shown.splitlines() if "1/1" in row and "red" in row] == [
         ["red", "shop", "all", "InService", "1/1"]
     ]
-    told = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout
+    told = penstock("status", "shop", "--json", server=site.server).stdout
     (component,) = json.loads(told)["components"]
     assert component["InferenceComponentName"] == "red"
 
 
 def test_an_update_under_load_loses_no_request_and_answers_with_the_one_or_the_other(
-    site: Site,
+    site: ComponentSite,
 ) -> None:
     site.endpoint()
     for name in ("red", "blue"):
@@ -299,21 +195,7 @@ def test_an_update_under_load_loses_no_request_and_answers_with_the_one_or_the_o
     site.component("red", "red", 2)
     site.settled("red", copies=2)
     seen: list[str] = []
-    failures: list[Exception] = []
-    done = threading.Event()
-
-    def call() -> None:
-        while not done.is_set():
-            try:
-                seen.append(site.ask("red")["name"])
-            except Exception as error:
-                failures.append(error)
-                return
-
-    callers = [threading.Thread(target=call) for _ in range(3)]
-    for caller in callers:
-        caller.start()
-    try:
+    with Repeating(lambda: seen.append(site.ask("red")["name"]), threads=3):
         for model, policy in (("blue", None), ("red", ROLLING)):
             config = {"DeploymentConfig": policy} if policy else {}
             site.client.update_inference_component(
@@ -323,10 +205,5 @@ def test_an_update_under_load_loses_no_request_and_answers_with_the_one_or_the_o
             )
             site.settled("red", copies=2)
             before = len(seen)
-            wait_until(lambda low=before: len(seen) > low + 20, seconds=30, what="answers")
+            wait_until(lambda low=before: len(seen) > low + 20, "answers", 30)
             assert set(seen[before + 10 :]) == {model}
-    finally:
-        done.set()
-        for caller in callers:
-            caller.join(30)
-    assert failures == []

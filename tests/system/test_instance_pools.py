@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.harness import Server, create, python_model, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server, up
 
 from penstock.artifacts.description.builds import write_builds
 from penstock.core.models.instruction_sets import Build
@@ -41,36 +43,17 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that may have one instance of the type that is wanted most."""
     folder = tmp_path_factory.mktemp("pools")
     limits = f'PENSTOCK_CONTROL_INSTANCE_LIMITS={{ "{WANTED}" = 1 }}'
-    running = Server(folder / "state", prefix=("env", limits)).start()
-    for name in ("wanted", "other"):
-        model = python_model(folder / name, NAMED.format(name=name))
-        create(running, name, model, endpoint=False)
-    yield running
-    running.stop()
+    with up(folder, prefix=("env", limits)) as running:
+        for name in ("wanted", "other"):
+            running.prepare(name, python_model(folder / name, NAMED.format(name=name)))
+        yield running
 
 
 def deployed(server: Server, name: str, count: int, pools: list[dict[str, Any]] = POOLS) -> None:
-    client = server.client("sagemaker")
-    client.create_endpoint_config(
-        EndpointConfigName=name,
-        ProductionVariants=[
-            {
-                "VariantName": "all",
-                "ModelName": "other",
-                "InstancePools": pools,
-                "InitialInstanceCount": count,
-            }
-        ],
-    )
-    client.create_endpoint(EndpointName=name, EndpointConfigName=name)
-
-
-def scaled(server: Server, name: str, count: int) -> None:
-    server.client("sagemaker").update_endpoint_weights_and_capacities(
-        EndpointName=name,
-        DesiredWeightsAndCapacities=[{"VariantName": "all", "DesiredInstanceCount": count}],
-    )
-    server.wait_in_service(name)
+    server.endpoint(
+        name, wait=False, ModelName="other", InstanceType=None, InstancePools=pools,
+        InitialInstanceCount=count,
+    )  # fmt: skip
 
 
 def counts(server: Server, name: str) -> dict[str, int]:
@@ -82,20 +65,11 @@ def counts(server: Server, name: str) -> dict[str, int]:
     return pools
 
 
-def deleted(server: Server, name: str) -> None:
-    client = server.client("sagemaker")
-    client.delete_endpoint(EndpointName=name)
-    client.delete_endpoint_config(EndpointConfigName=name)
-    listed = lambda: [one["EndpointName"] for one in client.list_endpoints()["Endpoints"]]  # noqa: E731
-    wait_until(lambda: name not in listed(), seconds=60, what="the end")
-
-
 def answers_where_it_was_asked(server: Server) -> None:
     """What is told of a request, of the copies, and of what they cost: each by its type."""
-    request = urllib.request.Request(f"{server.url}/endpoints/mixed/invocations", data=b"?")
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        which, number = answer.read(), answer.headers["x-amzn-RequestId"]
-    route = server.get(f"/admin/requests/{number}")["route"]
+    status, which, headers = server.ask("/endpoints/mixed/invocations", b"?")
+    assert status == 200
+    route = server.get(f"/admin/requests/{headers['x-amzn-RequestId']}")["route"]
     assert route["instance_type"] == {b"wanted": WANTED, b"other": OTHER}[which]
     copies = server.copies("mixed")
     assert Counter(one["instance_type"] for one in copies) == {WANTED: 1, OTHER: 2}
@@ -105,7 +79,7 @@ def answers_where_it_was_asked(server: Server) -> None:
         (cost,) = server.get("/admin/costs")["costs"]
         return dict(cost["dollars_by_type"])
 
-    wait_until(lambda: costs().keys() == {WANTED, OTHER}, seconds=60, what="a charge of both types")
+    wait_until(lambda: costs().keys() == {WANTED, OTHER}, "a charge of both types", 60)
 
 
 def test_what_one_type_has_no_room_for_runs_on_the_next_and_goes_first(limited: Server) -> None:
@@ -118,20 +92,18 @@ def test_what_one_type_has_no_room_for_runs_on_the_next_and_goes_first(limited: 
     answers = Counter(limited.post("/endpoints/mixed/invocations", b"?")[1] for _ in range(30))
     assert answers.keys() == {b"wanted", b"other"}
     answers_where_it_was_asked(limited)
-    scaled(limited, "mixed", 1)
-    wait_until(
-        lambda: counts(limited, "mixed") == {WANTED: 1, OTHER: 0}, seconds=40, what="scale-in"
-    )
+    limited.set_count("mixed", 1)
+    wait_until(lambda: counts(limited, "mixed") == {WANTED: 1, OTHER: 0}, "scale-in", 40)
     assert limited.post("/endpoints/mixed/invocations", b"?") == (200, b"wanted")
     (pid,) = {one["pid"] for one in limited.copies("mixed") if one["state"] == "ready"}
     os.kill(pid, signal.SIGKILL)
     wait_until(
         lambda: {one["pid"] for one in limited.copies("mixed") if one["state"] == "ready"} - {pid},
-        seconds=60,
-        what="a copy in its place",
+        "a copy in its place",
+        60,
     )
     assert counts(limited, "mixed") == {WANTED: 1, OTHER: 0}
-    deleted(limited, "mixed")
+    limited.delete("mixed")
 
 
 def test_where_no_pool_has_room_the_endpoint_fails_and_says_what_each_lacks(
@@ -146,14 +118,14 @@ def test_where_no_pool_has_room_the_endpoint_fails_and_says_what_each_lacks(
             == "Failed"
             else None
         ),
-        seconds=60,
-        what="the failure",
+        "the failure",
+        60,
     )
     assert described["FailureReason"].startswith(
         f"CapacityError: no instance pool of variant all has room. {WANTED}: there are 1 instances"
         f" of type {WANTED} of at most 1 (control.instance_limits)."
     )
-    deleted(limited, "full")
+    limited.delete("full")
 
 
 def test_an_artifact_with_builds_answers_with_the_one_for_its_processor(
@@ -180,4 +152,4 @@ def test_an_artifact_with_builds_answers_with_the_one_for_its_processor(
     assert any(
         f"build best, which needs {here.name}, on {here.name}" in line for line in log["lines"]
     )
-    deleted(limited, "chips")
+    limited.delete("chips")

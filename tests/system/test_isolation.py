@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.harness import Server, python_model, wait_until
-from tests.system.load import Load
-from tests.system.test_faults import ECHO
+from tests.kit.load import Load
+from tests.kit.polling import wait_until
+from tests.kit.python_models import BUSY_ECHO, python_model
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -91,7 +92,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(folder / "state").start()
     model = python_model(folder / "poisoned", POISONED, model_yaml=MODEL)
     server.deploy("poisoned", model, count=2)
-    server.deploy("control", python_model(folder / "control", ECHO))
+    server.deploy("control", python_model(folder / "control", BUSY_ECHO))
     yield server
     server.stop()
 
@@ -123,19 +124,19 @@ def control(server: Server, seconds_of_calls: int) -> list[float]:
 
 @pytest.mark.parametrize("kind", FATAL)
 def test_poison_ends_two_workers_and_harms_no_innocent(site: Server, kind: str) -> None:
-    wait_until(lambda: all_well(site), seconds=60, what="all workers well")
+    wait_until(lambda: all_well(site), "all workers well", 60)
     before = set(workers(site))
     quiet = control(site, 50)
     with (
         Load(site.port, "/endpoints/poisoned/invocations", workers=12) as innocents,
         Load(site.port, "/endpoints/control/invocations", workers=2) as beside,
     ):
-        wait_until(lambda: innocents.answered > 100, seconds=30, what="load")
+        wait_until(lambda: innocents.answered > 100, "load", 30)
         status, told = poison(site, kind)
         loud = control(site, 50)
         answered = innocents.answered
-        wait_until(lambda: innocents.answered > answered + 100, seconds=60, what="load afterwards")
-        wait_until(lambda: all_well(site), seconds=60, what="all workers well")
+        wait_until(lambda: innocents.answered > answered + 100, "load afterwards", 60)
+        wait_until(lambda: all_well(site), "all workers well", 60)
     assert status == 424, told
     assert "while it had this request" in json.dumps(told)
     assert len(before - set(workers(site))) == 2
@@ -150,12 +151,12 @@ def test_poison_ends_two_workers_and_harms_no_innocent(site: Server, kind: str) 
 def test_what_a_model_survives_or_is_ended_for_is_this_requests_error(
     site: Server, kind: str
 ) -> None:
-    wait_until(lambda: all_well(site), seconds=60, what="all workers well")
+    wait_until(lambda: all_well(site), "all workers well", 60)
     with Load(site.port, "/endpoints/poisoned/invocations", workers=4) as innocents:
-        wait_until(lambda: innocents.answered > 50, seconds=30, what="load")
+        wait_until(lambda: innocents.answered > 50, "load", 30)
         status, told = poison(site, kind)
         answered = innocents.answered
-        wait_until(lambda: innocents.answered > answered + 50, seconds=60, what="load afterwards")
+        wait_until(lambda: innocents.answered > answered + 50, "load afterwards", 60)
     assert status == 424
     assert HARMLESS[kind] in json.dumps(told)
     assert innocents.statuses == {200: innocents.answered}, innocents.errors
@@ -164,7 +165,7 @@ def test_what_a_model_survives_or_is_ended_for_is_this_requests_error(
 
 def test_many_poisons_at_once_each_get_their_error(site: Server, tmp_path: Path) -> None:
     """They share batches with innocents and with each other."""
-    wait_until(lambda: all_well(site), seconds=60, what="all workers well")
+    wait_until(lambda: all_well(site), "all workers well", 60)
     bodies = [b'{"poison": "exit"}' if at % 8 == 3 else b"[%d]" % at for at in range(24)]
     answers: dict[int, tuple[int, bytes]] = {}
 

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.fakes import model_files
-from tests.system.harness import EXAMPLES, Server, create, wait_until
+from tests.kit import model_files
+from tests.kit.polling import wait_until
+from tests.kit.servers import EXAMPLES, Server, up
 
 pytestmark = pytest.mark.system
 
@@ -18,14 +19,9 @@ ROWS = json.dumps(
 
 
 def failure_reason(server: Server, name: str) -> str:
-    client = server.client("sagemaker")
-
-    def failed() -> str:
-        described = client.describe_endpoint(EndpointName=name)
-        assert described["EndpointStatus"] != "InService"
-        return str(described.get("FailureReason", ""))
-
-    return str(wait_until(failed, seconds=120, what=f"{name} has failed"))
+    described = server.settled(name, seconds=120)
+    assert described["EndpointStatus"] == "Failed"
+    return str(described["FailureReason"])
 
 
 def answers(server: Server, name: str) -> bool:
@@ -46,7 +42,7 @@ def test_four_endpoints_of_a_large_type_serve_update_and_come_back(
         "fourth": tensors,
     }
     for name, folder in folders.items():
-        create(fresh_server, name, folder, instance_type=KIND)  # all four load at once
+        fresh_server.deploy(name, folder, instance_type=KIND, wait=False)  # all four load at once
     for name in folders:
         fresh_server.wait_in_service(name, seconds=120)
         assert answers(fresh_server, name)
@@ -60,11 +56,7 @@ def test_four_endpoints_of_a_large_type_serve_update_and_come_back(
     fresh_server.kill()
     fresh_server.start()
     for name in folders:
-        wait_until(
-            lambda name=name: [one for one in fresh_server.copies(name) if one["state"] == "ready"],
-            seconds=120,
-            what=f"{name} is back",
-        )
+        wait_until(lambda name=name: fresh_server.ready_copies(name), f"{name} is back", 120)
         assert answers(fresh_server, name)
 
 
@@ -72,19 +64,16 @@ def test_reserved_as_named_the_third_has_no_room_and_is_told_who_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_CONTROL_CAPACITY", "strict")
-    server = Server(tmp_path / "state").start()
-    try:
+    with up(tmp_path) as server:
         folder = model_files.affine(tmp_path / "model")
         for name in ("first", "second"):
             server.deploy(name, folder, instance_type="ml.m5.24xlarge")  # half of any machine
-        create(server, "third", folder, instance_type="ml.m5.24xlarge")
+        server.deploy("third", folder, instance_type="ml.m5.24xlarge", wait=False)
         reason = failure_reason(server, "third")
         assert reason.startswith("CapacityError: an instance of type ml.m5.24xlarge asks for ")
         assert "free on this machine: 0.00 GiB of " in reason
         assert "first-all-1-0-1 holds " in reason
         assert answers(server, "first")
-    finally:
-        server.stop()
 
 
 def test_a_promise_of_all_the_machine_leaves_nothing_for_others(
@@ -93,12 +82,12 @@ def test_a_promise_of_all_the_machine_leaves_nothing_for_others(
     folder = model_files.affine(tmp_path / "model")
     fresh_server.deploy("first", folder, instance_type="ml.local.machine")
     for name, kind in (("second", KIND), ("third", "ml.local.small")):
-        create(fresh_server, name, folder, instance_type=kind)
+        fresh_server.deploy(name, folder, instance_type=kind, wait=False)
         reason = failure_reason(fresh_server, name)
         assert reason.startswith(f"CapacityError: an instance of type {kind} ")
         assert "free on this machine: 0.00 GiB of " in reason
         assert "first-all-1-0-1 holds " in reason
     client = fresh_server.client("sagemaker")
     client.delete_endpoint(EndpointName="first")
-    create(fresh_server, "fourth", folder, instance_type=KIND)
+    fresh_server.deploy("fourth", folder, instance_type=KIND, wait=False)
     fresh_server.wait_in_service("fourth", seconds=120)

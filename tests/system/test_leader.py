@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import signal
 import socket
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -14,59 +13,42 @@ from uuid import uuid4
 
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
-from tests.postgres_server import PostgresServer
-from tests.system.harness import Server, create, python_model, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.postgres import PostgresServer
+from tests.kit.python_models import ECHO, python_model
+from tests.kit.repeating import Repeating
+from tests.kit.servers import Server
 
 from penstock.api.standby import HANDED_ON
 
 pytestmark = pytest.mark.system
 
 
-class Asking:
+class Asking(Repeating):
     """Asks whether a server lives, again and again, each time over a connection of its own."""
 
     def __init__(self, port: int) -> None:
+        super().__init__()
         self.answered = 0
         self.failed: list[str] = []
         self._port = port
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._ask)
 
-    def __enter__(self) -> Asking:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _ask(self) -> None:
-        while not self._stop.is_set():
-            try:
-                connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
-                connection.request("GET", "/ping")
-                status = connection.getresponse().status
-                connection.close()
-            except (OSError, http.client.HTTPException) as error:
-                self.failed.append(repr(error))
-                continue
-            if status != 200:
-                self.failed.append(str(status))
-            self.answered += 1
+    def step(self) -> None:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+            connection.request("GET", "/ping")
+            status = connection.getresponse().status
+            connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            self.failed.append(repr(error))
+            return
+        if status != 200:
+            self.failed.append(str(status))
+        self.answered += 1
 
 
 def leader_name(server: Server) -> str:
-    assert server.process is not None
-    return f"{socket.gethostname()}:{server.process.pid}"
-
-
-ECHO = """
-def model_fn(model_dir):
-    return None
-
-def transform_fn(model, body, content_type, accept):
-    return body, "application/json"
-"""
+    return f"{socket.gethostname()}:{server.pid}"
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +72,7 @@ def servers(tmp_path: Path, postgres: PostgresServer) -> Iterator[tuple[Server, 
     finally:
         for server in both:
             if server.process is not None:
-                server.process.send_signal(signal.SIGCONT)
+                server.go_on()
                 server.kill()
 
 
@@ -162,7 +144,7 @@ def test_serving_goes_on_while_the_database_is_away(
     """Stopped, then restarted: nobody takes over, no instance is started anew, no answer fails;
     changes are told to come back, and then pass."""
     leader, _ = servers
-    create(leader, "echo", python_model(tmp_path / "echo", ECHO))
+    leader.deploy("echo", python_model(tmp_path / "echo", ECHO), wait=False)
     leader.wait_in_service("echo")
     before = leader.get("/admin/copies")["copies"]
 

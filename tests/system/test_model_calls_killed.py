@@ -16,9 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.fakes import triton_files as files
-from tests.fakes.processes import pids_in
-from tests.system.harness import Server, wait_until
+from tests.kit import triton_files as files
+from tests.kit.polling import wait_until
+from tests.kit.processes import pids_in
+from tests.kit.servers import Server
 
 CALLS = int(os.environ.get("CALLS", "60"))
 AT_ONCE = 4
@@ -51,21 +52,7 @@ def deploy(server: Server, root: Path) -> None:
     two_lanes = "instance_group { count: 2 }"
     files.python(root / "caller", CALLER, inputs=x, outputs=y, rows_max=1, more=two_lanes)
     files.python(root / "called", CALLED, inputs=x, outputs=y)
-    client = server.client("sagemaker")
-    client.create_model(
-        ModelName="calls",
-        PrimaryContainer={
-            "ModelDataUrl": root.as_uri(),
-            "Environment": {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "caller"},
-        },
-    )
-    variant = {
-        "VariantName": "all", "ModelName": "calls", "InstanceType": "ml.local.small",
-        "InitialInstanceCount": 1,
-    }  # fmt: skip
-    client.create_endpoint_config(EndpointConfigName="calls", ProductionVariants=[variant])
-    client.create_endpoint(EndpointName="calls", EndpointConfigName="calls")
-    server.wait_in_service("calls")
+    server.deploy("calls", root, Environment={"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "caller"})
 
 
 def processes(server: Server) -> list[int]:
@@ -88,14 +75,14 @@ def test_kills_of_a_called_models_process_cost_no_request(tmp_path: Path) -> Non
             nonlocal kills
             while len(answers) + BETWEEN_KILLS < CALLS:
                 before = len(answers)
-                for pid in wait_until(lambda: processes(server), seconds=60, what="a process"):
+                for pid in wait_until(lambda: processes(server), "a process", 60):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                         kills += 1
                 wait_until(
                     lambda before=before: len(answers) >= before + BETWEEN_KILLS,
-                    seconds=90,
-                    what="answers after a kill",
+                    "answers after a kill",
+                    90,
                 )
 
         killing = threading.Thread(target=nemesis)

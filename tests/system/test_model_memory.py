@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.harness import EXAMPLES, Server
-from tests.system.multi_model import create_multi_model
+from tests.kit.multi_model import create_multi_model
+from tests.kit.repeating import Repeating
+from tests.kit.servers import EXAMPLES, Server
 
 pytestmark = pytest.mark.system
 
@@ -50,28 +51,18 @@ def made(prefix: Path) -> list[str]:
     return names
 
 
-class Memory:
+class HighestMemory(Repeating):
     """Looks at what a process tree takes, again and again."""
 
     def __init__(self, pid: int) -> None:
+        super().__init__(pause_s=0.05)
         self.highest_bytes = 0
         self._pid = pid
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look)
 
-    def __enter__(self) -> Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._stop.wait(0.05):
-            rollup = Path(f"/proc/{self._pid}/smaps_rollup").read_text()
-            [line] = [line for line in rollup.splitlines() if line.startswith("Pss:")]
-            self.highest_bytes = max(self.highest_bytes, int(line.split()[1]) * 1024)
+    def step(self) -> None:
+        rollup = Path(f"/proc/{self._pid}/smaps_rollup").read_text()
+        [line] = [line for line in rollup.splitlines() if line.startswith("Pss:")]
+        self.highest_bytes = max(self.highest_bytes, int(line.split()[1]) * 1024)
 
 
 def thrown_out_for_memory(server: Server) -> collections.Counter[str]:
@@ -124,7 +115,7 @@ def test_twice_the_memory_of_models_is_called(
             if answer.status != 200:
                 wrong.append(text.decode())
 
-    with Memory(copy["pid"]) as memory:
+    with HighestMemory(copy["pid"]) as memory:
         callers = [threading.Thread(target=call, args=(seed,)) for seed in range(CALLERS)]
         for caller in callers:
             caller.start()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.system.harness import Server, wait_until
-from tests.system.multi_model import create_multi_model, put
+from tests.kit.multi_model import create_multi_model, put
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 
 from penstock.core.cost.report import ModelUsage, usage_from_dict
 
@@ -22,17 +20,11 @@ _DURATIONS = ("ModelLoadingWaitTime", "ModelDownloadingTime", "ModelLoadingTime"
 _ENDPOINTS = "/aws/sagemaker/Endpoints"
 
 
-def ask(client: Any, model: str) -> int:
-    answer = client.invoke_endpoint(
-        EndpointName="many",
-        TargetModel=model,
-        Body=json.dumps({"x": 1}).encode(),
-        ContentType="application/json",
-    )
-    return int(json.loads(answer["Body"].read())["sum"])
+def ask(server: Server, model: str) -> int:
+    return int(server.invoke("many", {"x": 1}, TargetModel=model)["sum"])
 
 
-class Metrics:
+class ModelMetrics:
     """CloudWatch of one server, from now on."""
 
     def __init__(self, server: Server) -> None:
@@ -73,8 +65,7 @@ class Metrics:
 
     def page(self) -> dict[tuple[str, str, str], float]:
         """(sample, target model, cache or outcome) -> value"""
-        with urllib.request.urlopen(f"{self.server.url}/metrics", timeout=10) as reply:
-            families = text_string_to_metric_families(reply.read().decode())
+        families = text_string_to_metric_families(self.server.page())
         return {
             (
                 sample.name,
@@ -93,17 +84,16 @@ def test_hits_waits_and_loads_are_published_by_endpoint_and_by_model(
     prefix = tmp_path / "models"
     for number in range(2):
         put(prefix, f"m{number}.tar.gz", number)
-    metrics = Metrics(fresh_server)
+    metrics = ModelMetrics(fresh_server)
     create_multi_model(fresh_server, "many", prefix)
-    client = fresh_server.client("sagemaker-runtime")
     for _ in range(CALLS):
-        assert ask(client, "m0.tar.gz") == 1
-    assert ask(client, "m1.tar.gz") == 2
+        assert ask(fresh_server, "m0.tar.gz") == 1
+    assert ask(fresh_server, "m1.tar.gz") == 2
 
     def published() -> bool:
         return metrics.sum("ModelCacheHit", statistic="SampleCount") == CALLS + 1
 
-    wait_until(published, seconds=60, what="the window of ten seconds is published")
+    wait_until(published, "the window of ten seconds is published", 60)
     assert metrics.sum("ModelCacheHit") == CALLS - 1
     assert metrics.sum("ModelCacheHit", "m0.tar.gz") == CALLS - 1
     assert metrics.values("ModelCacheHit", "Average", "m1.tar.gz") == [0.0]
@@ -114,14 +104,14 @@ def test_hits_waits_and_loads_are_published_by_endpoint_and_by_model(
         assert median > 0, name
     wait_until(
         lambda: metrics.sum("Invocations", "m0.tar.gz") == CALLS,
-        seconds=60,
-        what="the model's invocations are published",
+        "the model's invocations are published",
+        60,
     )
     assert metrics.values("ModelLatency", "p90", "m0.tar.gz")
     wait_until(
         lambda: 2.0 in metrics.values("LoadedModelCount", "Maximum", namespace=_ENDPOINTS),
-        seconds=60,
-        what="both models count as loaded on the instance",
+        "both models count as loaded on the instance",
+        60,
     )
     assert 1.0 in metrics.values("LoadedModelCount", "Maximum", "m0.tar.gz", namespace=_ENDPOINTS)
     listed = metrics.client.list_metrics(
@@ -139,20 +129,18 @@ def test_usage_is_what_a_cost_report_reads(fresh_server: Server, tmp_path: Path)
     prefix = tmp_path / "models"
     put(prefix, "m.tar.gz", 1)
     create_multi_model(fresh_server, "many", prefix)
-    client = fresh_server.client("sagemaker-runtime")
     for _ in range(CALLS):
-        assert ask(client, "m.tar.gz") == 2
+        assert ask(fresh_server, "m.tar.gz") == 2
 
     def used() -> ModelUsage | None:
-        with urllib.request.urlopen(f"{fresh_server.url}/admin/usage", timeout=10) as reply:
-            [instance] = usage_from_dict(json.loads(reply.read())) or [None]
+        [instance] = usage_from_dict(fresh_server.get("/admin/usage")) or [None]
         if instance is None or not instance.held_s:
             return None
         assert instance.endpoint == "many"
         [model] = instance.models
         return model if model.requests == CALLS and model.resident_byte_s > 0 else None
 
-    model = wait_until(used, seconds=60, what="every request is in the usage")
+    model = wait_until(used, "every request is in the usage", 60)
     assert (model.model, model.loads) == ("m.tar.gz", 1)
     assert model.bytes_peak > 0
     assert 0 < model.compute_s <= model.resident_s
@@ -164,15 +152,14 @@ def test_what_an_instance_counted_last_is_published_though_its_endpoint_is_delet
 ) -> None:
     prefix = tmp_path / "models"
     put(prefix, "m.tar.gz", 1)
-    metrics = Metrics(fresh_server)
+    metrics = ModelMetrics(fresh_server)
     create_multi_model(fresh_server, "many", prefix)
-    client = fresh_server.client("sagemaker-runtime")
     for _ in range(CALLS):
-        assert ask(client, "m.tar.gz") == 2
+        assert ask(fresh_server, "m.tar.gz") == 2
     fresh_server.client("sagemaker").delete_endpoint(EndpointName="many")
 
     def all_published() -> bool:
         return metrics.sum("ModelCacheHit", statistic="SampleCount") == CALLS
 
-    wait_until(all_published, seconds=60, what="every request is counted")
+    wait_until(all_published, "every request is counted", 60)
     assert metrics.sum("Invocations", "m.tar.gz") + metrics.sum("Invocations", "(others)") == CALLS

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.fakes import model_files
-from tests.system.harness import Server, alive, create, python_model, wait_until
+from tests.kit import model_files
+from tests.kit.polling import wait_until
+from tests.kit.processes import runs
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -190,15 +193,15 @@ def test_a_model_that_cannot_load_fails_its_endpoint_with_file_cause_and_remedy(
     server: Server, tmp_path: Path, make: Callable[[Path], Path], words: tuple[str, ...]
 ) -> None:
     name = make.__name__.replace("_", "-")
-    create(server, name, make(tmp_path / "model"))
+    server.deploy(name, make(tmp_path / "model"), wait=False)
     client = server.client("sagemaker")
     described = wait_until(
         lambda: (
             (found := client.describe_endpoint(EndpointName=name))["EndpointStatus"] != "Creating"
             and found
         ),
-        seconds=60,
-        what=f"{name} Failed",
+        f"{name} Failed",
+        60,
     )
     assert described["EndpointStatus"] == "Failed"
     for word in words:
@@ -226,17 +229,7 @@ def test_nothing_outlives_a_server_that_is_killed_not_even_what_a_model_started(
     worker, instance, program = json.loads(body)
     fresh_server.kill()
     wait_until(
-        lambda: not any(running(pid) for pid in (worker, instance, program)),
-        seconds=20,
-        what="the end of all its processes",
+        lambda: not any(runs(pid) for pid in (worker, instance, program)),
+        "the end of all its processes",
+        20,
     )
-
-
-def running(pid: int) -> bool:
-    """Zombies are nobody's: they end when their foster parent looks."""
-    if not alive(pid):
-        return False
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

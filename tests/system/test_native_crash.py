@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from tests.fakes import model_files
-from tests.system.harness import Server, wait_until
-from tests.system.target_models_site import ANSWER, Shop
+from tests.kit import model_files
+from tests.kit.multi_model import ANSWER, Shop
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -80,7 +81,7 @@ def test_a_model_that_ends_its_instance_twice_is_left_alone_and_the_others_answe
         _, answer = ask(shop, "bad", "[[-1]]")
         return answer if "is not loaded for now" in json.dumps(answer) else None
 
-    answer = wait_until(refused, seconds=90, what="the model is left alone")
+    answer = wait_until(refused, "the model is left alone", 90)
     assert "its instance crashed 2 times while it alone was loading or computing" in str(answer)
     assert crashes(shop) == 2
     assert json.loads(shop.invoke("a"))["predictions"] == [ANSWER]
@@ -93,7 +94,7 @@ def test_a_model_that_ends_its_instance_twice_is_left_alone_and_the_others_answe
     shop.server.kill()
     shop.server.start()
     shop.server.wait_in_service(shop.name)
-    wait_until(lambda: pid_of(shop), seconds=60, what="the instance is back")
+    wait_until(lambda: pid_of(shop), "the instance is back", 60)
     status, answer = ask(shop, "bad", "[[2]]")
     assert status == 424, answer
     assert json.loads(shop.invoke("a"))["predictions"] == [ANSWER]
@@ -105,7 +106,7 @@ def test_a_model_that_ends_its_instance_twice_is_left_alone_and_the_others_answe
     def corrected() -> bool:
         return ask(shop, "bad", "[[-1]]") == (200, {"predictions": [[-12]]})
 
-    wait_until(corrected, seconds=30, what="the corrected model answers")
+    wait_until(corrected, "the corrected model answers", 30)
 
 
 def test_pins_outlive_the_instance_and_the_server(shop: Shop) -> None:
@@ -124,17 +125,17 @@ def test_pins_outlive_the_instance_and_the_server(shop: Shop) -> None:
     before = pid_of(shop)
     assert before is not None
     os.kill(before, signal.SIGKILL)
-    wait_until(lambda: pid_of(shop) not in (None, before), seconds=60, what="a new instance")
+    wait_until(lambda: pid_of(shop) not in (None, before), "a new instance", 60)
     assert shop.invoke("a")
     assert shop.invoke("team/b")
     assert pinned() == {"a": True, "team/b": False}
-    wait_until(lambda: pinned_in_host("a"), seconds=10, what="the new host knows of the pin")
+    wait_until(lambda: pinned_in_host("a"), "the new host knows of the pin", 10)
     assert not pinned_in_host("team/b")
     assert crashes(shop) == 0  # killed from outside: no model is to blame
 
     shop.server.kill()
     shop.server.start()
     shop.server.wait_in_service(shop.name)
-    wait_until(lambda: pid_of(shop), seconds=60, what="the instance is back")
+    wait_until(lambda: pid_of(shop), "the instance is back", 60)
     assert pinned() == {"a": True, "team/b": False}
-    wait_until(lambda: pinned_in_host("a"), seconds=10, what="the next host knows of the pin")
+    wait_until(lambda: pinned_in_host("a"), "the next host knows of the pin", 10)

@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.history import History, Window, problems
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive
+from tests.kit.python_models import pipeline
+from tests.kit.servers import Server
 from tests.system.door_clients import Clients
-from tests.system.harness import Server, alive, create, wait_until
-from tests.system.history import History, Window, problems
 
 pytestmark = pytest.mark.system
 
@@ -69,13 +72,6 @@ def echo(folder: Path) -> Path:
     return folder
 
 
-def pipeline(folder: Path, declared: str, code: str) -> Path:
-    (folder / "code").mkdir(parents=True)
-    (folder / "pipeline.yaml").write_text(declared)
-    (folder / "code" / "steps.py").write_text(code)
-    return folder
-
-
 SEED = int(os.environ.get("NEMESIS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 NEMESIS_S = float(os.environ.get("NEMESIS_S", "12"))
 LIMITS = {"PENSTOCK_LIMITS_REQUEST_TIMEOUT_S": "25", "PENSTOCK_LIMITS_STREAM_TIMEOUT_S": "25"}
@@ -87,7 +83,7 @@ SHOWS_S = 5.0
 LARGE_BODIES, LARGE_BYTES = 8, 5 << 20  #: together above the link's buffer
 
 
-class Nemesis:
+class EndpointNemesis:
     """One fault after the other; each is over, and all copies are well, before the next begins."""
 
     def __init__(self, server: Server, history: History, rng: random.Random) -> None:
@@ -103,7 +99,7 @@ class Nemesis:
         endpoint = self._rng.choice(("echo", "talk"))
         print(f"{time.monotonic():.2f} {fault} {endpoint}", flush=True)
         getattr(self, f"_{fault}")(endpoint)
-        wait_until(lambda: self._well(endpoint), seconds=60, what=f"{endpoint} well after {fault}")
+        wait_until(lambda: self._well(endpoint), f"{endpoint} well after {fault}", 60)
         self.done.append(fault)
 
     def _well(self, endpoint: str) -> bool:
@@ -121,7 +117,7 @@ class Nemesis:
         began, pid = time.monotonic(), int(self._victim(endpoint)["pid"])
         os.kill(pid, signal.SIGKILL)
         self._may_break_streams("kill_instance", began)
-        wait_until(lambda: self._replaced(endpoint, pid), seconds=60, what="another instance")
+        wait_until(lambda: self._replaced(endpoint, pid), "another instance", 60)
 
     def _replaced(self, endpoint: str, pid: int) -> bool:
         return not alive(pid) and pid not in [c["pid"] for c in self._server.copies(endpoint)]
@@ -135,7 +131,7 @@ class Nemesis:
             copies = self._server.copies(endpoint)
             return all(copy["worker_pids"] and pid not in copy["worker_pids"] for copy in copies)
 
-        wait_until(replaced, seconds=60, what="another worker")
+        wait_until(replaced, "another worker", 60)
 
     def _stop_instance(self, endpoint: str) -> None:
         """What was sent to it waits until it goes on; nothing is allowed to fail."""
@@ -217,8 +213,8 @@ def two_endpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "talk": pipeline(tmp_path / "talk", TALK, TALK_STEPS),
     }
     for name, folder in folders.items():
-        create(server, name, folder, count=2)
-        create(server, f"{name}-b", folder, count=2, endpoint=False)
+        server.deploy(name, folder, count=2, wait=False)
+        server.prepare(f"{name}-b", folder, count=2)
     for name in folders:
         server.wait_in_service(name)
     yield server
@@ -231,12 +227,10 @@ def test_each_request_has_one_outcome_and_its_own_whatever_happens(two_endpoints
     rng = random.Random(SEED)
     history = History()
     server = two_endpoints
-    nemesis = Nemesis(server, history, rng)
+    nemesis = EndpointNemesis(server, history, rng)
     faults: list[str] = []
     with Clients(history, server.port, server.grpc_port, per_door=1) as clients:
-        wait_until(
-            lambda: all(history.count("ok", d) for d in clients.doors), seconds=30, what="ok"
-        )
+        wait_until(lambda: all(history.count("ok", d) for d in clients.doors), "ok", 30)
         until = time.monotonic() + NEMESIS_S
         while time.monotonic() < until:
             faults = faults or rng.sample(FAULTS, len(FAULTS))
@@ -244,8 +238,8 @@ def test_each_request_has_one_outcome_and_its_own_whatever_happens(two_endpoints
         marks = {door: history.count("ok", door) for door in clients.doors}
         wait_until(
             lambda: all(history.count("ok", door) > marks[door] for door in clients.doors),
-            seconds=30,
-            what="answers at every door after the last fault",
+            "answers at every door after the last fault",
+            30,
         )
     found = problems(
         history.facts,
@@ -258,6 +252,6 @@ def test_each_request_has_one_outcome_and_its_own_whatever_happens(two_endpoints
     for endpoint in ("echo", "talk"):
         wait_until(
             lambda name=endpoint: not any(c["outstanding"] for c in server.copies(name)),
-            seconds=10,
-            what="the last slot free",
+            "the last slot free",
+            10,
         )

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.harness import Server, python_model, wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -91,24 +92,11 @@ def create(
 
     `config`: its configuration asks for isolation.
     """
-    client = server.client("sagemaker")
-    client.create_model(ModelName=name, PrimaryContainer=container, EnableNetworkIsolation=isolated)
-    client.create_endpoint_config(
-        EndpointConfigName=name,
-        EnableNetworkIsolation=config,
-        ProductionVariants=[
-            {"VariantName": "all", "ModelName": name, "InstanceType": "ml.local.small",
-             "InitialInstanceCount": 1}
-        ],
-    )  # fmt: skip
-    client.create_endpoint(EndpointName=name, EndpointConfigName=name)
-
-    def settled() -> dict[str, Any] | None:
-        described: dict[str, Any] = client.describe_endpoint(EndpointName=name)
-        return None if described["EndpointStatus"] == "Creating" else described
-
-    found: dict[str, Any] = wait_until(settled, seconds=60, what=f"{name} in service or failed")
-    return found
+    server.client("sagemaker").create_model(
+        ModelName=name, PrimaryContainer=container, EnableNetworkIsolation=isolated
+    )
+    server.endpoint(name, wait=False, members={"EnableNetworkIsolation": config})
+    return server.settled(name)
 
 
 def tries(server: Server, endpoint: str, target: str = "") -> dict[str, str]:

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from bench.open_loop import open_loop
-from tests.system.gate import Gate
-from tests.system.harness import Server, python_model, wait_until
-from tests.system.load import Load
+from tests.kit.gate import Gate
+from tests.kit.load import Load
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -76,9 +78,9 @@ def test_at_ten_times_capacity_what_fits_is_answered_and_the_rest_refused_at_onc
         asked = {number: callers.submit(ask, number) for number in range(10 * ROOM)}
         taken = all_but_the_refused(asked, ROOM)
         for more in range(100, 180, 10):
-            wait_until(lambda: gate.waiting, seconds=30, what="one in the model's hands")
+            wait_until(lambda: gate.waiting, "one in the model's hands", 30)
             gate.let_one()
-            wait_until(lambda: gate.waiting, seconds=30, what="the next one in its hands")
+            wait_until(lambda: gate.waiting, "the next one in its hands", 30)
             asked = {number: callers.submit(ask, number) for number in range(more, more + 10)}
             taken |= all_but_the_refused(asked, 1)
         assert sum(each.done() for each in taken.values()) == 8
@@ -99,8 +101,8 @@ def all_but_the_refused(
     """Those that are held, once all others are refused."""
     wait_until(
         lambda: sum(each.done() for each in asked.values()) >= len(asked) - room,
-        seconds=60,
-        what=f"answers to all but {room}",
+        f"answers to all but {room}",
+        60,
     )
     held = {number: each for number, each in asked.items() if not each.done()}
     assert len(held) == room
@@ -122,7 +124,7 @@ def test_at_ten_times_capacity_goodput_holds(
     empty_server.deploy("slow", python_model(tmp_path / "slow", code, model_yaml=BATCHING))
     path = "/endpoints/slow/invocations"
     with Load(empty_server.port, path, workers=ROOM) as load:
-        wait_until(lambda: load.answered > 50 + ROOM, seconds=60, what="answers to callers")
+        wait_until(lambda: load.answered > 50 + ROOM, "answers to callers", 60)
     assert load.statuses == {200: load.answered}
     most = calls_told(told)
     assert len(most) == load.answered

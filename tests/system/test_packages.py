@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes import model_files
-from tests.packaging.models import CODE, echo_packages, write
-from tests.system.harness import ROOT, Server, wait_until
+from tests.kit import model_files
+from tests.kit.package_files import CODE, echo_packages, write
+from tests.kit.polling import wait_until
+from tests.kit.servers import ROOT, Server, penstock
 
 pytestmark = pytest.mark.system
 
@@ -72,18 +70,8 @@ MANY = """\
     """
 
 
-def penstock(server: Server, folder: Path, *words: str, status: int = 0) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-m", "penstock", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-        cwd=folder,
-        env=os.environ | {"PENSTOCK_URL": server.url},
-    )
-    assert ended.returncode == status, (words, ended.stdout, ended.stderr)
-    return ended.stdout
+def printed(server: Server, folder: Path, *words: str, status: int = 0) -> str:
+    return penstock(*words, server=server, status=status, cwd=folder).stdout
 
 
 @pytest.fixture
@@ -112,23 +100,23 @@ def test_what_is_packaged_is_served_updated_and_rolled_back(
     server = cleared
     write(tmp_path, dict(SPECS))
     model_files.affine(tmp_path / "triton")
-    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    printed(server, tmp_path, "apply", "apply.yaml", "--yes")
     assert answer(server, "packed-python", b"[1]") == {"model": "echo 1 1.0", "data": [1]}
     row = b"[[1.0, 0.0, 0.0, 2.0]]"
     assert answer(server, "packed-triton", row) == {"predictions": [[9.0, 10.5, 12.0]]}
-    assert json.loads(penstock(server, tmp_path, "apply", "apply.yaml", "--json"))["steps"] == []
+    assert json.loads(printed(server, tmp_path, "apply", "apply.yaml", "--json"))["steps"] == []
 
     write(tmp_path, {"python/code/1.1/inference.py": CODE})
     package = tmp_path / "python" / "package.yaml"
     package.write_text(package.read_text().replace('version: "1"', 'version: "2"'))
-    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    printed(server, tmp_path, "apply", "apply.yaml", "--yes")
     assert answer(server, "packed-python", b"[1]") == {"model": "echo 2 1.1", "data": [1]}
 
-    penstock(server, tmp_path, "apply", "apply.yaml", "--version", "echo=1", "--yes")
+    printed(server, tmp_path, "apply", "apply.yaml", "--version", "echo=1", "--yes")
     assert answer(server, "packed-python", b"[1]") == {"model": "echo 1 1.0", "data": [1]}
 
     (tmp_path / "apply.yaml").write_text("schema: 1\nstack: e2e\n")
-    penstock(server, tmp_path, "apply", "apply.yaml", "--prune", "--yes")
+    printed(server, tmp_path, "apply", "apply.yaml", "--prune", "--yes")
     left = {each["EndpointName"] for each in endpoints(server)}
     assert not left & {"packed-python", "packed-triton"}
     models = server.client("sagemaker").list_models(MaxResults=100, NameContains="packed")
@@ -147,11 +135,11 @@ def test_pruning_leaves_an_archive_that_somebody_else_serves(
     server, client = cleared, cleared.client("sagemaker")
     write(tmp_path, {"apply.yaml": MANY})
     echo_packages(tmp_path, ["acme", "best"])
-    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    printed(server, tmp_path, "apply", "apply.yaml", "--yes")
     (kept,) = (tmp_path / "served").rglob("echo-acme.tar.gz")
-    client.create_model(ModelName="theirs", PrimaryContainer={"ModelDataUrl": kept.as_uri()})
+    server.model("theirs", kept)
     (tmp_path / "apply.yaml").write_text("schema: 1\nstack: e2e\n")
-    penstock(server, tmp_path, "apply", "apply.yaml", "--prune", "--yes")
+    printed(server, tmp_path, "apply", "apply.yaml", "--prune", "--yes")
     assert archives(tmp_path) == ["echo-acme.tar.gz"]
     client.delete_model(ModelName="theirs")
 
@@ -163,19 +151,19 @@ def test_a_target_model_comes_is_replaced_and_rolled_back_to_by_uploads_alone(
     server = cleared
     write(tmp_path, {"apply.yaml": MANY})
     echo_packages(tmp_path, ["acme", "best"])
-    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    printed(server, tmp_path, "apply", "apply.yaml", "--yes")
     made = server.client("sagemaker").describe_endpoint(EndpointName="packed-many")
     assert target(server, "echo-acme.tar.gz") == "acme 1"
     assert target(server, "vip/best.tar.gz") == "best 1"
 
     echo_packages(tmp_path, ["acme", "best", "late"])
-    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    printed(server, tmp_path, "apply", "apply.yaml", "--yes")
     assert target(server, "echo-late.tar.gz") == "late 1"
 
     echo_packages(tmp_path, ["acme"], version="2")
-    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    printed(server, tmp_path, "apply", "apply.yaml", "--yes")
     comes(server, "echo-acme.tar.gz", "acme 2")
-    penstock(server, tmp_path, "apply", "apply.yaml", "--version", "echo-acme=1", "--yes")
+    printed(server, tmp_path, "apply", "apply.yaml", "--version", "echo-acme=1", "--yes")
     comes(server, "echo-acme.tar.gz", "acme 1")
 
     now = server.client("sagemaker").describe_endpoint(EndpointName="packed-many")
@@ -183,16 +171,12 @@ def test_a_target_model_comes_is_replaced_and_rolled_back_to_by_uploads_alone(
 
 
 def target(server: Server, name: str) -> str:
-    runtime = server.client("sagemaker-runtime")
-    got = runtime.invoke_endpoint(
-        EndpointName="packed-many", TargetModel=name, Body=b"[1]", ContentType="application/json"
-    )
-    return str(json.loads(got["Body"].read())["model"])
+    return str(server.invoke("packed-many", [1], TargetModel=name)["model"])
 
 
 def comes(server: Server, name: str, model: str) -> None:
     """A host looks at the content anew every few seconds."""
-    wait_until(lambda: target(server, name) == model, seconds=60, what=f"{name} is {model}")
+    wait_until(lambda: target(server, name) == model, f"{name} is {model}", 60)
 
 
 def test_the_page_works_as_it_is_written(cleared: Server, tmp_path: Path) -> None:
@@ -205,7 +189,7 @@ def test_the_page_works_as_it_is_written(cleared: Server, tmp_path: Path) -> Non
             commands += text.splitlines()
     statuses = {"penstock apply apply.yaml": 2}
     said = [
-        penstock(cleared, tmp_path, *typed(line), status=statuses.get(line, 0)) for line in commands
+        printed(cleared, tmp_path, *typed(line), status=statuses.get(line, 0)) for line in commands
     ]
     assert len(said) == 4
     assert json.loads(said[-1]) == {"customer": "acme", "answer": [2, 4]}

@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import EventStreamError
-from tests.fakes import model_files
-from tests.runtimes.generation_models import write_model
-from tests.system.harness import EXAMPLES, Server, wait_until
-from tests.system.test_access_system import Guarded, self_signed
+from tests.kit import model_files
+from tests.kit.certificates import self_signed
+from tests.kit.generation_models import write_model
+from tests.kit.polling import wait_until
+from tests.kit.python_models import pipeline
+from tests.kit.servers import EXAMPLES, Server
+from tests.system.test_access_system import Guarded
 from tests.system.test_clients import client_python, tour
 
 pytest.importorskip("openvino_genai", reason="the extra `generate` is not installed")
@@ -79,14 +82,6 @@ REQUEST: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
 CARD = ["product", {"id": "p1", "tags": ["a", {"b": None}], "price": 1.5}]
 
 Events = list[list[Any]]
-
-
-def pipeline(folder: Path, declared: str, code: str = "") -> Path:
-    (folder / "code").mkdir(parents=True)
-    (folder / "pipeline.yaml").write_text(declared)
-    if code:
-        (folder / "code" / "steps.py").write_text(code)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -214,10 +209,6 @@ def test_a_pipeline_that_breaks_says_why_as_each_protocol_does(
     assert last["message"].startswith(told["message"])
 
 
-def outstanding(server: Server, *names: str) -> int:
-    return sum(int(copy["outstanding"]) for name in names for copy in server.copies(name))
-
-
 def begin(server: Server, path: str, request: dict[str, Any]) -> http.client.HTTPConnection:
     """A stream that has begun."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
@@ -233,7 +224,7 @@ def test_a_client_that_leaves_ends_every_branch(server: Server, assistant: str, 
     """Eight at once: none may still be on its way in the pipeline or at the endpoint it asks."""
     asked = REQUEST | {"stream": True}
     streams = [begin(server, f"/endpoints/endless/{path}", asked) for _ in range(8)]
-    wait_until(lambda: outstanding(server, "endless") == 8, seconds=20, what="all are counted")
+    wait_until(lambda: server.outstanding("endless") == 8, "all are counted", 20)
     [copy] = server.copies("endless")
     story = server.get(f"/admin/endpoints/endless/copies/{copy['copy']}")["pipeline"]
     assert story["requests"] == 8
@@ -241,7 +232,7 @@ def test_a_client_that_leaves_ends_every_branch(server: Server, assistant: str, 
     assert states == ["running"] * 8
     for each in streams:
         each.close()
-    wait_until(lambda: not outstanding(server, "endless", "spoken"), seconds=20, what="all gone")
+    wait_until(lambda: not server.outstanding("endless", "spoken"), "all gone", 20)
     assert told(by_boto3(server, assistant))[-1][0] == "done"
 
 
@@ -250,7 +241,7 @@ def test_a_client_that_does_not_read_holds_up_nobody(server: Server, assistant: 
     request = REQUEST | {"stream": True, "size": 200_000}
     silent = begin(server, "/endpoints/endless/invocations", request)
     assert told(by_boto3(server, assistant)) == told(whole(server, assistant))
-    wait_until(lambda: not outstanding(server, "endless", "spoken"), seconds=60, what="it is cut")
+    wait_until(lambda: not server.outstanding("endless", "spoken"), "it is cut", 60)
     silent.close()
 
 
@@ -281,7 +272,7 @@ def test_pipelines_that_come_back_with_the_server_find_it_again(
         status, body = fresh_server.post(path, b'{"question": "still there?"}')
         return status == 200 and json.loads(body)["events"]
 
-    events = wait_until(answered, seconds=60, what="an answer")
+    events = wait_until(answered, "an answer", 60)
     assert [each["event"] for each in events] == ["said", "done"]
 
 
@@ -315,7 +306,7 @@ def secrets():
     )
     try:
         log = site.server.log
-        wait_until(lambda: log().count("is in service") == 3, seconds=60, what="in service")
+        wait_until(lambda: log().count("is in service") == 3, "in service", 60)
         answer = asked_over_tls(site, cert, {"question": "where is my order"})
         assert [each["event"] for each in answer["events"]] == ["intent", "secrets", "done"]
         assert answer["events"][0]["data"] == "order-status"

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
-from tests.system.async_site import AsyncSite
-from tests.system.harness import Server, python_model, wait_until
+from tests.kit.asynchronous import AsyncSite
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
 
 SECRET = b"the-key-of-all-keys"
 SECRET_NAME = "keys.key"
@@ -29,7 +31,7 @@ def output_fn(data, accept): return data
 """
 
 
-class Site(NamedTuple):
+class PlacesSite(NamedTuple):
     server: Server
     folder: Path  #: of the caller's, with a bucket `data` in it
 
@@ -42,19 +44,12 @@ class Site(NamedTuple):
         return self.folder / "bucket"
 
     def call(self, operation: str, request: dict[str, Any]) -> tuple[int, str]:
-        status, body = self.server.post(
-            "/",
-            json.dumps(request).encode(),
-            {
-                "X-Amz-Target": f"SageMaker.{operation}",
-                "Content-Type": "application/x-amz-json-1.1",
-            },
-        )
+        status, body = self.server.sagemaker(operation, **request)
         return status, body.decode()
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacesSite]:
     top = tmp_path_factory.mktemp("places")
     folder, state = top / "mine", top / "server" / "state"
     (folder / "bucket").mkdir(parents=True)
@@ -71,7 +66,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     toml.write_text(f'[control.s3_local]\ndata = "{folder / "bucket"}"\n')
     server = Server(state, "--config", str(toml)).start()
     try:
-        site = Site(server, folder)
+        site = PlacesSite(server, folder)
         model = python_model(folder / "echo", ECHO)
         made = {"ModelName": "echo", "PrimaryContainer": {"ModelDataUrl": model.as_uri()}}
         assert site.call("CreateModel", made)[0] == 200
@@ -86,7 +81,7 @@ def _encoded(path: Path) -> str:
 
 
 #: How a path is written. Of the state directory itself, and of a file in it.
-SPELLINGS: dict[str, Callable[[Site, Path], str]] = {
+SPELLINGS: dict[str, Callable[[PlacesSite, Path], str]] = {
     "plain": lambda site, path: path.as_uri(),
     "capitals": lambda site, path: f"FILE://{path}",
     "localhost": lambda site, path: f"file://localhost{path}",
@@ -143,7 +138,7 @@ def _component(uri: str) -> dict[str, Any]:
     }
 
 
-def _manifest(site: Site, uri: str) -> str:
+def _manifest(site: PlacesSite, uri: str) -> str:
     path = site.folder / f"manifest-{abs(hash(uri))}.json"
     path.write_text(json.dumps([{"prefix": uri.rpartition("/")[0] + "/"}, uri.rpartition("/")[2]]))
     return path.as_uri()
@@ -157,7 +152,7 @@ def _data_source(uri: str) -> dict[str, Any]:
 OUT = "file:///tmp/never-written"
 
 #: Members that name a place to read from: the call, and its request for a URI.
-READERS: dict[str, Callable[[Site, str], tuple[str, dict[str, Any]]]] = {
+READERS: dict[str, Callable[[PlacesSite, str], tuple[str, dict[str, Any]]]] = {
     "transform": lambda site, uri: ("CreateTransformJob", _transform(uri, OUT)),
     "manifest": lambda site, uri: ("CreateTransformJob", _transform(uri, OUT, "ManifestFile")),
     "manifest-names": lambda site, uri: (
@@ -173,7 +168,7 @@ READERS: dict[str, Callable[[Site, str], tuple[str, dict[str, Any]]]] = {
 }  # fmt: skip
 
 #: The same of folders, with what is written or found below them.
-FOLDERS: dict[str, Callable[[Site, str], tuple[str, dict[str, Any]]]] = {
+FOLDERS: dict[str, Callable[[PlacesSite, str], tuple[str, dict[str, Any]]]] = {
     "multi-model": lambda site, uri: (
         "CreateModel", _model(ModelDataUrl=uri, Mode="MultiModel", Image="sklearn"),
     ),
@@ -191,7 +186,7 @@ FOLDERS: dict[str, Callable[[Site, str], tuple[str, dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("member", READERS)
-def test_no_member_reads_the_servers_files(site: Site, member: str, spelling: str) -> None:
+def test_no_member_reads_the_servers_files(site: PlacesSite, member: str, spelling: str) -> None:
     operation, request = READERS[member](site, SPELLINGS[spelling](site, site.secret))
     status, answer = site.call(operation, request)
     assert (status, _says_why(answer)) == (400, True), answer
@@ -199,7 +194,7 @@ def test_no_member_reads_the_servers_files(site: Site, member: str, spelling: st
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("member", FOLDERS)
-def test_no_member_names_the_servers_folder(site: Site, member: str, spelling: str) -> None:
+def test_no_member_names_the_servers_folder(site: PlacesSite, member: str, spelling: str) -> None:
     before = sorted(site.server.state_dir.iterdir())
     operation, request = FOLDERS[member](site, SPELLINGS[spelling](site, site.server.state_dir))
     status, answer = site.call(operation, request)
@@ -210,20 +205,20 @@ def test_no_member_names_the_servers_folder(site: Site, member: str, spelling: s
 @pytest.mark.parametrize(
     "name", ["link.key", "hard.key", "/proc/self/environ", "//proc/self/environ", "/dev/fd/0"]
 )
-def test_no_other_name_of_a_file_is_read(site: Site, name: str) -> None:
+def test_no_other_name_of_a_file_is_read(site: PlacesSite, name: str) -> None:
     uri = f"file://{name}" if name.startswith("/") else (site.folder / name).as_uri()
     status, answer = site.call("CreateTransformJob", _transform(uri, OUT))
     assert (status, _says_why(answer)) == (400, True), answer
 
 
-def test_a_folder_that_holds_the_servers_is_no_prefix(site: Site) -> None:
+def test_a_folder_that_holds_the_servers_is_no_prefix(site: PlacesSite) -> None:
     above = site.server.state_dir.parent.as_uri()
     status, answer = site.call("CreateTransformJob", _transform(above, OUT))
     assert (status, _says_why(answer)) == (400, True), answer
 
 
 @pytest.mark.parametrize("key", ["outside.csv", "out/outside.csv"])
-def test_no_link_leads_out_of_a_bucket(site: Site, key: str) -> None:
+def test_no_link_leads_out_of_a_bucket(site: PlacesSite, key: str) -> None:
     """An object that is named itself, by a key whose last part or folder is a link."""
     status, answer = site.call("CreateTransformJob", _transform(f"s3://data/{key}", OUT))
     assert (status, "outside" in answer) == (400, True), answer
@@ -231,15 +226,15 @@ def test_no_link_leads_out_of_a_bucket(site: Site, key: str) -> None:
     assert status in (202, 400), answer
     if status == 202:
         failed = wait_until(
-            lambda: AsyncSite(site.server, site.folder / "async").failures(),
-            seconds=60,
-            what="a failure object",
+            lambda: AsyncSite(site.server, site.folder / "async").failures(), "a failure object", 60
         )
         assert "1,2,3,4" not in json.dumps(failed)
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_no_input_of_an_asynchronous_request_is_the_servers(site: Site, spelling: str) -> None:
+def test_no_input_of_an_asynchronous_request_is_the_servers(
+    site: PlacesSite, spelling: str
+) -> None:
     status, answer = _later(site, {"InputLocation": SPELLINGS[spelling](site, site.secret)})
     assert status == 400, answer
 
@@ -253,7 +248,7 @@ def test_no_input_of_an_asynchronous_request_is_the_servers(site: Site, spelling
         {"S3OutputPathExtension": "../../link", "Filename": SECRET_NAME},
     ],
 )
-def test_words_of_a_caller_are_names_and_no_paths(site: Site, words: dict[str, str]) -> None:
+def test_words_of_a_caller_are_names_and_no_paths(site: PlacesSite, words: dict[str, str]) -> None:
     link = site.folder / "async" / "out" / "link"
     link.parent.mkdir(parents=True, exist_ok=True)
     if not link.is_symlink():
@@ -263,7 +258,7 @@ def test_words_of_a_caller_are_names_and_no_paths(site: Site, words: dict[str, s
     assert site.secret.read_bytes() == SECRET
 
 
-def test_a_folder_that_has_become_a_link_is_not_written_through(site: Site) -> None:
+def test_a_folder_that_has_become_a_link_is_not_written_through(site: PlacesSite) -> None:
     """What an invoke-scope caller could do: the answer, named as the key, over the key."""
     later = AsyncSite(site.server, site.folder / "swapped")
     later.endpoint("swapped", model="echo")
@@ -271,31 +266,31 @@ def test_a_folder_that_has_become_a_link_is_not_written_through(site: Site) -> N
     later.out.symlink_to(site.server.state_dir)
     status, answer = _later(site, {"Filename": SECRET_NAME}, body=b"mine", endpoint="swapped")
     if status == 202:  # refused later, where it would have been written
-        told = wait_until(later.failures, seconds=60, what="a failure object")
+        told = wait_until(later.failures, "a failure object", 60)
         assert "own" in json.dumps(told)
     else:
         assert status == 400, answer
     assert site.secret.read_bytes() == SECRET
 
 
-def test_outputs_in_a_private_folder_are_private(site: Site) -> None:
+def test_outputs_in_a_private_folder_are_private(site: PlacesSite) -> None:
     """No umask opens to others what lies in a folder that is closed to them."""
     later = AsyncSite(site.server, site.folder / "private")
     later.folder.mkdir(mode=0o700)
     later.endpoint("private", model="echo")
     later.ask("private", {"number": 1}, "a.out")
-    wait_until(later.answers, seconds=60, what="an answer")
+    wait_until(later.answers, "an answer", 60)
     out = later.folder / "job"
     request = _transform((site.folder / "outside.csv").as_uri(), out.as_uri())
     assert site.call("CreateTransformJob", request)[0] == 200
-    made = wait_until(lambda: list(out.glob("*.out")), seconds=120, what="an output")
+    made = wait_until(lambda: list(out.glob("*.out")), "an output", 120)
     for path in (later.out / "a.out", *made):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     for folder in (later.out, out):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
 
 
-def test_no_target_model_is_the_servers(site: Site) -> None:
+def test_no_target_model_is_the_servers(site: PlacesSite) -> None:
     """A prefix above the state directory has its models, and what lies in that one is none."""
     client, above = site.server.client("sagemaker"), site.server.state_dir.parent
     python_model(above / "mine", ECHO)
@@ -316,7 +311,7 @@ def test_no_target_model_is_the_servers(site: Site) -> None:
         assert (400 <= status < 500, _says_why(answer.decode())) == (True, True), answer
 
 
-def test_a_schedule_names_no_place_of_the_servers(site: Site) -> None:
+def test_a_schedule_names_no_place_of_the_servers(site: PlacesSite) -> None:
     job = _transform(site.secret.as_uri(), OUT)
     del job["TransformJobName"]
     body = {"expression": "rate(1 hour)", "job": job}
@@ -331,7 +326,7 @@ def _says_why(answer: str) -> bool:
 
 
 def _later(
-    site: Site, words: dict[str, str], *, body: bytes = b"", endpoint: str = "later"
+    site: PlacesSite, words: dict[str, str], *, body: bytes = b"", endpoint: str = "later"
 ) -> tuple[int, str]:
     headers = {f"X-Amzn-SageMaker-{quote(key)}": value for key, value in words.items()} | {
         "X-Amzn-SageMaker-Content-Type": "text/csv"

@@ -5,14 +5,15 @@ Answers wait at a gate, so who has begun and who waits is a fact.
 
 from __future__ import annotations
 
-import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.system.gate import Gate
-from tests.system.harness import Server, python_model, wait_until
+from tests.kit.gate import Gate
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -36,18 +37,6 @@ def outstanding(server: Server) -> list[int]:
     return sorted(copy["outstanding"] for copy in server.copies("slow"))
 
 
-def in_flight(server: Server) -> float:
-    """As the metrics have it."""
-    with urllib.request.urlopen(server.url + "/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
-    (line,) = [
-        line
-        for line in lines
-        if line.startswith("penstock_in_flight{") and 'endpoint="slow"' in line
-    ]
-    return float(line.rpartition(" ")[2])
-
-
 def test_a_queue_is_counted_and_shared_with_the_copy_that_comes_up(
     empty_server: Server, tmp_path: Path
 ) -> None:
@@ -62,17 +51,17 @@ def test_a_queue_is_counted_and_shared_with_the_copy_that_comes_up(
             clients.submit(server.post, "/endpoints/slow/invocations", b"{}")
             for _ in range(REQUESTS)
         ]
-        wait_until(lambda: outstanding(server) == [REQUESTS], seconds=20, what="a queue")
-        wait_until(lambda: in_flight(server) == REQUESTS, seconds=20, what="all in the metrics")
+        wait_until(lambda: outstanding(server) == [REQUESTS], "a queue", 20)
+        wait_until(lambda: server.in_flight("slow") == REQUESTS, "all in the metrics", 20)
         server.client("sagemaker").update_endpoint_weights_and_capacities(
             EndpointName="slow",
             DesiredWeightsAndCapacities=[{"VariantName": "all", "DesiredInstanceCount": 2}],
         )
         server.wait_in_service("slow")
         half = [REQUESTS // 2] * 2
-        wait_until(lambda: outstanding(server) == half, seconds=20, what="a shared queue")
-        wait_until(lambda: len(gate.waiting) == 2, seconds=20, what="both copies compute")
-        wait_until(lambda: in_flight(server) == REQUESTS, seconds=20, what="all in the metrics")
+        wait_until(lambda: outstanding(server) == half, "a shared queue", 20)
+        wait_until(lambda: len(gate.waiting) == 2, "both copies compute", 20)
+        wait_until(lambda: server.in_flight("slow") == REQUESTS, "all in the metrics", 20)
         gate.open()
         answers = [each.result(60) for each in asked]
     assert [status for status, _ in answers] == [200] * REQUESTS

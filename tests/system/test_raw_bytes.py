@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from onnx import TensorProto, helper
-from tests.fakes.model_files import tensor_model, value, write_onnx
-from tests.system.harness import Server
+from tests.kit.model_files import tensor_model, value, write_onnx
+from tests.kit.servers import Server
 from tests.system.test_clients import client_python, tour
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]

@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.environments import python_of
-from tests.system.ray_site import ROOT
+from tests.kit.environments import python_of
+from tests.kit.ray_nodes import ROOT
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.environments import python_of
-from tests.system.harness import EXAMPLES, Server, alive, create, python_model, wait_until
-from tests.system.load import Load
-from tests.system.ray_site import (
+from tests.kit.environments import python_of
+from tests.kit.load import Load
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive
+from tests.kit.python_models import ECHO, python_model
+from tests.kit.ray_nodes import (
     ROOT,
     RayCluster,
     actors_of,
@@ -24,7 +26,8 @@ from tests.system.ray_site import (
     ready_copies,
     server_on,
 )
-from tests.system.transform_site import TransformSite
+from tests.kit.servers import EXAMPLES, Server
+from tests.kit.transform import TransformSite
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -37,13 +40,6 @@ def model_fn(model_dir):
     return None
 def transform_fn(model, body, content_type, accept):
     time.sleep(6)
-    return body, content_type
-"""
-
-ECHO = """
-def model_fn(model_dir):
-    return None
-def transform_fn(model, body, content_type, accept):
     return body, content_type
 """
 
@@ -67,7 +63,7 @@ def server(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def echo(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Four instances of a core each, so that there is one at least on every node but one."""
     model = python_model(tmp_path_factory.mktemp("model") / "echo", ECHO)
-    create(server, "echo", model, count=4)
+    server.deploy("echo", model, count=4, wait=False)
     server.wait_in_service("echo", seconds=240)
     return "echo"
 
@@ -87,8 +83,8 @@ def test_instances_answer_from_several_nodes_and_their_logs_come_home(
             for line in log.read_text().splitlines()
             if "the instance ended" in line
         ],
-        seconds=60,
-        what="the end of an instance in the log that the server keeps",
+        "the end of an instance in the log that the server keeps",
+        60,
     )
     assert "exit code 0" in lines[0]
     ready_copies(server, echo, 4)
@@ -103,28 +99,26 @@ def test_a_lost_node_loses_no_accepted_request_and_its_copies_come_back_elsewher
     lost = {copy for copy, raylet in before.items() if raylet == cluster.raylets[number]}
     pids = [copy["pid"] for copy in server.copies(echo) if copy["copy"] in lost]
     with Load(server.port, f"/endpoints/{echo}/invocations") as load:
-        wait_until(lambda: load.answered > 100, seconds=60, what="load")
+        wait_until(lambda: load.answered > 100, "load", 60)
         cluster.kill(number)
         wait_until(
             lambda: lost.isdisjoint({copy["copy"] for copy in server.copies(echo)}),
-            seconds=60,
-            what="the loss of the node seen",
+            "the loss of the node seen",
+            60,
         )
         ready_copies(server, echo, 4)
         answered = load.answered
-        wait_until(lambda: load.answered > answered + 100, seconds=60, what="answers afterwards")
+        wait_until(lambda: load.answered > answered + 100, "answers afterwards", 60)
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])
-    wait_until(
-        lambda: not any(map(alive, pids)), seconds=60, what="the end of what ran on the lost node"
-    )
+    wait_until(lambda: not any(map(alive, pids)), "the end of what ran on the lost node", 60)
 
 
 def test_without_room_the_endpoint_says_so_and_gets_it_when_a_node_comes(
     server: Server, echo: str, cluster: RayCluster
 ) -> None:
     """The two nodes that are left are full: the instance waits for a node."""
-    create(server, "more", EXAMPLES / "echo" / "python")
+    server.deploy("more", EXAMPLES / "echo" / "python", wait=False)
     described = server.client("sagemaker").describe_endpoint(EndpointName="more")
     assert described["EndpointStatus"] == "Creating"
     cluster.add(1)
@@ -137,19 +131,19 @@ def test_an_actor_that_is_told_to_end_loses_no_accepted_request(server: Server, 
     ready_copies(server, echo, 4)
     copy, actor = next(iter(actors_of(server, echo).items()))
     with Load(server.port, f"/endpoints/{echo}/invocations") as load:
-        wait_until(lambda: load.answered > 100, seconds=60, what="load")
+        wait_until(lambda: load.answered > 100, "load", 60)
         os.kill(actor, signal.SIGTERM)
         wait_until(
             lambda: copy not in {one["copy"] for one in server.copies(echo)},
-            seconds=60,
-            what="the loss of the copy seen",
+            "the loss of the copy seen",
+            60,
         )
         ready_copies(server, echo, 4)
         answered = load.answered
-        wait_until(lambda: load.answered > answered + 100, seconds=60, what="answers afterwards")
+        wait_until(lambda: load.answered > answered + 100, "answers afterwards", 60)
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])
-    wait_until(lambda: not alive(actor), seconds=60, what="the end of the actor's process")
+    wait_until(lambda: not alive(actor), "the end of the actor's process", 60)
 
 
 def test_a_job_runs_where_all_nodes_are_this_machine(
@@ -190,7 +184,7 @@ def test_a_server_that_is_killed_leaves_nothing_on_the_nodes(
     pids = [copy["pid"] for copy in server.copies(echo)]
     assert pids
     server.kill()
-    wait_until(lambda: not any(map(alive, pids)), seconds=90, what="the end of its instances")
+    wait_until(lambda: not any(map(alive, pids)), "the end of its instances", 90)
     server.start()
     ready_copies(server, echo, 4, seconds=240)
 
@@ -211,7 +205,7 @@ def test_a_server_on_no_node_reaches_the_cluster_by_rays_client(
     server = Server(tmp_path / "state", "--fleet", cluster.client, python=str(python_of("ray")))
     server.start()
     try:
-        create(server, "remote", python_model(tmp_path / "model", ECHO))
+        server.deploy("remote", python_model(tmp_path / "model", ECHO), wait=False)
         server.wait_in_service("remote", seconds=240)
         assert server.post("/endpoints/remote/invocations", b"[2.0]") == (200, b"[2.0]")
     finally:
@@ -224,14 +218,15 @@ def test_a_server_that_is_told_to_end_answers_what_is_in_flight(
     """Ray's core has a handler of its own for SIGTERM, by which a process is aborted after 3 s."""
     server = server_on(cluster, tmp_path / "state").start()
     try:
-        create(server, "slow", python_model(tmp_path / "model", SLOW))
+        server.deploy("slow", python_model(tmp_path / "model", SLOW), wait=False)
         server.wait_in_service("slow", seconds=240)
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(server.post, "/endpoints/slow/invocations", b"[3.0]")
             wait_until(
                 lambda: any(copy["outstanding"] for copy in server.copies("slow")),
-                seconds=60, what="the request on its copy",
-            )  # fmt: skip
+                "the request on its copy",
+                60,
+            )
             assert server.stop() == 0, server.log()
             assert asked.result() == (200, b"[3.0]")
     finally:
@@ -262,10 +257,9 @@ def test_a_server_that_is_told_to_end_while_its_cluster_goes_away_ends(tmp_path:
         server = Server(tmp_path / "state", "--fleet", lost.client, python=str(python_of("ray")))
         server.start()
         try:
-            create(server, "remote", python_model(tmp_path / "model", ECHO))
+            server.deploy("remote", python_model(tmp_path / "model", ECHO), wait=False)
             server.wait_in_service("remote", seconds=240)
             lost.close()
-            assert server.process is not None
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(150) == 0, server.log()
             assert "Token authentication" not in server.log(), "it has begun a cluster"

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.system.harness import Server, wait_until
-from tests.system.regions_site import Orchestrated, regions_up
+from tests.kit.polling import wait_until
+from tests.kit.regions import Orchestrated, regions_up
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -51,7 +52,7 @@ def body_of(number: int) -> tuple[str, dict[str, Any]]:
     return "/v1/chat/completions", common | {"messages": [{"role": "user", "content": words}]}
 
 
-class Stream:
+class ReadStream:
     """One client's answer, read piece by piece."""
 
     def __init__(self, url: str, number: int) -> None:
@@ -65,7 +66,7 @@ class Stream:
         self.errors: list[Any] = []
         self.ended = False
 
-    def read(self) -> Stream:
+    def read(self) -> ReadStream:
         with urllib.request.urlopen(self._request, timeout=120) as answer:
             for line in answer:
                 if line.startswith(b"data: {"):
@@ -96,17 +97,17 @@ def test_streams_whose_instances_are_killed_end_as_if_nothing_had_been(site: Orc
     servers = list(site.regions.values())
     with ThreadPoolExecutor(AT_ONCE) as threads:
         undisturbed = list(
-            threads.map(lambda number: Stream(site.url, number).read().text, range(AT_ONCE))
+            threads.map(lambda number: ReadStream(site.url, number).read().text, range(AT_ONCE))
         )
         broken = []
         for turn in range(ROUNDS):
             site.wait_serving("chat", "eu", "us")
-            streams = [Stream(site.url, number) for number in range(AT_ONCE)]
+            streams = [ReadStream(site.url, number) for number in range(AT_ONCE)]
             reading = [threads.submit(stream.read) for stream in streams]
             wait_until(
                 lambda all_=streams: all(one.pieces >= 5 for one in all_),
-                seconds=60,
-                what="every stream under way",
+                "every stream under way",
+                60,
             )
             victim = servers[turn % len(servers)]
             kill_instance(victim)
@@ -118,11 +119,10 @@ def test_streams_whose_instances_are_killed_end_as_if_nothing_had_been(site: Orc
                 assert stream.text == undisturbed[number]
             wait_until(
                 lambda one=victim: [copy["state"] for copy in one.copies("chat")] == ["ready"],
-                seconds=90,
-                what="another instance",
+                "another instance",
+                90,
             )
-        with urllib.request.urlopen(f"{site.url}/metrics", timeout=30) as answer:
-            page = answer.read().decode()
+        page = site.page()
     assert broken == []
     assert [len(text) for text in undisturbed] == [4 * TOKENS] * AT_ONCE
     resumed = [line for line in page.splitlines() if 'sent_again_total{reason="resumed"}' in line]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,9 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.system.harness import EXAMPLES, Server, python_model, wait_until
-from tests.system.load import Load
-from tests.system.regions_site import Orchestrated, regions_up, resumed, stopped
+from tests.kit.load import Load
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.regions import Orchestrated, regions_up
+from tests.kit.servers import EXAMPLES, Server, penstock
 
 pytestmark = pytest.mark.system
 
@@ -44,11 +43,11 @@ def orchestrated(site: Orchestrated) -> Orchestrated:
         assert server.process is not None
         if server.process.poll() is not None:
             server.start()
-        resumed(server)
+        server.go_on()
         wait_until(
             lambda one=server: [copy["state"] for copy in one.copies("echo")] == ["ready"],
-            seconds=90,
-            what="a copy in each region",
+            "a copy in each region",
+            90,
         )
     site.wait_serving("echo", "eu", "us")
     return site
@@ -64,10 +63,10 @@ def test_a_region_that_is_killed_under_load_costs_no_request(
 ) -> None:
     """kill -9: connections are reset, new ones refused. What was there is answered elsewhere."""
     with Load(orchestrated.port, PATH, workers=8) as load:
-        wait_until(lambda: load.answered > 200, seconds=60, what="load")
+        wait_until(lambda: load.answered > 200, "load", 60)
         regions["eu"].kill()
         at = load.answered
-        wait_until(lambda: load.answered > at + 400, seconds=60, what="load on what is left")
+        wait_until(lambda: load.answered > at + 400, "load on what is left", 60)
     assert (load.broken, load.wrong, set(load.statuses)) == (0, [], {200}), load.errors
     orchestrated.wait_serving("echo", "us")
 
@@ -77,13 +76,13 @@ def test_a_region_that_falls_silent_is_left_by_what_waits_for_it(
 ) -> None:
     """SIGSTOP: nothing is refused and nothing is answered. It is used again once it speaks."""
     with Load(orchestrated.port, PATH, workers=8) as load:
-        wait_until(lambda: load.answered > 200, seconds=60, what="load")
-        stopped(regions["us"])
+        wait_until(lambda: load.answered > 200, "load", 60)
+        regions["us"].pause()
         at = load.answered
-        wait_until(lambda: load.answered > at + 400, seconds=60, what="load on what is left")
+        wait_until(lambda: load.answered > at + 400, "load on what is left", 60)
     assert (load.broken, load.wrong, set(load.statuses)) == (0, [], {200}), load.errors
     orchestrated.wait_serving("echo", "eu")
-    resumed(regions["us"])
+    regions["us"].go_on()
     orchestrated.wait_serving("echo", "eu", "us")
 
 
@@ -92,34 +91,22 @@ def test_a_request_that_left_a_lost_region_is_explained_with_what_its_region_did
 ) -> None:
     """And people see and set shares from the command line."""
 
-    def penstock(*words: str) -> Any:
-        run = subprocess.run(
-            [sys.executable, "-m", "penstock", *words, "--url", orchestrated.url, "--json"],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ},
-        )
-        return json.loads(run.stdout)
+    def told(*words: str) -> Any:
+        return json.loads(penstock(*words, "--json", server=orchestrated).stdout)
 
-    shares = penstock("traffic", "set", "eu=1", "us=0", "--endpoint", "echo")["regions"]
+    shares = told("traffic", "set", "eu=1", "us=0", "--endpoint", "echo")["regions"]
     assert [one["ratio"] for one in shares] == [1.0, 0.0]
-    request = urllib.request.Request(
-        orchestrated.url + PATH, data=b"[1.0]", headers={"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        assert answer.headers["x-penstock-region"] == "eu"
-        request_id = answer.headers["x-amzn-RequestId"]
-    story = wait_until(
-        lambda: penstock("explain", request_id), seconds=30, what="the request is explained"
-    )
+    _, _, headers = orchestrated.ask(PATH, b"[1.0]")
+    assert headers["x-penstock-region"] == "eu"
+    request_id = headers["x-amzn-RequestId"]
+    story = wait_until(lambda: told("explain", request_id), "the request is explained", 30)
     assert [one["region"] for one in story["attempts"]] == ["eu"]
     assert story["in_region"]["endpoint"] == "echo"
     assert story["in_region"]["route"]["reason"] == "only-copy"
-    shown = penstock("traffic", "show", "echo")
+    shown = told("traffic", "show", "echo")
     assert {one["region"] for one in shown["regions"]} == {"eu", "us"}
     assert shown["traffic"][0]["mode"] == "manual"
-    assert penstock("traffic", "auto", "--endpoint", "echo")["mode"] == "automatic"
+    assert told("traffic", "auto", "--endpoint", "echo")["mode"] == "automatic"
 
 
 def test_a_stream_whose_region_is_killed_goes_on_from_another_as_one_answer(
@@ -173,7 +160,7 @@ def test_an_orchestrator_without_a_region_says_so_and_is_ready_once_one_is_there
         assert refused.value.code == 503
         assert "orchestrator ready" not in served.log()
         region.start()
-        wait_until(lambda: "orchestrator ready" in served.log(), seconds=60, what="the word ready")
+        wait_until(lambda: "orchestrator ready" in served.log(), "the word ready", 60)
         with urllib.request.urlopen(f"{served.url}/ping", timeout=10) as answer:
             assert answer.status == 200
     finally:
@@ -208,7 +195,7 @@ def test_a_region_of_several_gateways_tells_what_all_of_them_have_in_flight(tmp_
                 return len(rooms) > 1 and load.answered > 10
 
             with Load(served.port, "/endpoints/slow/invocations", workers=4) as load:
-                wait_until(room_told, seconds=60, what="another room is told under load")
+                wait_until(room_told, "another room is told under load", 60)
             assert (load.broken, load.wrong, set(load.statuses)) == (0, [], {200}), load.errors
         finally:
             assert served.stop() == 0, served.log()

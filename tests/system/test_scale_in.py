@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.system.gate import Gate
-from tests.system.harness import Server, wait_until
+from tests.kit.gate import Gate
+from tests.kit.polling import wait_until
+from tests.kit.python_models import pipeline
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -38,7 +40,7 @@ def say(name):
 """
 
 
-class Stream:
+class GatedStream:
     """An answer that has begun and waits at the gate."""
 
     def __init__(self, server: Server, name: str) -> None:
@@ -63,23 +65,13 @@ WHOLE = ["said", "said", "done"]
 def talking(server: Server, folder: Path) -> Iterator[Gate]:
     """An endpoint of two copies, and the shut gate at which its streams wait."""
     with Gate() as gate:
-        (folder / "code").mkdir(parents=True)
-        (folder / "pipeline.yaml").write_text(DECLARED)
-        (folder / "code" / "steps.py").write_text(STEP.replace("{port}", str(gate.port)))
-        server.deploy("talk", folder, count=2)
+        step = STEP.replace("{port}", str(gate.port))
+        server.deploy("talk", pipeline(folder, DECLARED, step), count=2)
         gate.shut()
         try:
             yield gate
         finally:
             gate.open()
-
-
-def set_count(server: Server, count: int) -> None:
-    server.client("sagemaker").update_endpoint_weights_and_capacities(
-        EndpointName="talk",
-        DesiredWeightsAndCapacities=[{"VariantName": "all", "DesiredInstanceCount": count}],
-    )
-    server.wait_in_service("talk")
 
 
 def busy(server: Server) -> dict[int, int]:
@@ -93,18 +85,18 @@ def test_of_two_copies_the_idle_one_goes_and_the_stream_ends_by_itself(
     """The idle copy is the older one, which would stay if slots alone decided."""
     server = empty_server
     with talking(server, tmp_path / "talk") as gate:
-        short = Stream(server, "short")
+        short = GatedStream(server, "short")
         # Its first piece is out before it is at the gate, which lets go whoever came first.
-        wait_until(lambda: len(gate.waiting) == 1, seconds=20, what="the short one at the gate")
-        long = Stream(server, "long")
-        wait_until(lambda: len(gate.waiting) == 2, seconds=20, what="both at the gate")
+        wait_until(lambda: len(gate.waiting) == 1, "the short one at the gate", 20)
+        long = GatedStream(server, "long")
+        wait_until(lambda: len(gate.waiting) == 2, "both at the gate", 20)
         assert sorted(busy(server).values()) == [1, 1]
         older, newer = sorted(busy(server))
         gate.let_one()
         assert short.to_the_end() == WHOLE
-        wait_until(lambda: busy(server) == {older: 0, newer: 1}, seconds=20, what="one idle")
-        set_count(server, 1)
-        wait_until(lambda: busy(server) == {newer: 1}, seconds=20, what="the idle one is gone")
+        wait_until(lambda: busy(server) == {older: 0, newer: 1}, "one idle", 20)
+        server.set_count("talk", 1)
+        wait_until(lambda: busy(server) == {newer: 1}, "the idle one is gone", 20)
         activities = server.get("/admin/endpoints/talk/activities")["activities"]
         assert [one["reason"] for one in activities if one["what"] == "drain copy"] == [
             "variant-count"
@@ -118,20 +110,20 @@ def test_with_streams_on_both_the_one_that_drains_ends_them_and_the_choice_stand
 ) -> None:
     server = empty_server
     with talking(server, tmp_path / "talk") as gate:
-        streams = [Stream(server, str(number)) for number in range(3)]
-        wait_until(lambda: len(gate.waiting) == 3, seconds=20, what="all at the gate")
-        wait_until(lambda: sorted(busy(server).values()) == [1, 2], seconds=20, what="on both")
+        streams = [GatedStream(server, str(number)) for number in range(3)]
+        wait_until(lambda: len(gate.waiting) == 3, "all at the gate", 20)
+        wait_until(lambda: sorted(busy(server).values()) == [1, 2], "on both", 20)
         less, more = sorted(busy(server), key=busy(server).__getitem__)
-        set_count(server, 1)
+        server.set_count("talk", 1)
 
         def states() -> dict[int, str]:
             return {copy["copy"]: copy["state"] for copy in server.copies("talk")}
 
         drains = {more: "ready", less: "draining"}
-        wait_until(lambda: states() == drains, seconds=20, what="a drain")
-        late = Stream(server, "late")
-        wait_until(lambda: busy(server)[more] == 3, seconds=20, what="the late one is there")
+        wait_until(lambda: states() == drains, "a drain", 20)
+        late = GatedStream(server, "late")
+        wait_until(lambda: busy(server)[more] == 3, "the late one is there", 20)
         assert states() == drains
         gate.open()
         assert [each.to_the_end() for each in (*streams, late)] == [WHOLE] * 4
-        wait_until(lambda: states() == {more: "ready"}, seconds=20, what="the drained one is gone")
+        wait_until(lambda: states() == {more: "ready"}, "the drained one is gone", 20)

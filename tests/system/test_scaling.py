@@ -16,7 +16,9 @@ from typing import Any
 
 import boto3
 import pytest
-from tests.system.harness import Server, python_model, wait_until
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes import model_files
-from tests.system.harness import Server, wait_until
-from tests.system.transform_site import ANSWER, GOOD, TransformSite
+from tests.kit.polling import wait_until
+from tests.kit.servers import penstock
+from tests.kit.transform import ANSWER, GOOD, TransformSite, transform_site
 
 pytestmark = pytest.mark.system
 
 
-class Site(TransformSite):
+class ScheduledJobsSite(TransformSite):
     """One server with a model, and schedules of jobs over a few records."""
 
     def ask(self, method: str, path: str, members: Any = None) -> tuple[int, dict[str, Any]]:
         """Below /admin/schedules: status and answer."""
         body = b"" if members is None else json.dumps(members).encode()
-        request = urllib.request.Request(
-            f"{self.server.url}/admin/schedules{path}", data=body or None, method=method
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
+        status, answer, _ = self.server.ask(f"/admin/schedules{path}", body or None, method=method)
+        return status, json.loads(answer)
 
     def template(self, name: str) -> dict[str, Any]:
         request = self.request(name, "affine", self.uri("good"))
@@ -66,7 +56,7 @@ class Site(TransformSite):
             runs = self.runs(name)
             return runs if runs and runs[0]["state"] != "starting" else []
 
-        found: list[dict[str, Any]] = wait_until(seen, seconds=60, what=f"a run of {name}")
+        found: list[dict[str, Any]] = wait_until(seen, f"a run of {name}", 60)
         return found[0]
 
     def jobs(self, name: str) -> list[str]:
@@ -76,14 +66,11 @@ class Site(TransformSite):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScheduledJobsSite]:
     top = tmp_path_factory.mktemp("schedules")
-    server = Server(top / "state").start()
-    made = Site(server, top / "data")
-    made.model("affine", model_files.affine(top / "affine"))
-    made.put("good/a.csv", [GOOD] * 5)
-    yield made
-    assert server.stop() == 0, server.log()
+    with transform_site(top, made=ScheduledJobsSite) as site:
+        site.put("good/a.csv", [GOOD] * 5)
+        yield site
 
 
 def stamp(due: float) -> str:
@@ -91,33 +78,31 @@ def stamp(due: float) -> str:
 
 
 @pytest.mark.timeout(300)
-def test_a_job_begins_by_itself_and_its_output_is_there(site: Site) -> None:
+def test_a_job_begins_by_itself_and_its_output_is_there(site: ScheduledJobsSite) -> None:
     due = site.due_in("nightly", 1.0)
     run = site.begun("nightly")
     assert (run["job"], run["due"]) == (f"nightly-{stamp(due)}", due)
     assert site.ended(run["job"], seconds=240)["TransformJobStatus"] == "Completed"
     assert site.outputs("nightly") == {"a.csv.out": f"{ANSWER}\n" * 5}
-    wait_until(
-        lambda: site.runs("nightly")[0]["state"] == "completed", seconds=60, what="the run's end"
-    )
+    wait_until(lambda: site.runs("nightly")[0]["state"] == "completed", "the run's end", 60)
     assert site.ask("GET", "")[1]["schedules"][0]["due"] is None
 
 
 @pytest.mark.timeout(300)
-def test_a_kill_before_at_and_after_the_due_time_leaves_one_job(site: Site) -> None:
+def test_a_kill_before_at_and_after_the_due_time_leaves_one_job(site: ScheduledJobsSite) -> None:
     """The server is dead when the run is due; is killed as it begins; is killed once it is told."""
     before = site.due_in("dead", 0.5)
     site.server.kill()
-    wait_until(lambda: time.time() > before, seconds=60, what="the due time")
+    wait_until(lambda: time.time() > before, "the due time", 60)
     site.server.start()
-    wait_until(lambda: site.runs("dead"), seconds=60, what="the run that was missed")
+    wait_until(lambda: site.runs("dead"), "the run that was missed", 60)
     at = site.due_in("begins", 2.0)
-    wait_until(lambda: time.time() >= at + 0.005, seconds=60, what="the due time")
+    wait_until(lambda: time.time() >= at + 0.005, "the due time", 60)
     site.server.kill()
     site.server.start()
-    wait_until(lambda: site.runs("begins"), seconds=60, what="the run that was due")
+    wait_until(lambda: site.runs("begins"), "the run that was due", 60)
     after = site.due_in("told", 2.0)
-    wait_until(lambda: site.runs("told"), seconds=60, what="a run")
+    wait_until(lambda: site.runs("told"), "a run", 60)
     site.server.kill()
     site.server.start()
     for name, due in (("dead", before), ("begins", at), ("told", after)):
@@ -145,7 +130,9 @@ def test_a_kill_before_at_and_after_the_due_time_leaves_one_job(site: Site) -> N
         ({"job": {"TransformOutput": {"S3OutputPath": "s3://o/{dat}"}}}, "schedule-job-invalid"),
     ],
 )
-def test_what_is_no_schedule_is_refused(site: Site, members: dict[str, Any], code: str) -> None:
+def test_what_is_no_schedule_is_refused(
+    site: ScheduledJobsSite, members: dict[str, Any], code: str
+) -> None:
     job = members.get("job")
     whole = {"expression": "cron(0 3 * * ? *)", "job": site.template("x")} | members
     if isinstance(job, dict) and len(job) == 1 and job != {"ModelName": "affine"}:
@@ -156,7 +143,7 @@ def test_what_is_no_schedule_is_refused(site: Site, members: dict[str, Any], cod
     assert site.ask("GET", "/refused")[0] == 404
 
 
-def test_names_are_used_once_and_are_names(site: Site) -> None:
+def test_names_are_used_once_and_are_names(site: ScheduledJobsSite) -> None:
     whole = {"expression": "cron(0 3 * * ? *)", "job": site.template("x"), "paused": True}
     assert site.ask("POST", "/Twice", whole)[0] == 200
     status, told = site.ask("POST", "/twice", whole)
@@ -167,29 +154,29 @@ def test_names_are_used_once_and_are_names(site: Site) -> None:
     assert site.ask("DELETE", "/twice")[0] == 404
 
 
-def test_the_command_line_makes_shows_pauses_and_deletes(site: Site, tmp_path: Path) -> None:
-    def penstock(*words: str, code: int = 0) -> str:
-        argv = [sys.executable, "-m", "penstock", "schedule", *words, "--url", site.server.url]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
-        assert done.returncode == code, done.stdout + done.stderr
+def test_the_command_line_makes_shows_pauses_and_deletes(
+    site: ScheduledJobsSite, tmp_path: Path
+) -> None:
+    def schedule(*words: str, code: int = 0) -> str:
+        done = penstock("schedule", *words, server=site.server, status=code)
         return done.stdout + done.stderr
 
     source, output = str(tmp_path / "{date}.csv"), str(tmp_path / "out" / "{due}")
     zone = ("--time-zone", "Europe/Berlin")
-    made = penstock("create", "cli", "affine", source, output, "--cron", "30 2 * * ? 2199", *zone)
+    made = schedule("create", "cli", "affine", source, output, "--cron", "30 2 * * ? 2199", *zone)
     assert "next 2199-01-01 02:30:00+01:00" in made
-    told = json.loads(penstock("show", "cli", "--json"))
+    told = json.loads(schedule("show", "cli", "--json"))
     assert told["job"]["TransformInput"]["ContentType"] == "text/csv"
     assert told["job"]["TransformOutput"]["S3OutputPath"] == f"file://{output}"
-    penstock("pause", "cli")
-    assert "paused" in penstock("list")
-    penstock("resume", "cli")
-    said = penstock("run-now", "cli", code=1)  # over a file that is not there
+    schedule("pause", "cli")
+    assert "paused" in schedule("list")
+    schedule("resume", "cli")
+    said = schedule("run-now", "cli", code=1)  # over a file that is not there
     (failed,) = site.runs("cli")
     assert failed["state"] == "failed"
     assert f"{datetime.fromtimestamp(failed['due'], UTC):%Y}-" in failed["message"]
     assert f"error[run-failed]: run {failed['job']} of cli failed: {failed['message']}" in said
-    assert failed["job"] in penstock("show", "cli")
-    penstock("delete", "cli")
-    assert "error[schedule-not-found]" in penstock("show", "cli", code=1)
-    assert "error[usage]" in penstock("create", "cli", "affine", source, output, code=1)
+    assert failed["job"] in schedule("show", "cli")
+    schedule("delete", "cli")
+    assert "error[schedule-not-found]" in schedule("show", "cli", code=1)
+    assert "error[usage]" in schedule("create", "cli", "affine", source, output, code=1)

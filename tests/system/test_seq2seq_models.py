@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from tests.system.harness import Server, wait_until
+from tests.kit import seq2seq_models as tiny
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 
 from penstock.wire.oip_messages import SERVICE, method_classes
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "runtimes"))
-import seq2seq_models as tiny
 
 pytestmark = pytest.mark.system
 
@@ -125,7 +122,7 @@ def test_a_copy_tells_which_texts_run_and_which_wait(server: Server, endpoint: s
         told = server.get(path)["decoding"]
         return told if told["rows_in_use"] == 4 and told["waiting"] else None
 
-    told = wait_until(full, seconds=20, what="a full decode batch")
+    told = wait_until(full, "a full decode batch", 20)
     assert len(told["running"]) == 4
     assert sorted(row for rows in told["running"].values() for row in rows) == [0, 1, 2, 3]
     assert len(told["waiting"]) <= 2

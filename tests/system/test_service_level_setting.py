@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.system.harness import EXAMPLES, Server, wait_until
+from tests.kit.servers import EXAMPLES, Server
 
 pytestmark = pytest.mark.system
 
@@ -15,23 +15,8 @@ ARTIFACT = EXAMPLES / "query_intent" / "artifact"
 
 def described(server: Server, name: str, environment: dict[str, str]) -> dict[str, Any]:
     """The endpoint of a model with this environment, once it has settled."""
-    client = server.client("sagemaker")
-    container = {"ModelDataUrl": ARTIFACT.as_uri(), "Environment": environment}
-    client.create_model(ModelName=name, PrimaryContainer=container)
-    variant = {
-        "VariantName": "all",
-        "ModelName": name,
-        "InstanceType": "ml.local.small",
-        "InitialInstanceCount": 1,
-    }
-    client.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
-    client.create_endpoint(EndpointName=name, EndpointConfigName=name)
-
-    def settled() -> Any:
-        found = client.describe_endpoint(EndpointName=name)
-        return found if found["EndpointStatus"] in {"InService", "Failed"} else None
-
-    return dict(wait_until(settled, seconds=60, what=f"{name} settled"))
+    server.deploy(name, ARTIFACT, Environment=environment, wait=False)
+    return server.settled(name)
 
 
 def batching(server: Server, name: str) -> Any:

@@ -9,22 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes import model_files
-from tests.system.async_site import AsyncSite
-from tests.system.census import MARK, Counted
-from tests.system.harness import Server, create, python_model, remove_all, wait_until
-from tests.system.multi_model import create_multi_model, put
-from tests.system.transform_site import GOOD, TransformSite
+from tests.kit import model_files
+from tests.kit.asynchronous import AsyncSite
+from tests.kit.census import MARK, CensusServer
+from tests.kit.multi_model import create_multi_model, put
+from tests.kit.polling import wait_until
+from tests.kit.python_models import ECHO, python_model
+from tests.kit.servers import Server, remove_all
+from tests.kit.transform import GOOD, TransformSite
 
 pytestmark = pytest.mark.system
-
-ECHO = """
-def model_fn(model_dir):
-    return None
-
-def transform_fn(model, body, content_type, accept):
-    return body, content_type
-"""
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +99,7 @@ def test_calls_before_the_end_of_a_server_are_datapoints_of_the_next(
 ) -> None:
     server = Server(tmp_path / "state").start()
     try:
-        create(server, "kept", echo)
+        server.deploy("kept", echo, wait=False)
         server.wait_in_service("kept")
         call(server, "kept", 30)
         assert server.stop() == 0, server.log()
@@ -116,8 +110,8 @@ def test_calls_before_the_end_of_a_server_are_datapoints_of_the_next(
 
 
 @pytest.fixture
-def counted(tmp_path: Path) -> Iterator[Counted]:
-    server = Counted(tmp_path / "state")
+def counted(tmp_path: Path) -> Iterator[CensusServer]:
+    server = CensusServer(tmp_path / "state")
     server.start()
     yield server
     assert server.stop() == 0, server.log()
@@ -125,7 +119,7 @@ def counted(tmp_path: Path) -> Iterator[Counted]:
 
 @pytest.mark.timeout(240)  # 30 s of it are how long counts are kept
 def test_a_server_holds_nothing_of_what_is_gone(
-    counted: Counted, tmp_path: Path, echo: Path
+    counted: CensusServer, tmp_path: Path, echo: Path
 ) -> None:
     """Every kind of endpoint, with calls of each, and a schedule."""
     client = counted.client("sagemaker")

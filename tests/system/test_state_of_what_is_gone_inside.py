@@ -5,37 +5,38 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes import model_files
-from tests.runtimes.adapter_files import pairs, write_adapter
-from tests.system.async_site import AsyncSite
-from tests.system.census import MARK, Counted
-from tests.system.harness import Server, create, python_model, wait_until
-from tests.system.multi_model import create_multi_model, put
-from tests.system.test_inference_components import Site
-from tests.system.test_state_of_what_is_gone import ECHO, call
-from tests.system.transform_site import GOOD, TransformSite
+from tests.kit import model_files
+from tests.kit.adapter_files import pairs, write_adapter
+from tests.kit.asynchronous import AsyncSite
+from tests.kit.census import MARK, CensusServer
+from tests.kit.components import ComponentSite
+from tests.kit.multi_model import create_multi_model, put
+from tests.kit.polling import wait_until
+from tests.kit.processes import memory_bytes
+from tests.kit.python_models import ECHO, python_model
+from tests.kit.servers import Server
+from tests.kit.transform import GOOD, TransformSite
+from tests.system.test_state_of_what_is_gone import call
 
 pytestmark = pytest.mark.system
 
 
 def removed(server: Server, path: str) -> None:
-    asked = urllib.request.Request(server.url + path, method="DELETE")
-    urllib.request.urlopen(asked, timeout=60).close()
+    assert server.ask(path, method="DELETE")[0] == 200
 
 
-def generations(server: Counted, folder: Path) -> None:
+def generations(server: CensusServer, folder: Path) -> None:
     """One endpoint, updated again and again; the last configuration has another name."""
     artifact = python_model(folder, ECHO)
     server.deploy("updated", artifact)
     client = server.client("sagemaker")
     for number in range(3):
         name = f"{MARK}-generation-{number}"
-        create(server, name, artifact, endpoint=False)
+        server.prepare(name, artifact)
         client.update_endpoint(EndpointName="updated", EndpointConfigName=name)
         server.wait_in_service("updated")
         call(server, "updated", 2)
@@ -46,8 +47,8 @@ def generations(server: Counted, folder: Path) -> None:
         client.delete_model(ModelName=f"{MARK}-generation-{number}")
 
 
-def components(server: Counted, folder: Path) -> None:
-    site = Site(server, folder)
+def components(server: CensusServer, folder: Path) -> None:
+    site = ComponentSite(server, folder)
     site.endpoint()
     site.model(f"{MARK}-model")
     for number in range(3):
@@ -55,12 +56,11 @@ def components(server: Counted, folder: Path) -> None:
         site.component(name, f"{MARK}-model")
         site.settled(name, copies=1)
         site.ask(name)
-        site.client.delete_inference_component(InferenceComponentName=name)
-        site.gone(name)
+        site.delete(name)
     site.client.delete_model(ModelName=f"{MARK}-model")
 
 
-def requests_for_later(server: Counted, folder: Path) -> None:
+def requests_for_later(server: CensusServer, folder: Path) -> None:
     """Asynchronous requests of an endpoint that stays, one of which fails."""
     site = AsyncSite(server, folder)
     site.model()
@@ -70,7 +70,7 @@ def requests_for_later(server: Counted, folder: Path) -> None:
     wait_until(lambda: site.answers() and site.failures(), seconds=60, what="both outcomes")
 
 
-def jobs(server: Counted, folder: Path) -> None:
+def jobs(server: CensusServer, folder: Path) -> None:
     """One that ends, one that is stopped, and schedules."""
     site = TransformSite(server, folder)
     affine = model_files.affine(folder / "affine")
@@ -91,7 +91,7 @@ def jobs(server: Counted, folder: Path) -> None:
     server.client("sagemaker").delete_model(ModelName=f"{MARK}-affine")
 
 
-def target_models(server: Counted, folder: Path) -> None:
+def target_models(server: CensusServer, folder: Path) -> None:
     """Of an endpoint that stays: added, asked, unloaded and removed from the store."""
     put(folder, "stays", 1)
     create_multi_model(server, "many", folder)
@@ -117,7 +117,7 @@ KINDS = (generations, components, requests_for_later, jobs, target_models)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_server_holds_nothing_of_what_came_and_went(kind: Any, tmp_path: Path) -> None:
-    server = Counted(tmp_path / "state")
+    server = CensusServer(tmp_path / "state")
     server.start()
     try:
         kind(server, tmp_path / "files")
@@ -128,12 +128,12 @@ def test_a_server_holds_nothing_of_what_came_and_went(kind: Any, tmp_path: Path)
 
 @pytest.mark.timeout(300)
 def test_a_server_holds_nothing_of_adapters_that_are_gone(tmp_path: Path) -> None:
-    from tests.system.test_adapters import Language  # skips where its extra is not installed
+    from tests.system.test_adapters import AdapterSite  # skips where its extra is not installed
 
-    server = Counted(tmp_path / "state")
+    server = CensusServer(tmp_path / "state")
     server.start()
     try:
-        site = Language(server, tmp_path / "files")
+        site = AdapterSite(server, tmp_path / "files")
         write_adapter(tmp_path / "files" / f"{MARK}-artifact", pairs(1))
         for number in range(3):
             name = f"{MARK}-adapter-{number}"
@@ -147,7 +147,7 @@ def test_a_server_holds_nothing_of_adapters_that_are_gone(tmp_path: Path) -> Non
 
 
 def test_a_server_holds_nothing_of_keys_that_are_gone(tmp_path: Path) -> None:
-    server = Counted(tmp_path / "state", "--auth")
+    server = CensusServer(tmp_path / "state", "--auth")
     server.start()
     try:
         for kind in ((), ("--bearer",)):
@@ -165,12 +165,6 @@ def keys(server: Server, *words: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def resident_bytes(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
-
-
-@pytest.mark.timeout(300)
 def test_an_instance_that_loaded_and_unloaded_many_models_stays_as_large(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     put(folder, "stays", 1)
@@ -183,7 +177,7 @@ def test_an_instance_that_loaded_and_unloaded_many_models_stays_as_large(tmp_pat
             assert asked(server, f"model-{number}") == {"sum": number + 1, "pid": pid}
             server.post(f"/v2/repository/models/many:model-{number}/unload", b"")
             (folder / f"model-{number}").unlink()
-            sizes.append(resident_bytes(pid))
+            sizes.append(memory_bytes(pid))
         assert sizes[-1] - sizes[19] < 3_000_000, [size >> 10 for size in sizes[19::10]]
     finally:
         server.stop()

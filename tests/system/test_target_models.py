@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.environments import printed_by
-from tests.system.harness import Server, wait_until
-from tests.system.target_models_site import ANSWER, Shop
+from tests.kit.environments import printed_by
+from tests.kit.multi_model import ANSWER, Shop
+from tests.kit.polling import wait_until
+from tests.kit.servers import Server
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -199,7 +200,7 @@ def test_a_model_that_fails_fails_alone_and_boto3_is_told_how(
         told.append(f"{code} {status} {message}")
         return "is not loaded for now" in message
 
-    wait_until(is_quarantined, seconds=240, what="the model that dies is left alone")
+    wait_until(is_quarantined, "the model that dies is left alone", 240)
     assert all(one.startswith("ModelError 424") for one in told), told
     assert json.loads(shop.invoke("a")) == {"predictions": [ANSWER]}
     rows = shop.listed()

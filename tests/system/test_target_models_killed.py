@@ -16,8 +16,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.system.async_site import AsyncSite
-from tests.system.harness import Server, alive, python_model, wait_until
+from tests.kit.asynchronous import AsyncSite
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server
 
 KILLS = int(os.environ.get("LOAD_KILLS", "4"))
 MODELS = max(2, KILLS // 2 + 1)
@@ -57,11 +60,11 @@ def kill_a_load(server: Server, kills: Counter[str]) -> None:
                 return int(worker["pid"]), here
         return None
 
-    wait_until(victim, seconds=120, what="a load to kill")
+    wait_until(victim, "a load to kill", 120)
     time.sleep(random.random())  # where in the load it strikes
-    pid, models = wait_until(victim, seconds=120, what="a load to kill")
+    pid, models = wait_until(victim, "a load to kill", 120)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not alive(pid), seconds=30, what="its end")
+    wait_until(lambda: not alive(pid), "its end", 30)
     kills.update(models)
 
 
@@ -90,7 +93,7 @@ def test_no_kill_while_a_model_is_loaded_costs_a_request(tmp_path: Path) -> None
             assert site.failures() == {}, "kills are nobody's failure"
             return set(site.answers()) == asked
 
-        wait_until(all_answered, seconds=180, what="all that was accepted")
+        wait_until(all_answered, "all that was accepted", 180)
         print(f"{len(asked)} answered, killed {dict(kills)}", flush=True)
         for file, answer in site.answers().items():
             assert json.loads(answer) == {"number": int(file[:-5].partition("-")[2])}

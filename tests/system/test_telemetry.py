@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes import triton_files
-from tests.fakes.otlp_receiver import OtlpReceiver, SpanSeen, receiver
-from tests.system.harness import Server, wait_until
-from tests.system.regions_site import Orchestrated
+from tests.kit import triton_files
+from tests.kit.otlp_receiver import OtlpReceiver, SpanSeen, receiver
+from tests.kit.polling import wait_until
+from tests.kit.regions import Orchestrated
+from tests.kit.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -62,17 +63,8 @@ def invoke(
     server: Server, body: bytes = b"{}", **headers: str
 ) -> tuple[int, dict[str, str | None], str]:
     """Status, what the model said of its headers, and the id of the request."""
-    request = urllib.request.Request(
-        f"{server.url}/endpoints/tells/invocations",
-        data=body,
-        headers={"content-type": "application/json", **headers},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            said = json.loads(answer.read())
-            return answer.status, said, answer.headers["x-amzn-RequestId"]
-    except urllib.error.HTTPError as error:
-        return error.code, {}, error.headers["x-amzn-RequestId"]
+    status, answer, told = server.ask("/endpoints/tells/invocations", body, headers)
+    return status, json.loads(answer) if status == 200 else {}, told["x-amzn-RequestId"]
 
 
 def spans_of(collector: OtlpReceiver, request_id: str, *names: str) -> dict[str, SpanSeen]:
@@ -80,7 +72,7 @@ def spans_of(collector: OtlpReceiver, request_id: str, *names: str) -> dict[str,
         found = collector.of_request(request_id)
         return found if set(names) <= set(found) else None
 
-    found: dict[str, SpanSeen] = wait_until(there, seconds=60, what=f"spans of {request_id}")
+    found: dict[str, SpanSeen] = wait_until(there, f"spans of {request_id}", 60)
     return found
 
 
@@ -158,7 +150,7 @@ def test_calls_between_the_models_of_an_ensemble_are_spans_of_their_request(
         names = [one.name for one in found]
         return found if {"letters", "small", "large", "run", "oip embed"} <= set(names) else None
 
-    found: list[SpanSeen] = wait_until(there, seconds=60, what="spans of the ensemble")
+    found: list[SpanSeen] = wait_until(there, "spans of the ensemble", 60)
     (run,) = [one for one in found if one.name == "run" and _is_of(one, found, "oip embed")]
     by_id = {one.span_id: one for one in found}
     for name in ("letters", "small", "large"):
@@ -193,10 +185,17 @@ def test_a_grpc_call_goes_on_with_the_trace_of_its_metadata(
             timeout=60,
         )
     own: SpanSeen = wait_until(
-        lambda: next((one for one in collector.spans if one.trace_id == trace
-                      and one.name == "oip-grpc embed"), None),
-        seconds=60, what="the span of the call",
-    )  # fmt: skip
+        lambda: next(
+            (
+                one
+                for one in collector.spans
+                if one.trace_id == trace and one.name == "oip-grpc embed"
+            ),
+            None,
+        ),
+        "the span of the call",
+        60,
+    )
     assert own.parent_id == CALLER
 
 
@@ -242,7 +241,7 @@ def test_metrics_are_pushed_under_the_names_of_the_page(
         found = collector.metrics.get("penstock_requests")
         return found is not None and any(point.as_double >= 1 for point in found.sum.data_points)
 
-    wait_until(counted, seconds=60, what="a count of requests")
+    wait_until(counted, "a count of requests", 60)
     durations = collector.metrics["penstock_request_duration_seconds"].histogram
     assert durations.aggregation_temporality == 2  # cumulative
     for point in durations.data_points:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, WaiterError
-from tests.fakes import model_files
-from tests.system.harness import Server, python_model, wait_until
+from tests.kit import model_files
+from tests.kit.polling import wait_until
+from tests.kit.python_models import python_model
+from tests.kit.servers import Server, penstock
+from tests.kit.transform import ANSWER, BAD, GOOD, TransformSite, transform_site
 from tests.system.test_clients import SCRIPTS, client_python, run
-from tests.system.transform_site import ANSWER, BAD, GOOD, TransformSite
 
 #: A job is a guest: on a machine that others use it takes what they leave.
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
@@ -27,15 +27,11 @@ ACCOUNT = "arn:aws:sagemaker:us-east-1:123456789012"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransformSite]:
     top = tmp_path_factory.mktemp("transform")
-    (top / "data").mkdir()
     (top / "settings.toml").write_text(f'[control.s3_local]\ndata = "{top / "data"}"\n')
-    server = Server(top / "state", "--config", str(top / "settings.toml")).start()
-    made = TransformSite(server, top / "data")
-    made.model("affine", model_files.affine(top / "affine"))
-    made.put("good/a.csv", [GOOD] * 300)
-    made.put("good/deep/b.csv", [GOOD] * 20)
-    yield made
-    assert server.stop() == 0, server.log()
+    with transform_site(top, "--config", str(top / "settings.toml")) as made:
+        made.put("good/a.csv", [GOOD] * 300)
+        made.put("good/deep/b.csv", [GOOD] * 20)
+        yield made
 
 
 @pytest.mark.integration
@@ -192,9 +188,10 @@ def test_a_job_is_stopped_and_its_capacity_is_given_back(
     site.begin("stops", "slow", site.uri("long"), BatchStrategy="SingleRecord")
     client = site.server.client("sagemaker")
     wait_until(
-        lambda: site.describe("stops")["PenstockProgress"]["Instances"], seconds=120,
-        what="an instance of the job",
-    )  # fmt: skip
+        lambda: site.describe("stops")["PenstockProgress"]["Instances"],
+        "an instance of the job",
+        120,
+    )
     client.stop_transform_job(TransformJobName="stops")
     assert site.describe("stops")["TransformJobStatus"] in ("Stopping", "Stopped")
     client.get_waiter("transform_job_completed_or_stopped").wait(
@@ -214,9 +211,10 @@ def test_a_jobs_capacity_is_no_endpoint(site: TransformSite, tmp_path: Path) -> 
     site.model("slow-too", slow(tmp_path / "slow"))
     site.begin("hidden", "slow-too", site.uri("long"), BatchStrategy="SingleRecord")
     wait_until(
-        lambda: site.describe("hidden")["PenstockProgress"]["Instances"], seconds=120,
-        what="an instance of the job",
-    )  # fmt: skip
+        lambda: site.describe("hidden")["PenstockProgress"]["Instances"],
+        "an instance of the job",
+        120,
+    )
     assert site.server.client("sagemaker").list_endpoints()["Endpoints"] == []
     for name in ("transform-job/hidden", "transform-job%2Fhidden", "hidden"):
         status, _ = site.server.post(f"/endpoints/{name}/invocations", b"1,2,3,4")
@@ -232,30 +230,29 @@ def test_status_logs_and_cost_show_a_job(site: TransformSite, tmp_path: Path) ->
     site.begin("shown", "slow-shown", site.uri("long"), BatchStrategy="SingleRecord")
 
     def row() -> Any:
-        jobs = json.loads(penstock(site, "status", "--json"))["jobs"]
+        jobs = json.loads(printed(site, "status", "--json"))["jobs"]
         [one] = [one for one in jobs if one["job"] == "shown"]
         return one if one["instances"] and one["instances"][0]["state"] == "ready" else None
 
-    told = wait_until(row, seconds=120, what="an instance of the job that answers")
+    told = wait_until(row, "an instance of the job that answers", 120)
     [held] = told["instances"]
     assert (told["status"], held["instance_type"]) == ("InProgress", "ml.local.small")
     assert held["memory_bytes"] > 0
     os.kill(held["pid"], 0)  # there is such a process
-    assert f" {held['instance']} " in penstock(site, "status").replace("│", " ")
+    assert f" {held['instance']} " in printed(site, "status").replace("│", " ")
     wait_until(
-        lambda: "slow as ever" in penstock(site, "logs", "shown"), seconds=60,
-        what="the model's words in its log",
-    )  # fmt: skip
+        lambda: "slow as ever" in printed(site, "logs", "shown"), "the model's words in its log", 60
+    )
     site.server.client("sagemaker").stop_transform_job(TransformJobName="shown")
     site.ended("shown")
     [cost] = [
-        one for one in json.loads(penstock(site, "cost", "--json"))["jobs"] if one["job"] == "shown"
+        one for one in json.loads(printed(site, "cost", "--json"))["jobs"] if one["job"] == "shown"
     ]
     assert cost["status"] == "Stopped"
     assert cost["dollars"] > 0 < cost["instance_hours"]
-    assert "slow as ever" in penstock(site, "logs", "--job", "SHOWN")  # its instances are gone
+    assert "slow as ever" in printed(site, "logs", "--job", "SHOWN")  # its instances are gone
     assert "error[not-found]: there is no endpoint and no transform job named 'nobody'" in (
-        penstock(site, "logs", "nobody", status=1)
+        printed(site, "logs", "nobody", status=1)
     )
 
 
@@ -276,8 +273,7 @@ def test_a_job_goes_on_after_the_server_was_killed_and_a_stop_is_remembered(
         site.put("in/a.csv", [GOOD] * 10_000)
         site.begin("stops", "slow", site.uri("in"), BatchStrategy="SingleRecord")
         server.client("sagemaker").stop_transform_job(TransformJobName="stops")
-        assert server.process is not None
-        os.kill(server.process.pid, signal.SIGKILL)
+        os.kill(server.pid, signal.SIGKILL)
         server.process.wait(10)
         server.start()
         assert site.ended("stops")["TransformJobStatus"] == "Stopped"
@@ -285,11 +281,8 @@ def test_a_job_goes_on_after_the_server_was_killed_and_a_stop_is_remembered(
         server.stop()
 
 
-def penstock(site: TransformSite, *words: str, status: int = 0) -> str:
-    """What a command prints."""
-    command = [sys.executable, "-m", "penstock", *words, "--url", site.server.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == status, done.stderr
+def printed(site: TransformSite, *words: str, status: int = 0) -> str:
+    done = penstock(*words, server=site.server, status=status)
     return done.stdout if not status else done.stderr
 
 

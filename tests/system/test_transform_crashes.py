@@ -11,9 +11,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.system.harness import Server
+from tests.kit.transform import TransformSite, transform_site
 from tests.system.test_native_crash import divides, needs_x86
-from tests.system.transform_site import TransformSite
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(500), needs_x86]
 
@@ -23,11 +22,9 @@ SKIP = "PENSTOCK_TRANSFORM_REFUSED_RECORDS"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransformSite]:
     top = tmp_path_factory.mktemp("crashes")
-    server = Server(top / "state").start()
-    made = TransformSite(server, top)
-    made.model("divides", divides(top / "divides"))
-    yield made
-    assert server.stop() == 0, server.log()
+    with transform_site(top) as made:
+        made.model("divides", divides(top / "divides"))
+        yield made
 
 
 def quotients(numbers: list[int]) -> list[str]:

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from tests.fakes import model_files
-from tests.system.harness import Server, python_model, wait_until
+from tests.kit import model_files
+from tests.kit.processes import children_of, instances_of
+from tests.kit.python_models import python_model
+from tests.kit.servers import up
+from tests.kit.transform import TransformSite
 
 #: A job is a guest: on a machine that others use it takes what they leave.
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -102,96 +104,34 @@ def write_input(folder: Path, records: int) -> None:
                 number += 1
 
 
-@dataclass
-class Site:
-    """One server, its model and what its jobs read."""
-
-    server: Server
-    input: Path
-    outputs: Path
-
-    def begin(self, job: str, *, count: int = 1) -> None:
-        self.server.client("sagemaker").create_transform_job(
-            TransformJobName=job,
-            ModelName="slow",
-            TransformInput={
-                "DataSource": {
-                    "S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": self.input.as_uri()}
-                },
-                "ContentType": "text/csv",
-                "SplitType": "Line",
-            },
-            MaxPayloadInMB=1,
-            TransformOutput={
-                "S3OutputPath": (self.outputs / job).as_uri(),
-                "Accept": "text/csv",
-                "AssembleWith": "Line",
-            },
-            TransformResources={"InstanceType": "ml.local.small", "InstanceCount": count},
-        )
-
-    def describe(self, job: str) -> dict[str, Any]:
-        """With the member that boto3 does not know."""
-        status, body = self.server.post(
-            "/",
-            json.dumps({"TransformJobName": job}).encode(),
-            {
-                "X-Amz-Target": "SageMaker.DescribeTransformJob",
-                "Content-Type": "application/x-amz-json-1.1",
-            },
-        )
-        assert status == 200, body
-        described: dict[str, Any] = json.loads(body)
-        return described
-
-    def ended(self, job: str, *, seconds: float = 300) -> dict[str, Any]:
-        def settled() -> dict[str, Any] | None:
-            described = self.describe(job)
-            going = described["TransformJobStatus"] in ("InProgress", "Stopping")
-            return None if going else described
-
-        found: dict[str, Any] = wait_until(settled, seconds=seconds, what=f"the end of {job}")
-        return found
-
-    def files(self, job: str) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in sorted((self.outputs / job).iterdir())}
+class KilledSite(TransformSite):
+    """Which processes a job runs on, and what it is writing."""
 
     def instances(self) -> list[int]:
-        """Processes of the server's instances: its children that read frames."""
-        assert self.server.process is not None
-        return [pid for pid in children(self.server.process.pid) if is_instance(pid)]
+        return instances_of(self.server.pid)
 
     def workers(self) -> list[int]:
         """Processes that run the models' own code."""
-        return [pid for instance in self.instances() for pid in children(instance)]
+        return [pid for instance in self.instances() for pid in children_of(instance)]
 
     def drafts(self, job: str) -> list[Path]:
         """Outputs of spans, and of objects, that are being written."""
         parts = self.server.state_dir / "jobs" / job
-        return [
-            *parts.glob(".draft-*"), *(self.outputs / job).glob(".*.new"),
-        ]  # fmt: skip
+        return [*parts.glob(".draft-*"), *(self.folder / "out" / job).glob(".*.new")]
 
 
-def children(pid: int) -> list[int]:
-    found = []
-    with contextlib.suppress(OSError):  # it may have ended meanwhile
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += [int(one) for one in (task / "children").read_text().split()]
-    return found
-
-
-def is_instance(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return b"penstock.instance" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
-
-
-class Nemesis:
+class JobNemesis:
     """Kills what a job runs on, as its seed says."""
 
     def __init__(
-        self, site: Site, job: str, seed: int, kinds: dict[str, int], *, kills: int, records: int
+        self,
+        site: KilledSite,
+        job: str,
+        seed: int,
+        kinds: dict[str, int],
+        *,
+        kills: int,
+        records: int,
     ) -> None:
         """`kinds`: of kills, with their weights; `kills`, over so many `records`."""
         self._site = site
@@ -260,28 +200,27 @@ def disturbed(
     model = slow_model(folder / "model") if kind == NATIVE else own_code(folder / "model")
     weights = {SERVER: 3, INSTANCE: 5, HALF_WRITTEN: 2} | ({WORKER: 5} if kind == OWN_CODE else {})
     write_input(folder / "in", records)
-    site = Site(Server(folder / "state").start(), folder / "in", folder / "out")
-    try:
-        client = site.server.client("sagemaker")
-        client.create_model(ModelName="slow", PrimaryContainer={"ModelDataUrl": model.as_uri()})
+    with up(folder) as server:
+        site = KilledSite(server, folder)
+        site.model("slow", model)
         begun = time.monotonic()
-        site.begin("alone")
+        site.begin("alone", "slow", site.uri("in"), MaxPayloadInMB=1)
         alone = site.ended("alone", seconds=1200)
         assert alone["TransformJobStatus"] == "Completed", alone
         alone_s = time.monotonic() - begun
         print(f"alone: {alone_s:.1f} s", flush=True)
         begun = time.monotonic()
-        site.begin("killed")
-        nemesis = Nemesis(site, "killed", seed, weights, kills=kills, records=records)
+        site.begin("killed", "slow", site.uri("in"), MaxPayloadInMB=1)
+        nemesis = JobNemesis(site, "killed", seed, weights, kills=kills, records=records)
         while sum(nemesis.killed.values()) < kills and nemesis.strike():
             pass
         killed = site.ended("killed", seconds=1200)
         assert killed["TransformJobStatus"] == "Completed", killed
         assert killed["PenstockProgress"]["Records"] == records
         assert killed["PenstockProgress"]["RefusedRecords"] == 0
-        expected, found = site.files("alone"), site.files("killed")
-        assert sorted(found) == [f"{path.name}.out" for path in sorted(site.input.iterdir())]
-        assert sum(one.count(b"\n") for one in found.values()) == records
+        expected, found = site.outputs("alone"), site.outputs("killed")
+        assert sorted(found) == [f"{path.name}.out" for path in sorted((folder / "in").iterdir())]
+        assert sum(one.count("\n") for one in found.values()) == records
         assert found == expected  # byte for byte
         assert not any((folder / "state" / "jobs").iterdir()), "parts of ended jobs are left"
         return {
@@ -293,8 +232,6 @@ def disturbed(
             "alone_s": round(alone_s, 1),
             "killed_s": round(time.monotonic() - begun, 1),
         }
-    finally:
-        site.server.stop()
 
 
 @pytest.mark.parametrize("kind", [NATIVE, OWN_CODE])

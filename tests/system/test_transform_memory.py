@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.system.harness import Server, python_model
-from tests.system.process_tree import Peaks
-from tests.system.transform_site import TransformSite
+from tests.kit.processes import Peaks
+from tests.kit.python_models import python_model
+from tests.kit.transform import TransformSite, transform_site
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(500)]
 
@@ -33,12 +33,9 @@ LENGTHS = """
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransformSite]:
     top = tmp_path_factory.mktemp("memory")
-    (top / "data").mkdir()
-    server = Server(top / "state").start()
-    made = TransformSite(server, top / "data")
-    made.model("lengths", python_model(top / "lengths", LENGTHS))
-    yield made
-    assert server.stop() == 0, server.log()
+    with transform_site(top) as made:
+        made.model("lengths", python_model(top / "lengths", LENGTHS))
+        yield made
 
 
 def begin(site: TransformSite, job: str, content_type: str, **members: Any) -> None:
@@ -47,11 +44,6 @@ def begin(site: TransformSite, job: str, content_type: str, **members: Any) -> N
     if content_type == "application/x-parquet":
         request["TransformInput"]["SplitType"] = "None"
     site.server.client("sagemaker").create_transform_job(**request)
-
-
-def peaks_of(site: TransformSite) -> Peaks:
-    assert site.server.process is not None
-    return Peaks(site.server.process.pid)
 
 
 def within_bounds(peaks: Peaks, since: float) -> None:
@@ -76,7 +68,7 @@ def test_a_parquet_file_with_one_long_text_in_each_row(site: TransformSite) -> N
     print(f"{path.stat().st_size} bytes")
     assert path.stat().st_size < 100_000
     since = time.monotonic()
-    with peaks_of(site) as peaks:
+    with Peaks(site.server.pid) as peaks:
         begin(site, "parquet", "application/x-parquet")
         ended = site.ended("parquet", seconds=400)
     assert ended["TransformJobStatus"] == "Completed", ended
@@ -94,7 +86,7 @@ def test_packed_lines_that_come_to_a_thousand_times_as_much(site: TransformSite)
             file.write((line + b"\n") * 1000)
     print(f"{path.stat().st_size} bytes")
     since = time.monotonic()
-    with peaks_of(site) as peaks:
+    with Peaks(site.server.pid) as peaks:
         begin(site, "packed", "application/jsonlines", CompressionType="Gzip")
         ended = site.ended("packed", seconds=400)
     assert ended["TransformJobStatus"] == "Completed", ended
@@ -110,7 +102,7 @@ def test_one_packed_line_that_never_ends(site: TransformSite) -> None:
         for _ in range(100):
             file.write(b"0" * 10_000_000)
     since = time.monotonic()
-    with peaks_of(site) as peaks:
+    with Peaks(site.server.pid) as peaks:
         begin(site, "endless", "application/jsonlines", CompressionType="Gzip")
         ended = site.ended("endless", seconds=400)
     assert ended["TransformJobStatus"] == "Failed", ended

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.system.harness import Server, create, wait_until
+from tests.kit.servers import Server
 
 from penstock.compile.libraries import missing
 
@@ -25,22 +25,11 @@ def weights(folder: Path) -> Path:
 
 @pytest.mark.skipif(not missing(), reason="the extra `compile` is installed here")
 def test_without_the_extra_the_reason_names_what_to_install(server: Server, tmp_path: Path) -> None:
-    create(server, "uncompiled", weights(tmp_path / "weights"))
-    client = server.client("sagemaker")
+    server.deploy("uncompiled", weights(tmp_path / "weights"), wait=False)
     try:
-        described = wait_until(
-            lambda: (
-                found
-                if (found := client.describe_endpoint(EndpointName="uncompiled"))["EndpointStatus"]
-                == "Failed"
-                else None
-            ),
-            seconds=60,
-            what="the endpoint failed",
-        )
-        reason = described["FailureReason"]
+        reason = server.settled("uncompiled")["FailureReason"]
         assert "must be compiled before they are served" in reason
         assert "pip install 'penstock[compile]'" in reason
         assert "penstock compile" in reason
     finally:
-        client.delete_endpoint(EndpointName="uncompiled")
+        server.client("sagemaker").delete_endpoint(EndpointName="uncompiled")

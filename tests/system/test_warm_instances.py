@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes import model_files
-from tests.system.harness import Server, alive, wait_until
+from tests.kit import model_files
+from tests.kit.polling import wait_until
+from tests.kit.processes import alive
+from tests.kit.servers import Server, up
 
 pytestmark = pytest.mark.system
 
@@ -19,9 +21,8 @@ pytestmark = pytest.mark.system
 def warm_server(tmp_path: Path) -> Iterator[Server]:
     config = tmp_path / "penstock.toml"
     config.write_text("[control]\nwarm_instances = 1\n")
-    server = Server(tmp_path / "state", "--config", str(config)).start()
-    yield server
-    assert server.stop() == 0, server.log()
+    with up(tmp_path, "--config", str(config)) as server:
+        yield server
 
 
 def standing_ready(server: Server, besides: int = 0) -> int:
@@ -31,7 +32,7 @@ def standing_ready(server: Server, besides: int = 0) -> int:
         spares = server.get("/admin/spares")["spares"]
         return [one["pid"] for one in spares if one["ready"] and one["pid"] != besides]
 
-    (pid,) = wait_until(there, seconds=60, what="a spare")
+    (pid,) = wait_until(there, "a spare", 60)
     return int(pid)
 
 
@@ -55,11 +56,7 @@ def test_what_is_started_takes_the_spare_and_another_one_takes_its_place(
     os.kill(second, signal.SIGKILL)
     third = standing_ready(server, second)
     assert not alive(second)
-    server.client("sagemaker").update_endpoint_weights_and_capacities(
-        EndpointName="affine",
-        DesiredWeightsAndCapacities=[{"VariantName": "all", "DesiredInstanceCount": 2}],
-    )
-    server.wait_in_service("affine")
+    server.set_count("affine", 2)
     assert sorted(copy["pid"] for copy in server.copies("affine")) == sorted([first, third])
     fourth = standing_ready(server, third)
     server.stop()

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.system.ray_site import cluster_of
+from tests.kit.ray_nodes import cluster_of
 
 HERE = Path(__file__).parent
 

@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from tests.kit.polling import wait_until
 from tools.mutants.changes import mutants_of
 from tools.mutants.tests_of import ROOT, SOURCE, TESTS_OF, covered_modules
 
@@ -183,13 +183,13 @@ def test_an_interruption_leaves_neither_a_process_nor_a_folder(tmp_path: Path) -
         stdout=subprocess.PIPE,
     )
     try:
-        _wait_until(lambda: len(_processes_with(tmp_path)) >= 3, "a mutant runs")
+        wait_until(lambda: len(_processes_with(tmp_path)) >= 3, "a mutant runs")
         run.send_signal(signal.SIGTERM)
         run.wait(timeout=60)
     finally:
         run.kill()
         run.communicate()
-    _wait_until(lambda: not _processes_with(tmp_path), "every process has ended")
+    wait_until(lambda: not _processes_with(tmp_path), "every process has ended")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -203,10 +203,3 @@ def _processes_with(folder: Path) -> list[str]:
         except OSError:
             continue  # not a process, or gone
     return found
-
-
-def _wait_until(holds: Any, what: str) -> None:
-    ends_at = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < ends_at, f"it did not come to pass that {what}"
-        time.sleep(0.05)

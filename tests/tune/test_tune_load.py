@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from tests.gateway.gateway_fakes import run
+from tests.kit.gateway import run
 
 from penstock.tune.load import Figures, open_loop
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.fakes.model_files import affine, classifier, row_sums
+from tests.kit.model_files import affine, classifier, row_sums
 
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.description import Batching, ModelDescription, TensorSpec

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
-import boto3
 import pytest
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
-from botocore.config import Config
 from botocore.exceptions import ClientError, EventStreamError
+from tests.kit.boto3_clients import client_of
 
 from penstock.clock import SystemClock
 from penstock.wire.aws import eventstream, models, sigv4
@@ -24,14 +20,6 @@ SECRET = "correct horse battery staple"
 Answer = dict[str, Any] | AwsError
 
 
-class Raw(io.BytesIO):
-    """A response's body as botocore reads it from its HTTP library."""
-
-    def stream(self, **_: Any) -> Iterator[bytes]:
-        while chunk := self.read(7):
-            yield chunk
-
-
 class Service:
     """A client, and a server that notes what it was asked and answers what it was told to."""
 
@@ -41,28 +29,14 @@ class Service:
         self._protocol: WireProtocol = PROTOCOLS[protocol]
         self._answer = answer
         self._events = events
-        self.client: Any = boto3.client(
-            service,
-            region_name="eu-central-1",
-            endpoint_url="http://127.0.0.1:1",
-            aws_access_key_id="AKIDEXAMPLE",
-            aws_secret_access_key=SECRET,
-            config=Config(retries={"total_max_attempts": 1}),
-        )
-        self.client.meta.events.register("before-send", self._send)
+        self.client = client_of(service, self._answered, key="AKIDEXAMPLE", secret=SECRET)
 
-    def _send(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        url = urlsplit(request.url)
-        pairs = [(name, text(value)) for name, value in request.headers.items()]
-        http = HttpRequest(
-            request.method, url.path, url.query, [*pairs, ("Host", url.netloc)], request.body or b""
-        )
+    def _answered(self, http: HttpRequest) -> HttpResponse:
         try:
             response = self._serve(http)
         except AwsError as error:
             response = self._protocol.serialize_error(self._model, error, request_id="id-1")
-        headers = HeadersDict(response.headers)
-        return AWSResponse(request.url, response.status, headers, Raw(response.body + self._events))
+        return HttpResponse(response.status, response.headers, response.body + self._events)
 
     def _serve(self, http: HttpRequest) -> HttpResponse:
         signed = sigv4.parse_authorization(http.headers)
@@ -74,10 +48,6 @@ class Service:
         if isinstance(self._answer, AwsError):
             raise self._answer
         return self._protocol.serialize_response(parsed.operation, self._answer, request_id="id-1")
-
-
-def text(value: str | bytes) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
 def failure(call: Callable[..., Any], **params: Any) -> ClientError:

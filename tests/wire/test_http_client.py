@@ -44,7 +44,7 @@ class RecordedTransport(asyncio.Transport):
         self.did.append("resume")
 
 
-class Heard:
+class HeardEvents:
     """An `AnswerReader` that notes what it hears."""
 
     def __init__(self) -> None:
@@ -78,9 +78,9 @@ def connected(spec: HttpClientSpec = SPEC) -> tuple[HttpClientConnection, Record
 
 def asked(
     *reads: bytes, eof: bool = False, head_only: bool = False, spec: HttpClientSpec = SPEC
-) -> tuple[Heard, HttpClientConnection]:
+) -> tuple[HeardEvents, HttpClientConnection]:
     """What is heard where the server says `reads`."""
-    heard, (connection, _) = Heard(), connected(spec)
+    heard, (connection, _) = HeardEvents(), connected(spec)
     connection.ask(heard, b"GET / HTTP/1.1\r\n\r\n", head_only=head_only)
     for data in reads:
         if not connection.ended:
@@ -246,9 +246,9 @@ def test_what_comes_while_nothing_is_asked_ends_the_connection() -> None:
 
 def test_the_next_request_may_leave_from_the_end_of_the_answer() -> None:
     connection, transport = connected()
-    heard = [Heard(), Heard()]
+    heard = [HeardEvents(), HeardEvents()]
 
-    class Asks(Heard):
+    class Asks(HeardEvents):
         def on_end(self) -> None:
             super().on_end()
             connection.ask(heard[1], b"two")
@@ -264,7 +264,7 @@ def test_the_next_request_may_leave_from_the_end_of_the_answer() -> None:
 
 def test_reading_pauses_while_the_reader_is_behind_and_goes_on_for_the_next_answer() -> None:
     connection, transport = connected()
-    connection.ask(Heard(), b"one")
+    connection.ask(HeardEvents(), b"one")
     connection.pause()
     connection.pause()
     connection.data_received(OK + b"content-length: 0\r\n\r\n")
@@ -283,7 +283,7 @@ def test_a_connection_that_ended_says_so_to_who_asks() -> None:
     async def main() -> list[Any]:
         connection, _ = connected()
         connection.eof_received()
-        heard = Heard()
+        heard = HeardEvents()
         connection.ask(heard, b"one")
         assert heard.events == []
         await asyncio.sleep(0)
@@ -293,11 +293,11 @@ def test_a_connection_that_ended_says_so_to_who_asks() -> None:
 
 
 def test_a_reader_that_fails_ends_the_exchange(caplog: pytest.LogCaptureFixture) -> None:
-    class Fails(Heard):
+    class FailingReader(HeardEvents):
         def on_body(self, data: bytes) -> None:
             raise RuntimeError("a bug")
 
-    heard, (connection, _) = Fails(), connected()
+    heard, (connection, _) = FailingReader(), connected()
     connection.ask(heard, b"one")
     connection.data_received(OK + b"content-length: 2\r\n\r\nok")
     assert heard.events == [LENGTH_2, MALFORMED]

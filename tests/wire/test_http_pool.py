@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.artifacts import private_authority
-from tests.gateway.gateway_fakes import run, until
+import pytest
+from tests.kit import certificates
+from tests.kit.gateway import run
+from tests.kit.polling import until
 
 from penstock.clock import ManualClock
 from penstock.wire.http_client import (
@@ -22,6 +24,8 @@ from penstock.wire.http_client import (
     request_of,
 )
 from penstock.wire.http_pool import HttpPool
+
+pytestmark = pytest.mark.loop(by=run)
 
 REQUEST = request_of("GET", "/", {"host": "localhost"})
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -228,7 +232,7 @@ def test_where_nobody_listens_it_is_unreachable() -> None:
 
 
 def test_a_certificate_that_nobody_vouches_for_is_told_apart(tmp_path: Path) -> None:
-    own, authority = private_authority.make(tmp_path)
+    own, authority = certificates.make(tmp_path)
 
     async def test(server: ScriptedServer) -> None:
         for cafile, heard in ((None, UNTRUSTED), (authority, ANSWER)):
@@ -240,11 +244,8 @@ def test_a_certificate_that_nobody_vouches_for_is_told_apart(tmp_path: Path) -> 
     served(test, tls=own)
 
 
-def test_one_request_over_a_unix_socket(tmp_path: Path) -> None:
-    async def main() -> None:
-        server, path = ScriptedServer(), str(tmp_path / "socket")
-        async with await asyncio.start_unix_server(server.serve, path):
-            assert await fetch(HttpClientSpec(path=path), REQUEST, timeout_s=5.0) == ANSWER
-            await until(lambda: server.ended)
-
-    run(main)
+async def test_one_request_over_a_unix_socket(tmp_path: Path) -> None:
+    server, path = ScriptedServer(), str(tmp_path / "socket")
+    async with await asyncio.start_unix_server(server.serve, path):
+        assert await fetch(HttpClientSpec(path=path), REQUEST, timeout_s=5.0) == ANSWER
+        await until(lambda: server.ended)

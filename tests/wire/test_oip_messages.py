@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from google.protobuf import descriptor_pb2
-from tests.environments import printed_by
+from tests.kit.environments import printed_by
 
 from penstock.wire import oip_messages
 

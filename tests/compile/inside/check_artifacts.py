@@ -13,7 +13,7 @@ import pytest
 import sentencepiece
 import tiny_models
 import torch
-from served import Served, transformers_answer
+from served import ServedModel, transformers_answer
 
 from penstock.compile import serving
 from penstock.compile.build import compile_model
@@ -39,7 +39,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
     return torch.softmax(torch.from_numpy(logits), -1).numpy()
 
 
-def expected(source: Path, served: Served) -> np.ndarray:
+def expected(source: Path, served: ServedModel) -> np.ndarray:
     import transformers
 
     model = transformers.AutoModelForSequenceClassification.from_pretrained(source).eval()
@@ -56,7 +56,7 @@ def test_a_smaller_format_is_smaller_and_within_its_tolerance(
     report = compile_model(
         source, tmp_path / "out", Options(target=target, measure_s=0.0, threads=1)
     )
-    served = Served(tmp_path / "out")
+    served = ServedModel(tmp_path / "out")
     ours = probabilities(served.ask(tiny_models.TEXTS))
     assert np.abs(ours - expected(source, served)).max() <= apart
     graph = (tmp_path / "out" / "model.bin").stat().st_size
@@ -105,7 +105,7 @@ def test_the_records_say_what_was_made_of_what_and_how_fast(source: Path, tmp_pa
     assert len(made["source"]["sha256"]) == 64
     assert {"torch", "transformers", "openvino", "penstock"} <= set(made["versions"])
     assert str(tmp_path) not in json.dumps(made)
-    assert Served(tmp_path / "out").description.name == "intent"
+    assert ServedModel(tmp_path / "out").description.name == "intent"
 
 
 def test_a_word_piece_vocabulary_becomes_a_fast_tokenizer(source: Path, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_word_piece_vocabulary_becomes_a_fast_tokenizer(source: Path, tmp_path
     compile_model(slow, tmp_path / "out", options)
     compile_model(source, tmp_path / "fast", options)
     texts = ["Red running SHOES, size 42!", "where is my package"]
-    ours, theirs = (Served(tmp_path / name).encoded(texts) for name in ("out", "fast"))
+    ours, theirs = (ServedModel(tmp_path / name).encoded(texts) for name in ("out", "fast"))
     assert ours["input_ids"].tolist() == theirs["input_ids"].tolist()
 
 
@@ -138,7 +138,7 @@ def test_a_sentencepiece_model_becomes_a_fast_tokenizer(tmp_path: Path) -> None:
     )
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizer"}')
     compile_model(folder, tmp_path / "out", Options(target="cpu-fp32", measure_s=0.0, threads=1))
-    served = Served(tmp_path / "out")
+    served = ServedModel(tmp_path / "out")
     ours = served.encoded(["where is my package"])["input_ids"][0].tolist()
     theirs = transformers.AutoTokenizer.from_pretrained(folder)("where is my package")
     assert ours == theirs["input_ids"]
@@ -171,7 +171,7 @@ def test_what_is_deployed_uncompiled_is_compiled_once(
 ) -> None:
     assert needs_compiling(source)
     first = compile_for_serving(source, tmp_path / "cache", target="cpu-fp32")
-    assert Served(first).description.labels == ("buy", "track", "return")
+    assert ServedModel(first).description.labels == ("buy", "track", "return")
     assert not needs_compiling(first)
     monkeypatch.setattr(serving, "_compile_in_child", None)  # a second compile would fail
     assert compile_for_serving(source, tmp_path / "cache", target="cpu-fp32") == first

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
+from tests.kit import generation_models
 from transformers import AutoModelForCausalLM
 
 from penstock.artifacts.description import model_yaml
@@ -20,9 +20,6 @@ from penstock.compile.causal_lm import causal_lm
 from penstock.compile.contract import Options
 from penstock.compile.serving import compile_for_serving
 from penstock.errors import CallerError, ModelError
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtimes"))
-import generation_models
 
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0,

@@ -184,13 +184,13 @@ def test_pickled_weights_are_refused_unless_trusted(saved: Path, source: Path) -
     assert report["parity"]["difference_max"] < 1e-3
 
 
-class _Bomb:
+class _CompileBomb:
     def __reduce__(self):
         return (exec, ("raise SystemExit('a pickle was loaded')",))
 
 
 def test_a_pickle_in_an_unfitting_place_is_never_loaded(tmp_path: Path) -> None:
-    (tmp_path / "model.pt").write_bytes(pickle.dumps(_Bomb()))
+    (tmp_path / "model.pt").write_bytes(pickle.dumps(_CompileBomb()))
     with pytest.raises(CallerError) as caught:
         compile_model(tmp_path / "model.pt", tmp_path / "out", FP32)
     assert caught.value.code == "source-damaged"  # no archive of PyTorch's at all

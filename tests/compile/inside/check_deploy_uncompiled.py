@@ -11,7 +11,7 @@ import pytest
 import tiny_models
 import torch
 import transformers
-from tests.system.harness import Server
+from tests.kit.servers import Server
 
 from penstock.compile.targets import AUTO, target_of
 

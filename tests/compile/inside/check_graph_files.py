@@ -15,7 +15,7 @@ import pytest
 import tiny_models
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from served import Served
+from served import ServedModel
 
 from penstock.artifacts.description import model_yaml
 from penstock.compile.build import compile_model
@@ -100,7 +100,7 @@ def test_several_heads_over_one_backbone_by_a_description(tmp_path: Path) -> Non
     )
     options = Options(target="cpu-fp32", description=tmp_path / "described.yaml", measure_s=0.0)
     report = compile_model(tmp_path / "heads.pt2", tmp_path / "out", options)
-    served = Served(tmp_path / "out")
+    served = ServedModel(tmp_path / "out")
     arrays = served.encoded(tiny_models.TEXTS)
     inputs = {name: arrays[name] for name in ("input_ids", "attention_mask")}
     given = answers(tmp_path / "out", inputs)
@@ -179,7 +179,7 @@ def test_a_truncated_program_is_refused(tmp_path: Path) -> None:
     assert caught.value.code == "source-damaged"
 
 
-class _Bomb:
+class _GraphBomb:
     def __reduce__(self):
         return (exec, ("raise SystemExit('a pickle was loaded')",))
 
@@ -203,7 +203,7 @@ def test_a_program_with_a_pickled_constant_is_refused_before_it_is_read(tmp_path
         entry = {"path_name": "opaque_obj_0", "is_param": False, "use_pickle": True}
         parts[name] = json.dumps({"config": {"bomb": entry}}).encode()
         folder = name.rpartition("/")[0]
-        parts[f"{folder}/opaque_obj_0"] = pickle.dumps(_Bomb())
+        parts[f"{folder}/opaque_obj_0"] = pickle.dumps(_GraphBomb())
 
     _rewritten(tmp_path / "sum.pt2", plant)
     with pytest.raises(CallerError) as caught:
@@ -215,7 +215,7 @@ def test_pickled_sample_inputs_of_a_program_run_nothing(tmp_path: Path) -> None:
     """torch.export.load falls back to the full unpickler for them, unless it is forbidden."""
     export(Sum(), (torch.randn(2, 4), torch.randn(2, 1)), tmp_path / "sum.pt2")
     bomb = io.BytesIO()
-    torch.save((_Bomb(),), bomb)
+    torch.save((_GraphBomb(),), bomb)
 
     def plant(parts: dict[str, bytes]) -> None:
         name = next(each for each in parts if "sample_inputs" in each)

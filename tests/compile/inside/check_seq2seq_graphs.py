@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtimes import seq2seq_models as tiny
+from tests.kit import seq2seq_models as tiny
 
 from penstock.artifacts.description import model_yaml
 from penstock.compile.seq2seq.seq2seq import Seq2SeqSpec, compile_seq2seq

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit import seq2seq_models
 
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
 from penstock.compile.seq2seq import seq2seq
 from penstock.errors import ModelError
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtimes"))
-import seq2seq_models
 
 FAMILIES = ("t5", "bart", "mbart", "marian")
 #: A layer in the middle of the decoder, in the names of each family.

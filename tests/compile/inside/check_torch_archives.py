@@ -22,7 +22,7 @@ from penstock.runtimes.loader import load_tensor_runtime
 EVIL = "__import__('os').system('touch ran')"
 
 
-class _Bomb:
+class _ArchiveBomb:
     def __reduce__(self):
         return (exec, ("raise SystemExit('a pickle was loaded')",))
 
@@ -122,7 +122,7 @@ def _constant(parts: dict[str, bytes]) -> None:
     parts["data/constants/model_constants_config.json"] = json.dumps(
         {"config": {"bomb": entry}}
     ).encode()
-    parts["data/constants/opaque_obj_0"] = pickle.dumps(_Bomb())
+    parts["data/constants/opaque_obj_0"] = pickle.dumps(_ArchiveBomb())
 
 
 def _traversal(parts: dict[str, bytes]) -> None:
@@ -132,16 +132,16 @@ def _traversal(parts: dict[str, bytes]) -> None:
 
 def _samples(parts: dict[str, bytes]) -> None:
     made = io.BytesIO()
-    torch.save((_Bomb(),), made)
+    torch.save((_ArchiveBomb(),), made)
     parts["data/sample_inputs/model.pt"] = made.getvalue()
 
 
 def _bare_samples(parts: dict[str, bytes]) -> None:
-    parts["data/sample_inputs/model.pt"] = pickle.dumps((_Bomb(),))
+    parts["data/sample_inputs/model.pt"] = pickle.dumps((_ArchiveBomb(),))
 
 
 def _old_weights(parts: dict[str, bytes]) -> None:
-    parts["data/weights/model.pt"] = pickle.dumps(_Bomb())
+    parts["data/weights/model.pt"] = pickle.dumps(_ArchiveBomb())
 
 
 def _second(parts: dict[str, bytes]) -> None:

@@ -11,7 +11,7 @@ import tiny_models
 import torch
 from check_torch_seq2seq import artifact, decode, everything
 from emulated_cuda import Emulated
-from tests.runtimes import seq2seq_models as tiny
+from tests.kit import seq2seq_models as tiny
 from torch_artifacts import Scaled, context, encoder, export
 
 from penstock.runtimes.loader import load_seq2seq_model, load_tensor_runtime

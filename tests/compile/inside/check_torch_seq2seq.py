@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.runtimes import seq2seq_models as tiny
+from tests.kit import seq2seq_models as tiny
 from torch_artifacts import context
 
 from penstock.artifacts.description import model_yaml

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,9 @@ from typing import Any
 import pytest
 import tiny_models
 from check_torch_seq2seq import artifact
-from tests.runtimes import seq2seq_models as tiny
+from tests.kit import seq2seq_models as tiny
+from tests.kit.instances import FrameClient, instance
 from torch_artifacts import encoder, export
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "instance"))
-from instance_harness import FrameClient, instance
 
 INTENT, WRITER, BARE = 1, 2, 3
 SOURCES = tiny.SOURCES[2:5]

@@ -16,7 +16,7 @@ from penstock.artifacts.detection.detect import detect
 from penstock.runtimes.openvino.runtime import arithmetic
 
 
-class Served:
+class ServedModel:
     def __init__(self, root: Path) -> None:
         self.description = detect(root).description
         self.root = root

@@ -29,7 +29,7 @@ from penstock.core.jobs.spec import InputObject, Span, SpanDone
 Key = tuple[int, int]
 
 
-class World:
+class JobWorld:
     """Carries out what the machine says, with what is durable kept apart from what is not."""
 
     def __init__(self, counts: list[int]) -> None:
@@ -131,7 +131,7 @@ class World:
 def test_whatever_happens_each_span_is_done_once_and_the_job_ends(
     counts: list[int], steps: list[tuple[int, int]]
 ) -> None:
-    world = World(counts)
+    world = JobWorld(counts)
     for what, which in steps:
         world.step(what, which)
     # From here on all goes well.

@@ -49,7 +49,7 @@ class Parked:
 
 
 @dataclass
-class World:
+class ResidencyWorld:
     """True sizes and times; estimates are never below the truth."""
 
     taken: dict[str, Footprint] = field(default_factory=dict)  #: what is held, in truth
@@ -74,7 +74,7 @@ class ResidencyMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.world = World()
+        self.world = ResidencyWorld()
         self.events: list[tuple[float, int, str, str]] = []
         self.count = 0
         self.fails: set[str] = set()

@@ -159,7 +159,7 @@ def test_what_a_copy_that_goes_leaves_behind_does_not_bring_it_back() -> None:
     hold them at a target of 5 (Ray Serve 18925: in, and out again for what was ended, for ever)."""
     policy = concurrency()
     machine = scaler(policy, fast=True)
-    world = World(machine, policy, 9, 4, 3.0)
+    world = ScaledWorld(machine, policy, 9, 4, 3.0)
     world.run(1200)
     changes = [(was, now) for was, now in pairwise(world.capacities) if was != now]
     assert changes == [(4, 2)]
@@ -174,7 +174,7 @@ def test_growth_is_the_slowest_of_all_looks(loads: list[int], rate: float) -> No
 
 
 @dataclass
-class World:
+class ScaledWorld:
     """Requests of a constant number, copies that take their time, and the two alarms of a policy,
     as CloudWatch would judge the average per copy of each ten seconds."""
 
@@ -252,7 +252,7 @@ def test_it_never_flaps_under_constant_load(
         scale_out_cooldown_s=cooldown_s, scale_in_cooldown_s=cooldown_s,
     )  # fmt: skip
     machine = scaler(policy, low=1, high=30, fast=is_fast)
-    world = World(machine, policy, load, start, time_to_ready_s)
+    world = ScaledWorld(machine, policy, load, start, time_to_ready_s)
     world.run(600)
     changes = [now - before for before, now in pairwise(world.capacities) if now != before]
     assert all(one > 0 for one in changes) or all(one < 0 for one in changes), world.capacities

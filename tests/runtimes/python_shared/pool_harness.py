@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
-from tests.fakes import model_files
+from tests.kit import model_files
 
 from penstock.artifacts.detection.detect import detect
 from penstock.core.residency.worker_sharing import SharingSpec
@@ -25,7 +25,7 @@ PATIENCE_S = 90.0
 META = encode_request_meta(RequestMeta(content_type="application/json"))
 
 
-class Heard:
+class PoolListener:
     """A model's listener and log."""
 
     def __init__(self) -> None:
@@ -45,17 +45,17 @@ class Heard:
         self.errors.append(error)
 
 
-class Pool:
+class LanesOfPool:
     """`load` a folder, then `ask` the model."""
 
     def __init__(self, workers: WorkerPool) -> None:
         self.workers = workers
-        self.heard: dict[str, Heard] = {}
+        self.heard: dict[str, PoolListener] = {}
 
     async def load(self, folder: Path, *, name: str = "", **more: Any) -> Any:
         """`more`: fields of LoadContext."""
         name = name or folder.name
-        heard = self.heard[name] = Heard()
+        heard = self.heard[name] = PoolListener()
         detected = detect(folder)
         fields: dict[str, Any] = {
             "model_dir": detected.root,
@@ -78,7 +78,7 @@ class Pool:
 @asynccontextmanager
 async def pool(
     tmp_path: Path, *, worker_bytes_max: int = 0, lines: list[str] | None = None, **spec: int
-) -> AsyncIterator[Pool]:
+) -> AsyncIterator[LanesOfPool]:
     workers = WorkerPool(
         folder=tmp_path / "shown",
         spec=SharingSpec(**spec),
@@ -86,7 +86,7 @@ async def pool(
         log=(lines if lines is not None else []).append,
     )
     try:
-        yield Pool(workers)
+        yield LanesOfPool(workers)
     finally:
         await workers.close()
         await workers.close()  # closing twice is allowed
@@ -125,9 +125,3 @@ async def ask_until_answered(runtime: Any, data: Any = None) -> Any:
             await asyncio.sleep(0.05)
             told = await ask(runtime, data)
         return told
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - any condition
-            await asyncio.sleep(0.01)

@@ -74,13 +74,13 @@ def with_clock_off(minutes, call):
             botocore.auth.get_current_datetime = real
     real = botocore.auth.datetime
 
-    class Clock:
+    class SkewedClock:
         class datetime(datetime.datetime):
             @classmethod
             def utcnow(cls):
                 return real.datetime.utcnow() + off
 
-    botocore.auth.datetime = Clock
+    botocore.auth.datetime = SkewedClock
     try:
         return call()
     finally:
