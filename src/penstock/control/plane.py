@@ -5,7 +5,6 @@ Front doors and the command line talk to this object: they write through `databa
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from penstock.control.instances.instance_operations import folder_name
 from penstock.control.instances.instance_status import memory_bytes
 from penstock.control.instances.ledger import Activity
 from penstock.control.instances.operation_settings import Elsewhere, OperationSettings
+from penstock.control.loop import DriverLoop
 from penstock.control.ports import ModelCounted, RoutePublisher, WaitingObserved
 from penstock.control.reconcile.hosted import HostedObserved, seen_of
 from penstock.control.reconcile.reconciler import ReconcilerDriver
@@ -97,7 +97,10 @@ class ControlPlane:
         self._log_dir = config.state_dir / "logs"
         self._lock: StateDirLock | None = None
         self._reconciler: ReconcilerDriver | None = None
-        self._keys_task: asyncio.Task[None] | None = None
+        self._keys_loop = DriverLoop(
+            "keys", self._refresh_keys, fault="keys", retry_s=_KEYS_REFRESH_S
+        )
+        self._keys_fault = ""  #: code of the last logged error, so that it is logged once
         # A cluster's instance gets a node for what it requests; what the node has free does not
         # matter.
         nodes = config.control.fleet != FLEET_LOCAL
@@ -137,7 +140,7 @@ class ControlPlane:
                 await self.refresh_keys()
                 if self.key_ring.fault is not None:
                     raise self.key_ring.fault
-                self._keys_task = asyncio.create_task(self._refresh_keys(), name="keys")
+                self._keys_loop.start()
             fleet = self._fleet() if callable(self._fleet) else self._fleet
             artifact = replace(
                 ArtifactSettings.from_config(self._config),
@@ -189,10 +192,7 @@ class ControlPlane:
 
     async def close(self) -> None:
         """Ends all instances and unlocks the state directory. Idempotent."""
-        if self._keys_task is not None:
-            self._keys_task.cancel()
-            await asyncio.wait([self._keys_task])
-            self._keys_task = None
+        await self._keys_loop.close()
         await self.end_instances()
         await self.database.close()
         if self._lock is not None:
@@ -408,22 +408,19 @@ class ControlPlane:
         fresh = await self.database.call(_read_ring, config.state_dir, config.control.key_file)
         self.key_ring.take(fresh)
 
-    async def _refresh_keys(self) -> None:
-        #: code of the last logged error, so that it is not logged again every two seconds
-        told = ""
-        while True:
-            await asyncio.sleep(_KEYS_REFRESH_S)
-            try:
-                await self.refresh_keys()
-                fault = self.key_ring.fault
-            except PenstockError as error:
-                fault = error
-            except Exception as error:
-                item_failures.note("keys", "reading them again", error)
-                fault = None
-            if fault is not None and fault.code != told:
-                _log.warning("keys could not be read: %s: %s", fault.code, fault.message)
-            told = fault.code if fault is not None else ""
+    async def _refresh_keys(self) -> float:
+        try:
+            await self.refresh_keys()
+            fault = self.key_ring.fault
+        except PenstockError as error:
+            fault = error
+        except Exception as error:
+            item_failures.note("keys", "reading them again", error)
+            fault = None
+        if fault is not None and fault.code != self._keys_fault:
+            _log.warning("keys could not be read: %s: %s", fault.code, fault.message)
+        self._keys_fault = fault.code if fault is not None else ""
+        return _KEYS_REFRESH_S
 
 
 def _spec_for(config: ServerConfig) -> ReconcileSpec:

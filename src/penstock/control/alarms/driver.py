@@ -27,6 +27,7 @@ from penstock.clock import Clock
 from penstock.control.alarms import history, transactions
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.records import AlarmRecord, HistoryItem
+from penstock.control.loop import DriverLoop
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms import words
 from penstock.core.alarms.evaluate import AlarmDecision, decide, not_computable
@@ -84,18 +85,8 @@ class AlarmsDriver:
         self._refreshing = asyncio.Lock()
         self._started_at = clock.wall()
         self._prune_at = clock.wall() + _PRUNE_EVERY_S
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="alarms")
-
-    async def stop(self) -> None:
-        """Idempotent."""
-        if self._task is None:
-            return
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        self._task = None
+        loop = DriverLoop("alarms", self._turn, fault="alarms are not evaluated", retry_s=TICK_S)
+        self.start, self.stop = loop.start, loop.close
 
     def seen(self) -> list[AlarmObserved]:
         """All alarms with their last evaluation, in the order of names."""
@@ -149,15 +140,9 @@ class AlarmsDriver:
                 await self._act(alarm, now)
         return True
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.tick()
-            except PenstockError as error:  # the disk may be full: a later try may succeed
-                _log.warning("alarms are not evaluated: %s %s", error.message, error.hint)
-            except Exception:
-                _log.exception("alarms of this second are not evaluated")
-            await asyncio.sleep(TICK_S)
+    async def _turn(self) -> float:
+        await self.tick()
+        return TICK_S
 
     async def _refresh(self) -> None:
         """Loads the alarms that were changed since the last call."""

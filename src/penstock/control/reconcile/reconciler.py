@@ -22,6 +22,7 @@ from penstock.control.instances.ledger import Activity, EndpointLedger
 from penstock.control.instances.operation_settings import OperationSettings
 from penstock.control.instances.operations import Operations
 from penstock.control.instances.room import Room
+from penstock.control.loop import DriverLoop
 from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.reconcile.actions import FAILED, WAITS, Actions, told
 from penstock.control.reconcile.hosted import HostedDeployments
@@ -128,8 +129,9 @@ class ReconcilerDriver:
         self._stale: dict[str, None] = {}
         self._waiting: dict[str, None] = {}  #: endpoints that wait for room on the machine
         self._deadlines: dict[str, float] = {}
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loop = DriverLoop(
+            "reconciler", self._round, fault="reconciliation failed", retry_s=_BUG_RETRY_S
+        )
         self._status_due = 0.0
         self._tidy_due = 0.0
         self._tidying: asyncio.Task[None] | None = None
@@ -144,7 +146,7 @@ class ReconcilerDriver:
                 self._changed(record.name)
         self.work.instances.keep_warm()
         self._status_due = self._clock.monotonic() + _STATUS_INTERVAL_S
-        self._task = asyncio.create_task(self._run(), name="reconciler")
+        self._loop.start()
 
     def notify(self, endpoint: str) -> None:
         """The record of an endpoint has changed: reads it again and acts."""
@@ -153,10 +155,7 @@ class ReconcilerDriver:
 
     async def close(self) -> None:
         """Ends every instance. The record stays, so the next start brings all endpoints back."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
+        await self._loop.close()
         if self._tidying is not None:
             await asyncio.wait([self._tidying])
             self._tidying = None
@@ -175,7 +174,7 @@ class ReconcilerDriver:
 
     def _changed(self, endpoint: str) -> None:
         self._dirty[endpoint.lower()] = None
-        self._wake.set()
+        self._loop.wake()
         self.hosted.changed(endpoint)
 
     def _room_changed(self) -> None:
@@ -183,7 +182,7 @@ class ReconcilerDriver:
             self._dirty[key] = None
         self._waiting.clear()
         self._room.changed()
-        self._wake.set()
+        self._loop.wake()
 
     def _held(self) -> Iterator[tuple[InstanceEntry, list[CopyEntry]]]:
         """Every instance of this server with the copies on it."""
@@ -198,16 +197,7 @@ class ReconcilerDriver:
                 ledger.record(self._clock.wall(), "stop instance", reason, instance_id)
                 self.work.instances.stop(ledger, entry)
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._round()
-            except Exception:
-                _log.exception("reconciliation failed")
-                await asyncio.sleep(_BUG_RETRY_S)
-
-    async def _round(self) -> None:
-        await self._wait()
+    async def _round(self) -> float:
         now = self._clock.monotonic()
         due = [key for key, at in self._deadlines.items() if now >= at]
         for key in sorted(dict.fromkeys((*self._dirty, *due)), key=self._is_guest):
@@ -221,6 +211,8 @@ class ReconcilerDriver:
         if now >= self._tidy_due and (self._tidying is None or self._tidying.done()):
             self._tidy_due = now + _TIDY_INTERVAL_S
             self._tidying = asyncio.create_task(self._tidy())
+        until = min([self._status_due, *self._deadlines.values()])
+        return max(until - self._clock.monotonic(), 0.0)
 
     def _is_guest(self, key: str) -> bool:
         """Whether it is a guest. Guests are decided last, so that others get free room first."""
@@ -252,17 +244,6 @@ class ReconcilerDriver:
                 self.notify(name)
         except PenstockError as error:
             _log.warning("endpoints can't be read: %s: %s", error.code, error.message)
-
-    async def _wait(self) -> None:
-        """Waits for a change or for the nearest deadline."""
-        until = min([self._status_due, *self._deadlines.values()])
-        if not self._dirty:
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(max(until - self._clock.monotonic(), 0.0)):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
 
     async def _turn(self, key: str) -> None:
         """Decides once for one endpoint and carries it out. Failures are tried again, never

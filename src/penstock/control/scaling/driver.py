@@ -7,13 +7,13 @@ that each decision sees the result of the one before.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.clock import Clock
+from penstock.control.loop import DriverLoop
 from penstock.control.scaling import loading, rows, writing
 from penstock.control.scaling.loading import LoadSource, TargetLoaded
 from penstock.control.scaling.resources import CapacityObserved
@@ -36,8 +36,6 @@ from penstock.core.scaling.spec import ComponentId, VariantId
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.metrics import item_failures
 from penstock.metrics.item_failures import apart
-
-_log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 1.0
 IDLE_S: Final = 60.0  #: pause without any target, in s; a new target wakes the driver
@@ -86,9 +84,8 @@ class ScalingDriver:
         self._cooldown_s_max = cooldown_s_max
         self._targets: dict[str, _Target] = {}
         self._changed = True
-        self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._loop = DriverLoop("scaling", self._turned, fault="scaling", retry_s=LOOK_EVERY_S)
         self._waiting: dict[tuple[str, str, str], None] = {}  #: pools for which requests wait now
         #: pools for which requests waited since the last round
         self._wanted: dict[tuple[str, str, str], None] = {}
@@ -97,26 +94,23 @@ class ScalingDriver:
     async def start(self) -> None:
         """Loads every recorded target, with the activity that was under way."""
         await self._reload()
-        self._task = asyncio.create_task(self._run(), name="scaling")
+        self._loop.start()
 
     async def close(self) -> None:
         """Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
+        await self._loop.close()
 
     def changed(self) -> None:
         """Targets, policies or scheduled actions have changed."""
         self._changed = True
-        self._wake.set()
+        self._loop.wake()
 
     def capacity_wanted(self, endpoint: str, variant: str, component: str, waiting: int) -> None:
         """`waiting` requests wait for something that has no copy; 0: none waits any more."""
         key = endpoint.lower(), variant.lower(), component.lower()
         if waiting:
             self._waiting[key] = self._wanted[key] = None
-            self._wake.set()
+            self._loop.wake()
         else:
             self._waiting.pop(key, None)
 
@@ -156,24 +150,9 @@ class ScalingDriver:
         """(resource id, dimension) -> why the last look failed, for those that did."""
         return {one.named: one.fault for one in self._targets.values() if one.fault}
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.tick()
-            except PenstockError as error:
-                _log.warning("scaling: %s: %s", error.code, error.message)
-            except Exception:
-                _log.exception("a round of scaling failed")
-            await self._wait()
-
-    async def _wait(self) -> None:
-        until = LOOK_EVERY_S if self._targets else IDLE_S
-        try:
-            async with asyncio.timeout(until):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
-        self._wake.clear()
+    async def _turned(self) -> float:
+        await self.tick()
+        return LOOK_EVERY_S if self._targets else IDLE_S
 
     async def _round(self) -> None:
         if self._changed:

@@ -7,11 +7,11 @@ next start begins again; if its job exists already, the job belongs to this run.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any, Final, Protocol
 
 from penstock.clock import Clock
+from penstock.control.loop import DriverLoop
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs import schedules
 from penstock.core.timetable.cron import CronError
@@ -65,23 +65,10 @@ class SchedulesDriver:
         self._database = database
         self._call = call
         self._clock = clock
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Resumes the schedules on record, and the runs that had not ended."""
-        self._task = asyncio.create_task(self._run(), name="schedules")
-
-    async def close(self) -> None:
-        """Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
-
-    def changed(self) -> None:
-        """Call this when schedules or runs have changed."""
-        self._wake.set()
+        loop = DriverLoop("schedules", self.tick, fault="schedules", retry_s=LOOK_EVERY_S)
+        #: `start` resumes the schedules on record, and the runs that had not ended
+        self.start, self.close = loop.start, loop.close
+        self.changed = loop.wake  #: call this when schedules or runs have changed
 
     async def tick(self) -> float:
         """One look at everything; returns the seconds until the next one."""
@@ -98,22 +85,6 @@ class SchedulesDriver:
             await self._follow_all(records, [one for one in runs if one.state == STARTING])
         self._tell(records, await self._database.call(book.last_ends))
         return self._sleep_s(records, bool(runs))
-
-    async def _run(self) -> None:
-        while True:
-            sleep_s = LOOK_EVERY_S
-            self._wake.clear()
-            try:
-                sleep_s = await self.tick()
-            except PenstockError as error:
-                _log.warning("schedules: %s: %s", error.code, error.message)
-            except Exception:
-                _log.exception("a look at the schedules failed")
-            try:
-                async with asyncio.timeout(sleep_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
 
     async def _decide(self, record: ScheduleRecord) -> bool:
         """Whether there is a run to begin. Raises `CronError` for a time zone that this machine no
