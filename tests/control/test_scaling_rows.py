@@ -263,7 +263,11 @@ def test_a_rollout_is_not_disturbed(store: Store) -> None:
     active = store.describe_endpoint("chat").active
     assert active is not None
     store.begin_update("chat", active, now=15.0)
-    assert loading.counts(store, RESOURCES)[register(store).key].scalable is False  # type: ignore[union-attr]
+    key = register(store).key
+    _, counts = loading.counts_since(store, RESOURCES, None)
+    found = (counts or {})[key]
+    assert found is not None
+    assert not found.scalable
     done = writing.set_capacity(store, RESOURCES, KEY, asked(1, 4), None, activity_id="a", now=20.0)
     assert done == writing.NOTHING
 

@@ -139,6 +139,7 @@ class DatabaseConnection:
         """
         self._state_dir = state_dir if not url else None
         self._term = term
+        self._begun_count = 0  #: transactions that may have written
         self._postgres: PostgresDatabase | None = None
         with worded(self._state_dir):
             if url:
@@ -165,6 +166,7 @@ class DatabaseConnection:
 
         Raises NotNowError `not-the-leader` if the server's term is over, or it has none.
         """
+        self._begun_count += 1
         with worded(self._state_dir), self._engine.begin() as connection:
             if self._term is not None:
                 require(connection, self._term)
@@ -180,6 +182,17 @@ class DatabaseConnection:
             connection = opened.execution_options(**options)
             with connection.begin():
                 yield connection
+
+    def version(self, db: Connection) -> tuple[int, int]:
+        """Another pair than in an earlier transaction if anything was written since, by whomever.
+
+        SQLite says whether another connection wrote. Into PostgreSQL nobody writes but the server
+        whose term it is.
+        """
+        others = 0
+        if self._postgres is None:
+            others = int(db.exec_driver_sql("PRAGMA data_version").scalar_one())
+        return self._begun_count, others
 
     def abort(self) -> None:
         """Aborts the call that runs on the other thread, if this database can hang."""

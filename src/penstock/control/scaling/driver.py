@@ -1,5 +1,8 @@
 """The driver of `core/scaling`: looks at every target each second and carries out the decisions.
 
+The load is counted in memory. The recorded counts are read when the database was written to since
+the last look, by this server or by another process; a write is seen within a second.
+
 Every rule is in the core's machine. The events of one target are handled one after the other, so
 that each decision sees the result of the one before.
 """
@@ -84,6 +87,8 @@ class ScalingDriver:
         self._cooldown_s_max = cooldown_s_max
         self._targets: dict[str, _Target] = {}
         self._changed = True
+        #: the version of the database that `seen` of the targets is from; None: read it anew
+        self._counted: loading.CountsVersion | None = None
         self._turn = asyncio.Lock()
         self._loop = DriverLoop("scaling", self._turned, fault="scaling", retry_s=LOOK_EVERY_S)
         self._waiting: dict[tuple[str, str, str], None] = {}  #: pools for which requests wait now
@@ -201,12 +206,15 @@ class ScalingDriver:
                 target = self._targets.get(loaded.record.key) or _Target(loaded)
                 target.configure(loaded)
                 targets[target.key] = target
-        self._targets = targets
+        self._targets, self._counted = targets, None
 
     async def _refresh(self) -> None:
-        counts = await self._database.call(loading.counts, self._resources)
-        for target in self._targets.values():
-            target.seen = counts.get(target.key)
+        self._counted, counts = await self._database.call(
+            loading.counts_since, self._resources, self._counted
+        )
+        if counts is not None:
+            for target in self._targets.values():
+                target.seen = counts.get(target.key)
 
     def _look(self, target: _Target) -> LoadObserved | None:
         """The load of a target; None if its resource is gone or can't be counted."""

@@ -50,16 +50,28 @@ def load_targets(store: Store, *, fast: bool, cooldown_s_max: float) -> list[Tar
         )
 
 
-def counts(store: Store, resources: Resources) -> dict[str, CapacityObserved | None]:
-    """Target key -> the recorded count; None if its resource is gone."""
+#: Target key -> the recorded count; None if its resource is gone.
+RecordedCounts = dict[str, CapacityObserved | None]
+#: The version of the database that counts were read from.
+CountsVersion = tuple[int, int]
+
+
+def counts_since(
+    store: Store, resources: Resources, read: CountsVersion | None
+) -> tuple[CountsVersion, RecordedCounts | None]:
+    """The counts and their version. None instead of them: nothing was written since the version
+    `read`, so they are the same."""
     with store.read() as db:
+        version = store.version(db)
+        if version == read:
+            return version, None
         found = readable(
             LOOP,
             rows.all_targets(db),
             lambda record: (record.key, seen(db, resources, record)),
             lambda record: record.key,
         )
-        return dict(found)
+        return version, dict(found)
 
 
 def action_of(record: ScheduledActionRecord) -> ScheduledAction:

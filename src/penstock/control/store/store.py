@@ -68,6 +68,10 @@ class Store:
         """As `begin`, for a transaction that only reads."""
         return self._database.read()
 
+    def version(self, db: Connection) -> tuple[int, int]:
+        """See `DatabaseConnection.version`."""
+        return self._database.version(db)
+
     # Models
 
     def create_model(
