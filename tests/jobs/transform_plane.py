@@ -16,7 +16,7 @@ from typing import Any, Final
 from tests.control.test_control_plane import poll
 
 from penstock.artifacts.sources.source import ArtifactSettings
-from penstock.clock import SystemClock
+from penstock.clock import Clock, SystemClock
 from penstock.control.reconcile.hosted import HostedCopy, HostedObserved
 from penstock.control.reconcile.views import InstanceView
 from penstock.control.store.store import Store
@@ -208,8 +208,9 @@ def transformed(op: Mapping[str, Any]) -> SpanDone:
 class Site:
     """A driver of transform jobs with a database of its own, and a folder for data."""
 
-    def __init__(self, folder: Path, *, cores: float = 4.0) -> None:
+    def __init__(self, folder: Path, *, cores: float = 4.0, clock: Clock | None = None) -> None:
         self.folder = folder
+        self.clock = clock or SystemClock()
         self.database = StoreThread(lambda: Store(folder / "state"))
         self.plane = Plane(self.database, cores)
         self.counts = WorkCounts()
@@ -219,7 +220,7 @@ class Site:
         plane: Any = self.plane
         return TransformDriver(
             plane=plane,
-            clock=SystemClock(),
+            clock=self.clock,
             settings=ArtifactSettings(),
             jobs_dir=self.folder / "state" / "jobs",
             metrics=MetricStore(),
