@@ -12,9 +12,9 @@ from typing import Protocol
 from sqlalchemy import Connection, update
 
 from penstock.control.database import schema
+from penstock.control.database.mapping import to_json
 from penstock.control.store import components, rows
 from penstock.control.store.records import COMPONENT, ENDPOINT, EndpointRecord
-from penstock.control.store.rows import encode_deployment
 from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import IN_SERVICE, UPDATING
 from penstock.core.scaling.spec import ComponentId, VariantId
@@ -72,9 +72,9 @@ class Variants:
             replace(one, instance_count=count) if one.name == variant.name else one
             for one in active.variants
         )
-        values = {"spec": encode_deployment(replace(active, variants=variants))}
+        values = {"spec": to_json(replace(active, variants=variants))}
         if record.status == IN_SERVICE:  # otherwise the counts to restore are recorded already
-            values["previous"] = encode_deployment(active)
+            values["previous"] = to_json(active)
         key = record.name.lower()
         db.execute(
             update(schema.deployments)

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Table, delete, insert, or_, select, update
 from penstock.control.database import schema
 from penstock.control.database.connection import DatabaseConnection
 from penstock.control.database.leader_table import Term
+from penstock.control.database.mapping import to_json, values_of
 from penstock.control.store import components, paging, rows, target_model_notes
 from penstock.control.store.records import (
     ENDPOINT,
@@ -33,7 +34,6 @@ from penstock.control.store.records import (
     ResourceRecord,
     UnknownVariant,
 )
-from penstock.control.store.rows import encode_deployment
 from penstock.control.store.target_model_notes import CrashRecord
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import CREATING, DELETING, UPDATING, SetComponent
@@ -215,7 +215,7 @@ class Store:
                 "target_generation": generation,
             }
             if request is not None:
-                values["request"] = rows.to_json(request)
+                values["request"] = to_json(request)
             rows.update_endpoint(db, row["key"], values)
             spec = replace(deployment, endpoint=row["name"], generation=generation)
             rows.put_deployment(db, name, spec, now)
@@ -250,8 +250,8 @@ class Store:
                 update(schema.deployments)
                 .where(rows.is_deployment(row["key"], before.generation))
                 .values(
-                    spec=encode_deployment(replace(before, variants=variants)),
-                    previous=encode_deployment(before),
+                    spec=to_json(replace(before, variants=variants)),
+                    previous=to_json(before),
                 )
             )
             values = {"status": UPDATING, "failure_reason": "", "modified": now}
@@ -418,14 +418,12 @@ class Store:
         with self._database.begin() as db:
             db.execute(
                 insert(schema.keys).values(
-                    key_id=key.key_id,
-                    kind=key.kind,
-                    label=key.label,
-                    secret=key.secret,
-                    salt=key.salt,
-                    created=key.created,
-                    scope=key.grant.scope,
-                    endpoints=",".join(sorted(key.grant.endpoints)),
+                    **values_of(
+                        schema.keys,
+                        key,
+                        scope=key.grant.scope,
+                        endpoints=",".join(sorted(key.grant.endpoints)),
+                    )
                 )
             )
 
