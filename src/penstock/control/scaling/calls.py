@@ -12,7 +12,6 @@ from penstock.control.alarms import rows as alarm_rows
 from penstock.control.alarms.records import AlarmRecord
 from penstock.control.scaling import rows
 from penstock.control.scaling.records import (
-    ActivityRecord,
     BoundsCross,
     PolicyRecord,
     ResourceMissing,
@@ -22,7 +21,7 @@ from penstock.control.scaling.records import (
 )
 from penstock.control.scaling.writing import NOTHING, Resources, Written, change, seen_of
 from penstock.control.store import rows as resource_rows
-from penstock.control.store.store import Store
+from penstock.control.store.store import Store, reads
 from penstock.core.scaling import bounds
 from penstock.core.scaling.spec import ScalableTargetSpec, Suspended
 
@@ -105,9 +104,7 @@ def deregister(store: Store, resource_id: str, dimension: str, *, now: float) ->
         rows.remove_target(db, rows.require_target(db, resource_id, dimension), now=now)
 
 
-def targets(store: Store) -> list[TargetRecord]:
-    with store.read() as db:
-        return rows.all_targets(db)
+targets = reads(rows.all_targets)
 
 
 def put_policy(
@@ -192,25 +189,7 @@ def schedules(store: Store) -> list[ScheduledActionRecord]:
         return [one for target in rows.all_targets(db) for one in rows.schedules(db, target.key)]
 
 
-def activities(
-    store: Store,
-    *,
-    resource_id: str = "",
-    dimension: str = "",
-    not_scaled: bool = False,
-    before: int | None = None,
-    limit: int,
-) -> list[ActivityRecord]:
-    """Activities, the newest first; of all dimensions if `dimension` is empty."""
-    with store.read() as db:
-        return rows.listed(
-            db,
-            resource_id=resource_id,
-            dimension=dimension,
-            not_scaled=not_scaled,
-            before=before,
-            limit=limit,
-        )
+activities = reads(rows.listed)
 
 
 def known_arn(store: Store, arn: str) -> bool:

@@ -21,7 +21,7 @@ from penstock.control.scaling import loading, rows, writing
 from penstock.control.scaling.loading import LoadSource, TargetLoaded
 from penstock.control.scaling.resources import CapacityObserved
 from penstock.control.scaling.writing import Resources, Written
-from penstock.control.store.store import Store
+from penstock.control.store.store import writes
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms.spec import AlarmFired
 from penstock.core.scaling import spec as resource
@@ -298,12 +298,10 @@ class ScalingDriver:
         now = self._clock.monotonic()
         if self._pruned_at is None or now >= self._pruned_at + PRUNE_EVERY_S:
             self._pruned_at = now
-            await self._database.call(_prune, self._clock.wall())
+            await self._database.call(_prune, now=self._clock.wall())
 
 
-def _prune(store: Store, now: float) -> None:
-    with store.begin() as db:
-        rows.prune(db, now=now)
+_prune = writes(rows.prune)
 
 
 def _is_wanted(target: _Target, wanted: Mapping[tuple[str, str, str], None]) -> bool:

@@ -274,7 +274,10 @@ def listed(
     before: int | None = None,
     limit: int,
 ) -> list[ActivityRecord]:
-    """Activities, the newest first. `before`: a number; the list continues after it."""
+    """Activities, the newest first; of all dimensions if `dimension` is empty.
+
+    `before`: a number; the list continues after it.
+    """
     columns = _table.c
     wanted = select(_table).order_by(columns.number.desc()).limit(limit)
     if resource_id and dimension:

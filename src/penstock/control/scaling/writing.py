@@ -18,7 +18,7 @@ from penstock.control.scaling.records import (
     TargetRecord,
 )
 from penstock.control.scaling.resources import CapacityObserved, ScalableResource
-from penstock.control.store.store import Store
+from penstock.control.store.store import Store, writes
 from penstock.core.scaling import activity
 from penstock.core.scaling import spec as resource
 from penstock.core.scaling.actions import RunSchedule, ScalingDecision, SetCapacity, TellNotScaled
@@ -117,9 +117,7 @@ def change(
     return Written(endpoint=endpoint, activity_id=activity_id)
 
 
-def settle(store: Store, activity_id: str, status: str, message: str, *, now: float) -> None:
-    with store.begin() as db:
-        rows.settle(db, activity_id, status, message, now=now)
+settle = writes(rows.settle)
 
 
 def tell_not_scaled(

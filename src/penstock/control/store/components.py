@@ -73,7 +73,7 @@ def create(
     *,
     arn: str,
     now: float,
-    tags: Mapping[str, str] | None,
+    tags: Mapping[str, str] | None = None,
 ) -> ComponentRecord:
     """Creates a component with the status Creating.
 

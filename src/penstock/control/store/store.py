@@ -8,11 +8,12 @@ finished rollout means).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Table, delete, insert, or_, select, update
 
@@ -20,12 +21,11 @@ from penstock.control.database import schema
 from penstock.control.database.connection import DatabaseConnection
 from penstock.control.database.leader_table import Term
 from penstock.control.database.mapping import to_json, values_of
-from penstock.control.store import components, paging, rows, target_model_notes
+from penstock.control.store import components, paging, rows
 from penstock.control.store.records import (
     ENDPOINT,
     ENDPOINT_CONFIG,
     MODEL,
-    ComponentRecord,
     EndpointRecord,
     KeyRecord,
     ListedResource,
@@ -34,10 +34,34 @@ from penstock.control.store.records import (
     ResourceRecord,
     UnknownVariant,
 )
-from penstock.control.store.target_model_notes import CrashRecord
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import CREATING, DELETING, UPDATING, SetComponent
 from penstock.metrics.item_failures import readable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def writes(step: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], T]:
+    """A step on an open transaction as one transaction on the store."""
+
+    @wraps(step)
+    def whole(store: Store, *args: P.args, **kwargs: P.kwargs) -> T:
+        with store.begin() as db:
+            return step(db, *args, **kwargs)
+
+    return whole
+
+
+def reads(step: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], T]:
+    """As `writes`, for a step that only reads."""
+
+    @wraps(step)
+    def whole(store: Store, *args: P.args, **kwargs: P.kwargs) -> T:
+        with store.read() as db:
+            return step(db, *args, **kwargs)
+
+    return whole
 
 
 class Store:
@@ -274,8 +298,10 @@ class Store:
             if row is None or row["status"] != DELETING:
                 return
             key = row["key"]
-            db.execute(delete(schema.deployments).where(schema.deployments.c.endpoint_key == key))
-            target_model_notes.forget(db, key)
+            for table in (
+                schema.deployments, schema.target_model_pins, schema.target_model_crashes
+            ):  # fmt: skip
+                db.execute(delete(table).where(table.c.endpoint_key == key))
             components.remove_all(db, key)
             rows.remove(db, ENDPOINT, name)
 
@@ -313,64 +339,13 @@ class Store:
             rows.update_endpoint(db, key, values)
             return rows.endpoint(db, name)
 
-    # Target models of multi-model endpoints
-
-    def set_target_model_pin(self, endpoint: str, model: str, pinned: bool) -> None:
-        with self._database.begin() as db:
-            target_model_notes.set_pin(db, endpoint, model, pinned)
-
-    def target_model_pins(self, endpoint: str) -> list[str]:
-        with self._database.read() as db:
-            return target_model_notes.pins(db, endpoint)
-
-    def add_target_model_crash(
-        self, endpoint: str, at: float, models: Sequence[tuple[str, str]]
-    ) -> None:
-        """`models`: (name, digest of its artifact) of the models that were at work."""
-        with self._database.begin() as db:
-            target_model_notes.add_crash(db, endpoint, at, models)
-
-    def target_model_crashes(self, endpoint: str) -> list[CrashRecord]:
-        """Oldest first."""
-        with self._database.read() as db:
-            return target_model_notes.crashes(db, endpoint)
-
-    def clear_target_model(self, endpoint: str, model: str) -> None:
-        """Removes the model from all recorded crashes."""
-        with self._database.begin() as db:
-            target_model_notes.clear_model(db, endpoint, model)
-
     # Inference components; `control/store/components.py` says what each step does and raises
 
-    def create_component(
-        self,
-        name: str,
-        wanted: components.NewComponent,
-        *,
-        arn: str,
-        now: float,
-        tags: Mapping[str, str] | None = None,
-    ) -> ComponentRecord:
-        with self._database.begin() as db:
-            return components.create(db, name, wanted, arn=arn, now=now, tags=tags)
-
-    def describe_component(self, name: str) -> ComponentRecord:
-        with self._database.read() as db:
-            return components.record(db, name)
-
-    def list_components(self, query: ListQuery) -> Page[ListedResource]:
-        with self._database.read() as db:
-            return components.page(db, query)
-
-    def update_component(
-        self, name: str, change: components.ComponentChange, *, now: float
-    ) -> ComponentRecord:
-        with self._database.begin() as db:
-            return components.change(db, name, change, now=now)
-
-    def delete_component(self, name: str, *, now: float) -> ListedResource:
-        with self._database.begin() as db:
-            return components.begin_delete(db, name, now=now)
+    create_component = writes(components.create)
+    describe_component = reads(components.record)
+    list_components = reads(components.page)
+    update_component = writes(components.change)
+    delete_component = writes(components.begin_delete)
 
     def set_component(self, endpoint: str, action: SetComponent, *, now: float) -> EndpointRecord:
         """Writes reconciliation's result; returns the endpoint after it."""
@@ -385,16 +360,9 @@ class Store:
 
     # Tags, by ARN
 
-    def add_tags(self, arn: str, tags: Mapping[str, str]) -> dict[str, str]:
-        """Adds or overwrites tags; returns all. Raises `TooManyTags`. It does not check that `arn`
-        names something: `arn_exists` does."""
-        with self._database.begin() as db:
-            return rows.add_tags(db, arn, tags)
-
-    def list_tags(self, arn: str) -> dict[str, str]:
-        """All tags, by key."""
-        with self._database.read() as db:
-            return rows.tags_of(db, arn)
+    #: adds or overwrites; does not check that the ARN names something: `arn_exists` does
+    add_tags = writes(rows.add_tags)
+    list_tags = reads(rows.tags_of)
 
     def delete_tags(self, arn: str, names: Sequence[str]) -> None:
         columns = schema.tags.c
