@@ -38,10 +38,9 @@ from penstock.errors import CallerError, PenstockError
 from penstock.jobs.transform import transactions, work
 from penstock.jobs.transform.capacity import JobCapacity, deployment_name, instances_max
 from penstock.jobs.transform.outcomes import first_refusal, reason_of
-from penstock.jobs.transform.outputs import JobOutputs
 from penstock.jobs.transform.records import JobRecord, JobTotals
 from penstock.jobs.transform.spans import SpanCalls
-from penstock.jobs.transform.tally import Tally
+from penstock.jobs.transform.work import JobOutputs, Tally
 
 _log = logging.getLogger(__name__)
 
