@@ -19,9 +19,9 @@ from tests.instance.instance_harness import FrameClient
 
 from penstock.clock import SystemClock
 from penstock.control.instances.entries import CopyEntry, InstanceEntry, placed
+from penstock.control.instances.instance_operations import Operations
 from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.instances.operation_settings import OperationSettings
-from penstock.control.instances.operations import Operations
 from penstock.control.instances.room import Room
 from penstock.control.reconcile.views import instance_view
 from penstock.control.store.store_thread import StoreThread

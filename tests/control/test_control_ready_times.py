@@ -8,7 +8,7 @@ from tests.control.test_control_copies import running as one_instance
 from tests.control.test_control_plane import gone, run, running
 from tests.fakes import model_files
 
-from penstock.control.reconcile.ready_times_file import ReadyTimesFile
+from penstock.control.reconcile.reconciler import ReadyTimesFile
 from penstock.core.endpoint.ready_times import ReadyTimes, TimeToReady
 
 

@@ -20,11 +20,10 @@ from penstock.control.access.key_ring import KeyRing
 from penstock.control.access.keys import AccessKeys
 from penstock.control.database.leader_table import Term
 from penstock.control.housekeeping import Housekeeping
-from penstock.control.instances import starts
-from penstock.control.instances.hosts import MultiModel, multi_model_of
+from penstock.control.instances.instance_client import InstanceClient
 from penstock.control.instances.instance_operations import folder_name
 from penstock.control.instances.instance_status import memory_bytes
-from penstock.control.instances.ledger import Activity
+from penstock.control.instances.ledger import Activity, EndpointLedger
 from penstock.control.instances.operation_settings import Elsewhere, OperationSettings
 from penstock.control.loop import DriverLoop
 from penstock.control.ports import ModelCounted, RoutePublisher, WaitingObserved
@@ -35,6 +34,7 @@ from penstock.control.state_dir import StateDirLock, make_private
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.control.store.target_model_record import TargetModelRecord
+from penstock.control.target_models import MultiModel, multi_model_of
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
@@ -204,36 +204,42 @@ class ControlPlane:
         if self._reconciler is not None:
             self._reconciler.notify(endpoint)
 
+    def _ledger(self, endpoint: str) -> EndpointLedger | None:
+        return self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+
+    def _client(self, instance_id: str) -> InstanceClient | None:
+        return self._reconciler.work.client(instance_id) if self._reconciler is not None else None
+
     def current_counts(self, endpoint: str) -> dict[str, int]:
         """Variant -> instances that serve now (CurrentInstanceCount). It lags behind the desired
         count."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         return ledger.ready_counts() if ledger is not None else {}
 
     def pool_counts(self, endpoint: str) -> dict[str, dict[str, int]]:
         """Variant -> instance type -> instances that serve now, as `current_counts`."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         return ledger.pool_counts() if ledger is not None else {}
 
     def kept_counts(self, endpoint: str) -> dict[str, int]:
         """Variant -> instances that exist or are starting: the count that managed scaling wants
         now."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         return ledger.kept_counts() if ledger is not None else {}
 
     def copy_counts(self, endpoint: str) -> dict[str, int]:
         """Component -> ready copies (CurrentCopyCount). It lags behind the desired count."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         return ledger.component_counts() if ledger is not None else {}
 
     def copy_types(self, endpoint: str) -> dict[str, dict[str, int]]:
         """Component -> type of the instances -> ready copies, as `copy_counts`."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         return ledger.component_types() if ledger is not None else {}
 
     def shown(self, endpoint: str) -> DeploymentSpec | None:
         """The generation that serves, or else the first one; None for an unknown endpoint."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         return (ledger.desired.active or ledger.desired.target) if ledger is not None else None
 
     def waiting_for(
@@ -264,7 +270,7 @@ class ControlPlane:
 
     def base_of(self, endpoint: str, component: str) -> str:
         """The component whose copies serve this one: an adapter's base, or the component itself."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         known = ledger.desired.components if ledger is not None and component else ()
         return next((one.base for one in known if one.name == component and one.base), component)
 
@@ -274,11 +280,11 @@ class ControlPlane:
 
     def ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
         """When a copy can be ready at the earliest, in s from now; None: not known."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         fastest_s = self.ready_times.fastest_s(endpoint, component or variant)
         if ledger is None or fastest_s is None:
             return None
-        return starts.ready_in_s(ledger, variant, component, fastest_s, self._clock.monotonic())
+        return ledger.ready_in_s(variant, component, fastest_s, now=self._clock.monotonic())
 
     def spares(self) -> Sequence[SpareObserved]:
         """Instance processes that stand ready for the next starts."""
@@ -291,15 +297,15 @@ class ControlPlane:
 
     def activities(self, endpoint: str) -> list[Activity]:
         """What was done for an endpoint since this server started, and why; oldest first."""
-        return self._reconciler.activities(endpoint) if self._reconciler is not None else []
+        ledger = self._ledger(endpoint)
+        return list(ledger.activities) if ledger is not None else []
 
     def instances(self, endpoint: str) -> list[InstanceView]:
         """The endpoint's instances as they are now."""
-        reconciler = self._reconciler
-        ledger = reconciler.ledger(endpoint) if reconciler is not None else None
-        if reconciler is None or ledger is None:
+        ledger = self._ledger(endpoint)
+        if self._reconciler is None or ledger is None:
             return []
-        log_path = reconciler.work.instances.log_path
+        log_path = self._reconciler.work.instances.log_path
         return [
             instance_view(entry, copies, log_path(ledger, entry)) for entry, copies in ledger.held()
         ]
@@ -320,7 +326,7 @@ class ControlPlane:
 
         Empty if it is gone or does not answer.
         """
-        client = self._reconciler.work.client(instance_id) if self._reconciler else None
+        client = self._client(instance_id)
         if client is None:
             return {}
         try:
@@ -333,7 +339,7 @@ class ControlPlane:
         self, instance_id: str, copy: int, *, timeout_s: float = 5.0
     ) -> dict[str, Any]:
         """The state of a copy's batcher; empty if the instance is gone."""
-        client = self._reconciler.work.client(instance_id) if self._reconciler else None
+        client = self._client(instance_id)
         return await client.explain(copy, timeout_s=timeout_s) if client is not None else {}
 
     def multi_model(self, endpoint: str) -> MultiModel | None:
@@ -341,16 +347,15 @@ class ControlPlane:
 
         Raises CallerError (`endpoint-not-found`).
         """
-        reconciler = self._reconciler
-        ledger = reconciler.ledger(endpoint) if reconciler is not None else None
-        if reconciler is None or ledger is None:
+        ledger = self._ledger(endpoint)
+        if ledger is None:
             raise CallerError(
                 "endpoint-not-found",
                 f"Endpoint {endpoint[:63]} not found.",
                 hint="ListEndpoints names those that exist.",
                 status=404,
             )
-        return multi_model_of(ledger, reconciler.work.client)
+        return multi_model_of(ledger, self._client)
 
     def host(
         self,
@@ -371,7 +376,7 @@ class ControlPlane:
 
     def hosted(self, name: str) -> HostedObserved | None:
         """The current state of a hosted deployment; None if it is not known (yet, or any more)."""
-        ledger = self._reconciler.ledger(name) if self._reconciler is not None else None
+        ledger = self._ledger(name)
         return seen_of(ledger) if ledger is not None else None
 
     def instance_phase(self, instance_id: str) -> str:
@@ -380,8 +385,7 @@ class ControlPlane:
 
     def answers(self, instance_id: str) -> bool:
         """Whether the instance has a control connection."""
-        reconciler = self._reconciler
-        return reconciler is not None and reconciler.work.client(instance_id) is not None
+        return self._client(instance_id) is not None
 
     async def shares_disk(self) -> bool:
         """Whether instances can read this machine's files, as far as is known."""
@@ -391,7 +395,7 @@ class ControlPlane:
         self, instance_id: str, op: Mapping[str, Any], *, timeout_s: float
     ) -> dict[str, Any]:
         """An instance's answer; raises what `InstanceClient.call` raises."""
-        client = self._reconciler.work.client(instance_id) if self._reconciler else None
+        client = self._client(instance_id)
         if client is None:
             raise NotNowError("instance-gone", f"{instance_id} has closed its connection")
         return await client.call(op, timeout_s=timeout_s)

@@ -140,7 +140,8 @@ _GZIP_WBITS: Final = 31  # zlib's code for a gzip header and trailer, and nothin
 
 
 class UnpackedBytes:
-    """A packed object's content, read from its start; its size is known at its end."""
+    """A packed object's content, read from its start; its size is known at its end. It is unpacked
+    in chunks of bounded size, so that memory is bounded for any content."""
 
     def __init__(self, source: ObjectBytes, what: str) -> None:
         self.size = sys.maxsize

@@ -11,8 +11,8 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.control.instances.instance_operations import Operations
 from penstock.control.instances.ledger import EndpointLedger, Slot
-from penstock.control.instances.operations import Operations
 from penstock.control.instances.room import Room
 from penstock.core.deployment.component_spec import component_of, copies_wish
 from penstock.core.deployment.endpoint_state import (

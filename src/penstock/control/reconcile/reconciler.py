@@ -12,21 +12,22 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import orjson
 
 from penstock.clock import Clock
 from penstock.control.housekeeping import Housekeeping, InUse
 from penstock.control.instances import instance_operations
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
-from penstock.control.instances.ledger import Activity, EndpointLedger
+from penstock.control.instances.instance_operations import Operations
+from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.instances.operation_settings import OperationSettings
-from penstock.control.instances.operations import Operations
 from penstock.control.instances.room import Room
 from penstock.control.loop import DriverLoop
 from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.reconcile.actions import FAILED, WAITS, Actions, told
 from penstock.control.reconcile.hosted import HostedDeployments
-from penstock.control.reconcile.ready_times_file import ReadyTimesFile
 from penstock.control.store.records import NotFound, UnreadableRecord
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
@@ -53,6 +54,7 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
 from penstock.core.endpoint.reconcile import decide
+from penstock.durable_files import replace_file
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet
 from penstock.fleet.catalogue import InstanceCatalogue
@@ -166,11 +168,6 @@ class ReconcilerDriver:
     def ledger(self, endpoint: str) -> EndpointLedger | None:
         """The ledger of an endpoint; None if it is unknown."""
         return self._ledgers.get(endpoint.lower())
-
-    def activities(self, endpoint: str) -> list[Activity]:
-        """What was done for an endpoint and why, oldest first."""
-        ledger = self.ledger(endpoint)
-        return list(ledger.activities) if ledger is not None else []
 
     def _changed(self, endpoint: str) -> None:
         self._dirty[endpoint.lower()] = None
@@ -378,3 +375,46 @@ class ReconcilerDriver:
             self._changed(key)
         else:
             self._wish(key, record.desired())
+
+
+#: Far above the size of what `ReadyTimes` holds: a larger file is not ours.
+_BYTES_MAX: Final = 64 << 20
+
+
+class ReadyTimesFile:
+    """Keeps the measured times to ready over a restart, in the state directory of one server.
+
+    It only improves the first forecasts after a start, so a failure has no other effect.
+    """
+
+    def __init__(self, path: Path, times: ReadyTimes) -> None:
+        self._path = path
+        self._times = times
+        self._written = times.changes
+
+    def read(self) -> None:
+        """Adds the times that an earlier server measured."""
+        try:
+            if self._path.stat().st_size > _BYTES_MAX:
+                raise ValueError("too large")
+            rows: Any = orjson.loads(self._path.read_bytes())
+            self._times.restore(rows if isinstance(rows, list) else ())
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            _log.warning(
+                "%s can't be read, times to ready are measured anew: %s", self._path, error
+            )
+        self._written = self._times.changes
+
+    def write(self) -> None:
+        """Writes the times if they changed. One thread at a time may call it."""
+        changes = self._times.changes
+        if changes == self._written:
+            return
+        try:
+            replace_file(self._path, [orjson.dumps(self._times.rows())])
+        except OSError as error:
+            _log.warning("times to ready can't be kept: %s", error)
+            return
+        self._written = changes
