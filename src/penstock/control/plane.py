@@ -240,7 +240,7 @@ class ControlPlane:
     def shown(self, endpoint: str) -> DeploymentSpec | None:
         """The generation that serves, or else the first one; None for an unknown endpoint."""
         ledger = self._ledger(endpoint)
-        return (ledger.desired.active or ledger.desired.target) if ledger is not None else None
+        return ledger.desired.shown if ledger is not None else None
 
     def waiting_for(
         self, endpoint: str, variant: str, component: str, waiting: int

@@ -60,7 +60,7 @@ def multi_model_of(
     ledger: EndpointLedger, client: Callable[[str], InstanceClient | None]
 ) -> MultiModel | None:
     """None if the endpoint has no multi-model variant."""
-    deployment = ledger.desired.active or ledger.desired.target
+    deployment = ledger.desired.shown
     variants = deployment.variants if deployment is not None else ()
     models = [one.model for one in variants if one.model is not None]
     sources = dict.fromkeys(one for one in models if one.multi_model)

@@ -19,7 +19,7 @@ from penstock.config import ScalingConfig, ServerConfig
 from penstock.control.plane import ControlPlane
 from penstock.control.scaling.driver import ScalingDriver
 from penstock.control.scaling.explain import endpoint_story
-from penstock.control.scaling.loading import ComponentLoad, LoadSource, VariantLoad
+from penstock.control.scaling.loading import TargetLoads
 from penstock.control.scaling.resources import Components, Variants
 from penstock.control.scaling.writing import Resources
 from penstock.control.store.store import Store
@@ -39,10 +39,12 @@ class Scaling:
         self._account_id = config.control.account_id
         self._periods = periods_of(config.scaling)
         self._resources: Resources = {VARIANT: Variants(), COMPONENT: Components()}
-        loads: dict[str, LoadSource] = {
-            VARIANT: VariantLoad(registry, plane.current_counts, plane.start_s),
-            COMPONENT: ComponentLoad(registry, plane.copy_counts, plane.start_s),
-        }
+        loads = TargetLoads(
+            registry,
+            ready_counts=plane.current_counts,
+            copy_counts=plane.copy_counts,
+            start_s=plane.start_s,
+        )
         self.driver = ScalingDriver(
             database=plane.database,
             resources=self._resources,

@@ -391,8 +391,7 @@ def _of(copy: CopyEntry) -> str:
 
 def _is_asynchronous(ledger: EndpointLedger, entry: InstanceEntry) -> bool:
     """Whether its generation serves asynchronous requests: callers that wait go before them."""
-    generations = (ledger.desired.active, ledger.desired.target)
     return any(
-        one is not None and one.generation == entry.generation and one.asynchronous is not None
-        for one in generations
+        one.generation == entry.generation and one.asynchronous is not None
+        for one in ledger.desired.generations
     )

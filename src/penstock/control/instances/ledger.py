@@ -72,8 +72,7 @@ class EndpointLedger:
     @property
     def guest(self) -> bool:
         """Whether the endpoint's instances are guests, which take only what others leave free."""
-        deployments = (self.desired.active, self.desired.target)
-        return any(one is not None and one.guest for one in deployments)
+        return any(one.guest for one in self.desired.generations)
 
     def record(self, at: float, what: str, reason: str, detail: str = "") -> None:
         """Adds to the history. An entry equal to the last one is not added again."""
@@ -90,9 +89,7 @@ class EndpointLedger:
         former, self.desired = self.desired, desired
         concerned = {one.name for one in set(former.components) ^ set(desired.components)}
         every = replace(former, components=()) != replace(desired, components=())
-        generations = {
-            one.generation for one in (desired.active, desired.target) if one is not None
-        }
+        generations = {one.generation for one in desired.generations}
         there = {one.name for one in desired.components}
         kept: dict[Slot, SlotFailure] = {}
         for slot, failure in self._failures.items():
@@ -107,8 +104,8 @@ class EndpointLedger:
 
     def deployment(self, generation: int) -> DeploymentSpec:
         """Raises `AssertionError` if the generation is not part of the spec (any more)."""
-        for one in (self.desired.active, self.desired.target):
-            if one is not None and one.generation == generation:
+        for one in self.desired.generations:
+            if one.generation == generation:
                 return one
         raise AssertionError(f"{self.desired.endpoint} has no generation {generation}")
 
@@ -187,11 +184,10 @@ class EndpointLedger:
             del self._shortages[key]
 
     def _has_pools(self, variant: str, generation: int) -> bool:
-        deployments = (self.desired.active, self.desired.target)
         return any(
             one.name == variant and one.pools
-            for deployment in deployments
-            if deployment is not None and deployment.generation == generation
+            for deployment in self.desired.generations
+            if deployment.generation == generation
             for one in deployment.variants
         )
 
@@ -266,8 +262,7 @@ class EndpointLedger:
     def awaits_copy(self) -> bool:
         """Whether an instance is about to be told what to load. An instance for inference
         components may stay empty for any time."""
-        generations = (self.desired.active, self.desired.target)
-        takes = any(one is not None and one.takes_components for one in generations)
+        takes = any(one.takes_components for one in self.desired.generations)
         return not takes and any(entry.phase == RUNNING and not on for entry, on in self.held())
 
     def component_counts(self) -> dict[str, int]:
@@ -276,7 +271,7 @@ class EndpointLedger:
 
     def component_types(self) -> dict[str, dict[str, int]]:
         """Component -> instance type -> ready copies, as `component_counts`."""
-        deployment = self.desired.active or self.desired.target
+        deployment = self.desired.shown
         counts: dict[str, dict[str, int]] = {one.name: {} for one in self.desired.components}
         for copy in self.copies.values():
             name = component_of(copy.component.name)
@@ -292,7 +287,7 @@ class EndpointLedger:
 
     def kept_counts(self) -> dict[str, int]:
         """Variant -> instances that exist or are starting and will stay."""
-        deployment = self.desired.active or self.desired.target
+        deployment = self.desired.shown
         counts: dict[str, int] = {}
         for entry in self.instances.values():
             if (
@@ -311,7 +306,7 @@ class EndpointLedger:
 
     def pool_counts(self) -> dict[str, dict[str, int]]:
         """Variant -> instance type -> instances that serve now, as `ready_counts`."""
-        deployment = self.desired.active or self.desired.target
+        deployment = self.desired.shown
         if deployment is None:
             return {}
         ready = {variant.name for variant in deployment.variants if variant.model is None}

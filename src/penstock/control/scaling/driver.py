@@ -18,7 +18,7 @@ from typing import Final
 from penstock.clock import Clock
 from penstock.control.loop import DriverLoop
 from penstock.control.scaling import loading, rows, writing
-from penstock.control.scaling.loading import LoadSource, TargetLoaded
+from penstock.control.scaling.loading import TargetLoaded, TargetLoads
 from penstock.control.scaling.resources import CapacityObserved
 from penstock.control.scaling.writing import Resources, Written
 from penstock.control.store.store import writes
@@ -70,14 +70,13 @@ class ScalingDriver:
         *,
         database: StoreThread,
         resources: Resources,
-        loads: Mapping[str, LoadSource],
+        loads: TargetLoads,
         notify: Callable[[str], None],
         clock: Clock,
         fast: bool = False,
         cooldown_s_max: float = math.inf,
     ) -> None:
-        """`resources` and `loads` by dimension; `notify` is called when an endpoint's counts
-        changed."""
+        """`resources` by dimension; `notify` is called when an endpoint's counts changed."""
         self._database = database
         self._resources = resources
         self._loads = loads
@@ -218,23 +217,9 @@ class ScalingDriver:
 
     def _look(self, target: _Target) -> LoadObserved | None:
         """The load of a target; None if its resource is gone or can't be counted."""
-        seen, loads = target.seen, self._loads.get(target.named[1])
-        if seen is None or loads is None or target.resource is None:
+        if target.seen is None:
             return None
-        load = loads.look(target.resource, seen)
-        return LoadObserved(
-            at=self._clock.wall(),
-            capacity=seen.capacity,
-            ready=load.ready,
-            in_flight=load.in_flight,
-            arrivals=load.arrivals,
-            errors=load.errors,
-            scalable=seen.scalable,
-            settled=seen.settled,
-            failure=seen.failure,
-            out_of_reach=seen.out_of_reach,
-            time_to_ready_s=load.time_to_ready_s,
-        )
+        return self._loads.look(target.seen, now=self._clock.wall())
 
     async def _carry_out(self, target: _Target, actions: list[Action]) -> None:
         for action in actions:

@@ -77,7 +77,7 @@ def _story(
     activities: list[ActivityRecord],
     at: float | None,
 ) -> dict[str, Any]:
-    told = [_of_decision(one) for one in decisions]
+    told = [decision_json(one) for one in decisions]
     known = [(one.at, one.to) for one in decisions]
     told += [
         _of_activity(one)
@@ -115,10 +115,6 @@ def _is_known(record: ActivityRecord, known: list[tuple[float, int]]) -> bool:
         return False
     to = record.change.to
     return any(to == capacity and abs(record.started - at) < _SAME_S for at, capacity in known)
-
-
-def _of_decision(decision: ScalingDecision) -> dict[str, Any]:
-    return decision_json(decision)
 
 
 def _of_activity(record: ActivityRecord) -> dict[str, Any]:

@@ -60,6 +60,16 @@ class EndpointSpec:
     previous: DeploymentSpec | None = None
     components: tuple[ComponentSpec, ...] = ()  #: inference components, sorted by name
 
+    @property
+    def generations(self) -> tuple[DeploymentSpec, ...]:
+        """The one that serves and the one being rolled out, as far as there are any."""
+        return tuple(one for one in (self.active, self.target) if one is not None)
+
+    @property
+    def shown(self) -> DeploymentSpec | None:
+        """The generation that users see: the one that serves, or else the first one."""
+        return self.active or self.target
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceObserved:
