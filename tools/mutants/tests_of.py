@@ -196,7 +196,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/jobs/shares.py": ("core/jobs/test_jobs_shares.py",),
     "core/jobs/spec.py": (
         "core/test_jobs_spans.py",
-        "records/test_records_spec_json.py",
+        "records/test_records_job_values.py",
     ),
     "core/endpoint/managed_instances.py": ("core/test_core_managed_instances.py", *_RECONCILE),
     "core/models/memory_need.py": (
