@@ -83,7 +83,7 @@ def test_text_comes_back_with_defaults_for_what_an_older_version_did_not_write()
 @pytest.mark.parametrize(
     ("kind", "text", "why"),
     [
-        (Book, "", "input data is empty"),
+        (Book, "", "zero-length"),
         (Book, "[]", "Expected `object`"),
         (Book, "{}", "missing required field `title`"),
         (Book, '{"title": 7}', "Expected `str`"),

@@ -156,9 +156,9 @@ def _policy(db: Connection, row: RowMapping, *, alarms: bool) -> PolicyRecord:
     )
     policy: Policy
     try:
-        kind = StepPolicy if row["kind"] == STEP_SCALING else TrackingPolicy
-        policy, request = from_json(kind, row["spec"]), orjson.loads(row["request"])
-        request, unreadable = dict(request), ""
+        is_step, spec = row["kind"] == STEP_SCALING, row["spec"]
+        policy = from_json(StepPolicy, spec) if is_step else from_json(TrackingPolicy, spec)
+        request, unreadable = dict(orjson.loads(row["request"])), ""
     except item_failures.UNREADABLE as error:
         item_failures.note("scaling-rows", row["arn"], error)
         policy = StepPolicy(name=row["name"], arn=row["arn"], adjustment_type=CHANGE, steps=())

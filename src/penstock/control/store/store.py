@@ -46,7 +46,7 @@ def writes(step: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenat
     """A step on an open transaction as one transaction on the store."""
 
     @wraps(step)
-    def whole(store: Store, *args: P.args, **kwargs: P.kwargs) -> T:
+    def whole(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with store.begin() as db:
             return step(db, *args, **kwargs)
 
@@ -57,7 +57,7 @@ def reads(step: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate
     """As `writes`, for a step that only reads."""
 
     @wraps(step)
-    def whole(store: Store, *args: P.args, **kwargs: P.kwargs) -> T:
+    def whole(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with store.read() as db:
             return step(db, *args, **kwargs)
 

@@ -157,5 +157,5 @@ def tf_record_framed(record: bytes) -> bytes:
 
 
 def _masked(data: bytes) -> int:
-    crc = google_crc32c.value(data)
+    crc: int = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
