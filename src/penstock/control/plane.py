@@ -16,8 +16,7 @@ from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.config import CAPACITY_STRICT, FLEET_LOCAL, ServerConfig
-from penstock.control.access.key_ring import KeyRing
-from penstock.control.access.keys import AccessKeys
+from penstock.control.access.keys import FollowedKeys
 from penstock.control.database.leader_table import Term
 from penstock.control.housekeeping import Housekeeping
 from penstock.control.instances.instance_client import InstanceClient
@@ -25,7 +24,6 @@ from penstock.control.instances.instance_operations import folder_name
 from penstock.control.instances.instance_status import memory_bytes
 from penstock.control.instances.ledger import Activity, EndpointLedger
 from penstock.control.instances.operation_settings import Elsewhere, OperationSettings
-from penstock.control.loop import DriverLoop
 from penstock.control.ports import ModelCounted, RoutePublisher, WaitingObserved
 from penstock.control.reconcile.hosted import HostedObserved, seen_of
 from penstock.control.reconcile.reconciler import ReconcilerDriver
@@ -44,12 +42,8 @@ from penstock.fleet.base import Fleet, PlatformAccess, SpareObserved
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.fleet.local import START_S_MAX
 from penstock.fleet.machine import available_bytes, this_machine
-from penstock.metrics import item_failures
 
 _log = logging.getLogger(__name__)
-
-#: Time within which keys made or deleted by another process (`penstock keys`) take effect, in s.
-_KEYS_REFRESH_S: Final = 2.0
 
 #: Limit for starts and for loads at once, if instances are on many machines: each machine does its
 #: own, and only this process handles all of them.
@@ -97,10 +91,6 @@ class ControlPlane:
         self._log_dir = config.state_dir / "logs"
         self._lock: StateDirLock | None = None
         self._reconciler: ReconcilerDriver | None = None
-        self._keys_loop = DriverLoop(
-            "keys", self._refresh_keys, fault="keys", retry_s=_KEYS_REFRESH_S
-        )
-        self._keys_fault = ""  #: code of the last logged error, so that it is logged once
         # A cluster's instance gets a node for what it requests; what the node has free does not
         # matter.
         nodes = config.control.fleet != FLEET_LOCAL
@@ -115,18 +105,19 @@ class ControlPlane:
         #: pool of copies -> component that requests name -> requests that wait: a base and its
         #: adapters share a pool
         self._waiting: dict[tuple[str, str, str], dict[str, int]] = {}
-        self.key_ring = KeyRing()  #: always the same object; its content is refreshed
         self._term = term
         self.database = StoreThread(
             lambda: Store(config.state_dir, config.control.database, term=term), database_called
         )
+        self._keys = FollowedKeys(self.database, config.state_dir, config.control.key_file)
+        self.key_ring = self._keys.ring  #: always the same object; its content is refreshed
         self.target_models = TargetModelRecord(self.database, self._clock)
 
     async def start(self) -> None:
         """Locks the state directory, opens the database, and begins to start all recorded
         endpoints.
 
-        Raises what `StateDirLock`, `DatabaseConnection` and `AccessKeys.ring` raise.
+        Raises what `StateDirLock`, `DatabaseConnection` and `FollowedKeys.open` raise.
         """
         state_dir = self._config.state_dir
         if self._term is None:
@@ -137,10 +128,7 @@ class ControlPlane:
             shutil.rmtree(state_dir / "work", ignore_errors=True)
             await self.database.open()
             if self._config.listen.auth:
-                await self.refresh_keys()
-                if self.key_ring.fault is not None:
-                    raise self.key_ring.fault
-                self._keys_loop.start()
+                await self._keys.open()
             fleet = self._fleet() if callable(self._fleet) else self._fleet
             artifact = replace(
                 ArtifactSettings.from_config(self._config),
@@ -192,7 +180,7 @@ class ControlPlane:
 
     async def close(self) -> None:
         """Ends all instances and unlocks the state directory. Idempotent."""
-        await self._keys_loop.close()
+        await self._keys.close()
         await self.end_instances()
         await self.database.close()
         if self._lock is not None:
@@ -405,27 +393,6 @@ class ControlPlane:
         if self._reconciler is not None:
             await self._reconciler.work.instances.admit_gateways(pids)
 
-    async def refresh_keys(self) -> None:
-        """Reads the keys again into the same `key_ring`; its `fault` says what could not be
-        read."""
-        config = self._config
-        fresh = await self.database.call(_read_ring, config.state_dir, config.control.key_file)
-        self.key_ring.take(fresh)
-
-    async def _refresh_keys(self) -> float:
-        try:
-            await self.refresh_keys()
-            fault = self.key_ring.fault
-        except PenstockError as error:
-            fault = error
-        except Exception as error:
-            item_failures.note("keys", "reading them again", error)
-            fault = None
-        if fault is not None and fault.code != self._keys_fault:
-            _log.warning("keys could not be read: %s: %s", fault.code, fault.message)
-        self._keys_fault = fault.code if fault is not None else ""
-        return _KEYS_REFRESH_S
-
 
 def _spec_for(config: ServerConfig) -> ReconcileSpec:
     """A copy that is removed gets as much time to drain as its longest request may take. The
@@ -438,7 +405,3 @@ def _spec_for(config: ServerConfig) -> ReconcileSpec:
     spec = replace(spec, start_s_max=start_s_max)
     longest_s = max(limits.request_timeout_s, limits.stream_timeout_s)
     return replace(spec, drain_s_max=longest_s + spec.margin_s)
-
-
-def _read_ring(store: Store, state_dir: Path, key_file: Path | None) -> KeyRing:
-    return AccessKeys(store, state_dir, key_file).ring()
