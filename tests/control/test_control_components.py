@@ -183,7 +183,7 @@ def test_a_status_that_was_decided_for_another_count_is_not_recorded(store: Stor
 def test_the_autoscaler_sets_copies_also_while_a_change_is_under_way(store: Store) -> None:
     endpoint(store)
     create(store)
-    database = store._database
+    database = store
 
     def set_copies(copies: int) -> ComponentSpec:
         with database.begin() as db:
@@ -312,7 +312,7 @@ def test_a_component_that_can_not_be_read_spoils_only_itself(store: Store) -> No
     endpoint(store)
     create(store)
     create(store, "Witness")
-    with store._database.begin() as db:
+    with store.begin() as db:
         table = schema.inference_components
         db.execute(update(table).where(table.c.key == "chat").values(active="{", target="{"))
     assert [one.name for one in store.describe_endpoint("shop").components] == ["Witness"]

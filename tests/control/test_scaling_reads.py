@@ -29,7 +29,7 @@ def site(tmp_path: Path) -> Iterator[ScalingSite]:
 def reads(site: ScalingSite, looks: int) -> int:
     """The SELECT statements of so many looks, a second apart."""
     found: list[str] = []
-    engine = site.database._store._database._engine  # type: ignore[union-attr]
+    engine = site.database._store._engine  # type: ignore[union-attr]
 
     def note(_db: Any, _cursor: Any, statement: str, *_more: Any) -> None:
         if statement.startswith("SELECT"):

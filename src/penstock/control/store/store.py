@@ -9,17 +9,14 @@ finished rollout means).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import wraps
-from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Table, delete, insert, or_, select, update
 
 from penstock.control.database import schema
 from penstock.control.database.connection import DatabaseConnection
-from penstock.control.database.leader_table import Term
 from penstock.control.database.mapping import to_json, values_of
 from penstock.control.store import components, paging, rows
 from penstock.control.store.records import (
@@ -64,37 +61,11 @@ def reads(step: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate
     return whole
 
 
-class Store:
-    """The database of one server. `records.py` has the values and the errors of its methods."""
+class Store(DatabaseConnection):
+    """The database of one server. `records.py` has the values and the errors of its methods.
 
-    def __init__(self, state_dir: Path, url: str = "", *, term: Term | None = None) -> None:
-        """`term`: the term under which a server writes to PostgreSQL; None: writes are not
-        fenced."""
-        self._database = DatabaseConnection(state_dir, url, term=term)
-
-    @property
-    def call_s_max(self) -> float | None:
-        """Seconds after which a call is to be aborted; None: calls can't hang (SQLite)."""
-        return self._database.call_s_max
-
-    def abort(self) -> None:
-        """Aborts the call that runs on the other thread."""
-        self._database.abort()
-
-    def close(self) -> None:
-        self._database.close()
-
-    def begin(self) -> AbstractContextManager[Connection]:
-        """One transaction, for rows that other files own, such as alarms and scaling policies."""
-        return self._database.begin()
-
-    def read(self) -> AbstractContextManager[Connection]:
-        """As `begin`, for a transaction that only reads."""
-        return self._database.read()
-
-    def version(self, db: Connection) -> tuple[int, int]:
-        """See `DatabaseConnection.version`."""
-        return self._database.version(db)
+    `begin` and `read` are for rows that other files own, such as alarms and scaling policies.
+    """
 
     # Models
 
@@ -108,18 +79,18 @@ class Store:
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """Raises `AlreadyExists`."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             rows.create(db, MODEL, name, request, arn, now, tags)
 
     def describe_model(self, name: str) -> ResourceRecord:
         """Raises `NotFound`, as all describe and delete methods; `UnreadableRecord`, as all
         describe methods. A resource that can't be read can still be listed and deleted."""
-        with self._database.read() as db:
+        with self.read() as db:
             return rows.resource(db, MODEL, name)
 
     def delete_model(self, name: str) -> None:
         """Endpoints that use the model continue: they have a copy of its definition."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             rows.remove(db, MODEL, name)
 
     def list_models(self, query: ListQuery) -> Page[ListedResource]:
@@ -140,17 +111,17 @@ class Store:
     ) -> None:
         """`models` must exist: raises `NotFound` for the first that does not; also
         `AlreadyExists`."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             for model in models:
                 rows.require(db, MODEL, model)
             rows.create(db, ENDPOINT_CONFIG, name, request, arn, now, tags)
 
     def describe_endpoint_config(self, name: str) -> ResourceRecord:
-        with self._database.read() as db:
+        with self.read() as db:
             return rows.resource(db, ENDPOINT_CONFIG, name)
 
     def delete_endpoint_config(self, name: str) -> None:
-        with self._database.begin() as db:
+        with self.begin() as db:
             rows.remove(db, ENDPOINT_CONFIG, name)
 
     def list_endpoint_configs(self, query: ListQuery) -> Page[ListedResource]:
@@ -170,7 +141,7 @@ class Store:
     ) -> EndpointRecord:
         """Creates generation 1, status Creating. Raises `AlreadyExists`, also while one is
         Deleting."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             extra = {
                 "status": CREATING,
                 "failure_reason": "",
@@ -182,7 +153,7 @@ class Store:
             return rows.endpoint(db, name)
 
     def describe_endpoint(self, name: str) -> EndpointRecord:
-        with self._database.read() as db:
+        with self.read() as db:
             return rows.endpoint(db, name)
 
     def list_endpoints(self, query: ListQuery) -> Page[ListedResource]:
@@ -191,7 +162,7 @@ class Store:
     def all_endpoints(self) -> list[EndpointRecord]:
         """Every endpoint that can be read, oldest first, for the start of a server."""
         columns = schema.endpoints.c
-        with self._database.read() as db:
+        with self.read() as db:
             found = db.execute(select(schema.endpoints).order_by(columns.created, columns.key))
             return readable(
                 "endpoint-rows",
@@ -205,7 +176,7 @@ class Store:
         is."""
         columns = schema.endpoints.c
         unsettled = (CREATING, UPDATING, DELETING)
-        with self._database.read() as db:
+        with self.read() as db:
             on_their_way = select(schema.inference_components.c.endpoint_key).where(
                 schema.inference_components.c.status.in_(unsettled)
             )
@@ -228,7 +199,7 @@ class Store:
 
         Raises `NotFound`, or `EndpointBusy` if the status is not InService.
         """
-        with self._database.begin() as db:
+        with self.begin() as db:
             row = rows.in_service(db, name)
             generation = row["generation_last"] + 1
             values: dict[str, Any] = {
@@ -253,7 +224,7 @@ class Store:
 
         Raises `NotFound`, `UnknownVariant`, or `EndpointBusy`.
         """
-        with self._database.begin() as db:
+        with self.begin() as db:
             row = rows.in_service(db, name)
             before = rows.endpoint(db, name).active
             assert before is not None, "an endpoint in service has an active deployment"
@@ -284,7 +255,7 @@ class Store:
 
     def begin_delete(self, name: str, *, now: float) -> EndpointRecord:
         """Sets the status Deleting, from any. A second call changes nothing. Raises `NotFound`."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             row = rows.require(db, ENDPOINT, name)
             if row["status"] != DELETING:
                 rows.update_endpoint(db, row["key"], {"status": DELETING, "modified": now})
@@ -293,7 +264,7 @@ class Store:
 
     def finish_delete(self, name: str) -> None:
         """Deletes an endpoint that is Deleting; leaves any other alone."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             row = rows.find(db, ENDPOINT, name)
             if row is None or row["status"] != DELETING:
                 return
@@ -321,7 +292,7 @@ class Store:
         `restore_previous` undoes the last change of weights and counts. A deletion that was
         requested meanwhile wins: then nothing changes. None if the endpoint is gone.
         """
-        with self._database.begin() as db:
+        with self.begin() as db:
             row = rows.find(db, ENDPOINT, name)
             if row is None:
                 return None
@@ -349,12 +320,12 @@ class Store:
 
     def set_component(self, endpoint: str, action: SetComponent, *, now: float) -> EndpointRecord:
         """Writes reconciliation's result; returns the endpoint after it."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             components.settle(db, endpoint, action, now=now)
             return rows.endpoint(db, endpoint)
 
     def forget_component(self, endpoint: str, name: str) -> EndpointRecord:
-        with self._database.begin() as db:
+        with self.begin() as db:
             components.forget(db, endpoint, name)
             return rows.endpoint(db, endpoint)
 
@@ -366,7 +337,7 @@ class Store:
 
     def delete_tags(self, arn: str, names: Sequence[str]) -> None:
         columns = schema.tags.c
-        with self._database.begin() as db:
+        with self.begin() as db:
             db.execute(
                 delete(schema.tags).where(columns.arn_key == arn.lower(), columns.name.in_(names))
             )
@@ -376,14 +347,14 @@ class Store:
         kind, _, name = arn.rpartition(":")[2].partition("/")
         if kind not in rows.TABLES:
             return False
-        with self._database.read() as db:
+        with self.read() as db:
             row = rows.find(db, kind, name)
             return row is not None and row["arn"].lower() == arn.lower()
 
     # Access keys, as `control/access/keys.py` stores them
 
     def add_key(self, key: KeyRecord) -> None:
-        with self._database.begin() as db:
+        with self.begin() as db:
             db.execute(
                 insert(schema.keys).values(
                     **values_of(
@@ -398,17 +369,17 @@ class Store:
     def list_keys(self) -> list[KeyRecord]:
         """The keys that can be read; any other grants nothing."""
         columns = schema.keys.c
-        with self._database.read() as db:
+        with self.read() as db:
             found = db.execute(select(schema.keys).order_by(columns.created, columns.key_id))
             return readable("key-rows", found.mappings(), rows.key, lambda row: row["key_id"])
 
     def delete_key(self, key_id: str) -> bool:
         """False if there is no such key."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             done = db.execute(delete(schema.keys).where(schema.keys.c.key_id == key_id))
             return bool(done.rowcount)
 
     def _listed(self, table: Table, query: ListQuery) -> Page[ListedResource]:
-        with self._database.read() as db:
+        with self.read() as db:
             found = db.execute(paging.filtered(table, query)).mappings().all()
             return paging.page(table, query, found, rows.listed)
