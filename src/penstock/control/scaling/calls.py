@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.control.alarms import rows as alarm_rows
 from penstock.control.alarms.records import AlarmRecord
-from penstock.control.scaling import rows
+from penstock.control.scaling import resources, rows
 from penstock.control.scaling.records import (
     BoundsCross,
     PolicyRecord,
@@ -19,7 +19,7 @@ from penstock.control.scaling.records import (
     TargetRecord,
     TooMany,
 )
-from penstock.control.scaling.writing import NOTHING, Resources, Written, change, seen_of
+from penstock.control.scaling.writing import NOTHING, Written, change
 from penstock.control.store import rows as resource_rows
 from penstock.control.store.store import Store, reads
 from penstock.core.scaling import bounds
@@ -45,7 +45,6 @@ class Registration:
 
 def register(
     store: Store,
-    resources: Resources,
     asked: Registration,
     *,
     arn: str,
@@ -61,7 +60,7 @@ def register(
     """
     with store.begin() as db:
         found = rows.find_target(db, asked.resource_id, asked.dimension)
-        seen = seen_of(db, resources, asked.resource_id, asked.dimension)
+        seen = resources.find(db, asked.resource_id, asked.dimension)
         if seen is None:
             raise ResourceMissing(asked.resource_id)
         low = asked.capacity_min if found is None else _or(asked.capacity_min, found.spec, "min")
@@ -90,7 +89,7 @@ def register(
         scale = bounds.within(record.spec, seen.capacity) if moved else None
         if scale is None:
             return record, NOTHING
-        return record, change(db, resources, record, scale, activity_id=activity_id, now=now)
+        return record, change(db, record, scale, activity_id=activity_id, now=now)
 
 
 def _or(given: int | None, spec: ScalableTargetSpec, which: str) -> int:

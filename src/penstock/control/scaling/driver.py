@@ -20,7 +20,7 @@ from penstock.control.loop import DriverLoop
 from penstock.control.scaling import loading, rows, writing
 from penstock.control.scaling.loading import TargetLoaded, TargetLoads
 from penstock.control.scaling.resources import CapacityObserved
-from penstock.control.scaling.writing import Resources, Written
+from penstock.control.scaling.writing import Written
 from penstock.control.store.store import writes
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms.spec import AlarmFired
@@ -69,16 +69,14 @@ class ScalingDriver:
         self,
         *,
         database: StoreThread,
-        resources: Resources,
         loads: TargetLoads,
         notify: Callable[[str], None],
         clock: Clock,
         fast: bool = False,
         cooldown_s_max: float = math.inf,
     ) -> None:
-        """`resources` by dimension; `notify` is called when an endpoint's counts changed."""
+        """`notify` is called when an endpoint's counts changed."""
         self._database = database
-        self._resources = resources
         self._loads = loads
         self._notify = notify
         self._clock = clock
@@ -208,9 +206,7 @@ class ScalingDriver:
         self._targets, self._counted = targets, None
 
     async def _refresh(self) -> None:
-        self._counted, counts = await self._database.call(
-            loading.counts_since, self._resources, self._counted
-        )
+        self._counted, counts = await self._database.call(loading.counts_since, self._counted)
         if counts is not None:
             for target in self._targets.values():
                 target.seen = counts.get(target.key)
@@ -249,7 +245,6 @@ class ScalingDriver:
         decisions = target.scaler.decisions()
         written = await self._database.call(
             writing.set_capacity,
-            self._resources,
             target.named,
             asked,
             decisions[-1] if decisions else None,
@@ -261,7 +256,6 @@ class ScalingDriver:
     async def _run_schedule(self, target: _Target, ran: RunSchedule) -> None:
         written = await self._database.call(
             writing.run_schedule,
-            self._resources,
             target.named,
             ran,
             ids=(_new_id(), _new_id()),

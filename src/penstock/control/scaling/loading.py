@@ -14,8 +14,7 @@ from sqlalchemy import Connection
 from penstock.clock import zone_of
 from penstock.control.scaling import rows
 from penstock.control.scaling.records import ScheduledActionRecord, TargetRecord
-from penstock.control.scaling.resources import CapacityObserved
-from penstock.control.scaling.writing import Resources, seen
+from penstock.control.scaling.resources import CapacityObserved, find
 from penstock.control.store import rows as resource_rows
 from penstock.control.store.store import Store
 from penstock.core.scaling.choose import Scaled
@@ -57,7 +56,7 @@ CountsVersion = tuple[int, int]
 
 
 def counts_since(
-    store: Store, resources: Resources, read: CountsVersion | None
+    store: Store, read: CountsVersion | None
 ) -> tuple[CountsVersion, RecordedCounts | None]:
     """The counts and their version. None instead of them: nothing was written since the version
     `read`, so they are the same."""
@@ -68,7 +67,7 @@ def counts_since(
         found = readable(
             LOOP,
             rows.all_targets(db),
-            lambda record: (record.key, seen(db, resources, record)),
+            lambda one: (one.key, find(db, one.spec.resource_id, one.spec.dimension)),
             lambda record: record.key,
         )
         return version, dict(found)
