@@ -18,15 +18,12 @@ from typing import Any, Final, Protocol
 
 from penstock.artifacts.model_prefix import ModelEntry, ModelPrefix
 from penstock.artifacts.sources.source import ArtifactSettings, shown_uri
-from penstock.control.instances.instance_client import InstanceClient, Json
+from penstock.control.instances.instance_client import ANSWER_S, InstanceClient, Json
 from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.store.target_model_record import TargetModelRecord
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import READY, RUNNING
 from penstock.errors import CallerError, NotNowError, PenstockError
-
-#: Time limit for a host's answer, in s; hosts answer such questions at once.
-ANSWER_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
