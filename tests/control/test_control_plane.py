@@ -620,7 +620,7 @@ def test_a_restarted_server_brings_everything_back_as_it_was_asked_for(tmp_path:
     run(test)
 
 
-def test_a_wish_is_found_although_nobody_told_of_it(tmp_path: Path) -> None:
+def test_a_spec_is_found_although_nobody_told_of_it(tmp_path: Path) -> None:
     """A front door may be cut off between writing the record and saying so."""
 
     async def test() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.ledger import EndpointLedger
+from penstock.core.deployment.capacity_spec import ComponentCopiesSpec
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import (
     LOADING,
@@ -14,7 +15,6 @@ from penstock.core.deployment.endpoint_state import (
     EndpointSpec,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec
-from penstock.core.deployment.wish import ComponentCopiesSpec
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 
@@ -49,9 +49,9 @@ def copy(
     came_with: InstanceEntry | None = None,
 ) -> None:
     number = len(book.copies) + 1
-    wish = ComponentCopiesSpec(name=of, model=ModelSource(model_name="m"), copies=1)
+    desired = ComponentCopiesSpec(name=of, model=ModelSource(model_name="m"), copies=1)
     book.copies[number] = CopyEntry(
-        copy=number, instance_id=on.instance_id, variant="all", generation=1, component=wish,
+        copy=number, instance_id=on.instance_id, variant="all", generation=1, component=desired,
         ordinal=0, phase=phase, since=None, asked_at=asked_at, came_with=came_with,
     )  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Several copies on one instance, each placed, loaded, drained and lost on its own.
 
-All is real: control plane, gateway, fleet, instance and worker processes. Only the wish is made
-here, where `core/deployment/wish.py` makes it out of a deployment, so that requests need name no
-component: two copies of the variant's model and one of another share an instance.
+All is real: control plane, gateway, fleet, instance and worker processes. Only the spec is made
+here, where `core/deployment/capacity_spec.py` makes it out of a deployment, so that requests
+need name no component: two copies of the variant's model and one of another share an instance.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ from penstock.config import LimitConfig, ServerConfig
 from penstock.control.plane import ControlPlane
 from penstock.control.store.store import Store
 from penstock.core.backoff import Backoff
-from penstock.core.deployment import wish as wishes
+from penstock.core.deployment import capacity_spec
+from penstock.core.deployment.capacity_spec import (
+    ComponentCopiesSpec,
+    CopySpec,
+    VariantCapacitySpec,
+)
 from penstock.core.deployment.deployment import (
     CopyRoute,
     DeploymentSpec,
@@ -37,7 +42,6 @@ from penstock.core.deployment.deployment import (
     VariantSpec,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec
-from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec, VariantCapacitySpec
 from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
@@ -91,8 +95,8 @@ class Site:
             spec=SPEC,
         )
 
-    def wish(self, generation: int, variant: VariantSpec) -> VariantCapacitySpec:
-        """In the place of `core.wish._single_model`."""
+    def desired(self, generation: int, variant: VariantSpec) -> VariantCapacitySpec:
+        """In the place of `capacity_spec._single_model`."""
         other = ModelSource(model_name="other", uri=self._other.as_uri())
         return VariantCapacitySpec(
             name=variant.name,
@@ -238,7 +242,7 @@ class Traffic:
 @contextlib.asynccontextmanager
 async def running(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     site = Site(folder)
-    monkeypatch.setattr(wishes, "_single_model", site.wish)
+    monkeypatch.setattr(capacity_spec, "_single_model", site.desired)
     await site.plane.start()
     try:
         yield site

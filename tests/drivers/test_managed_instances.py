@@ -24,6 +24,7 @@ from penstock.control.plane import ControlPlane
 from penstock.control.store.components import ComponentChange, NewComponent
 from penstock.control.store.store import Store
 from penstock.core.backoff import Backoff
+from penstock.core.deployment.capacity_spec import BINPACK, CopySpec
 from penstock.core.deployment.component_spec import ComponentRevision
 from penstock.core.deployment.deployment import (
     CONSOLIDATION,
@@ -33,7 +34,6 @@ from penstock.core.deployment.deployment import (
     VariantSpec,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec
-from penstock.core.deployment.wish import BINPACK, CopySpec
 from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
 from penstock.fleet.local import LocalFleet, runtime_dir_for

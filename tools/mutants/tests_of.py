@@ -308,8 +308,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/request/trace_context.py": ("core/test_trace_context.py",),
     "core/apply/versioned_names.py": ("core/test_core_versioned_names.py",),
     "core/machine/warm_pool.py": ("core/test_core_warm_pool.py",),
-    "core/deployment/wish.py": (
-        "core/test_core_wish.py",
+    "core/deployment/capacity_spec.py": (
+        "core/test_core_capacity_spec.py",
         "core/test_core_endpoint_state.py",
         *_RECONCILE,
     ),

@@ -81,7 +81,7 @@ class EndpointLedger:
             self.activities.append(Activity(at=at, what=what, reason=reason, detail=detail))
             _log.info("%s: %s (%s) %s", self.desired.endpoint, what, reason, detail)
 
-    def wish(self, desired: EndpointSpec) -> None:
+    def take_spec(self, desired: EndpointSpec) -> None:
         """Takes a new spec. Slots that it changes may try again, and generations and components
         that are gone are forgotten. A change of one component does not affect another's."""
         if desired == self.desired:

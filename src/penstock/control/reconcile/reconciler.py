@@ -202,7 +202,7 @@ class ReconcilerDriver:
         if now >= self._status_due:
             self._status_due = now + _STATUS_INTERVAL_S
             self.work.status.ask()
-            await self._look_for_wishes()
+            await self._look_for_changes()
             if self._kept_times is not None:
                 await asyncio.to_thread(self._kept_times.write)
         if now >= self._tidy_due and (self._tidying is None or self._tidying.done()):
@@ -234,7 +234,7 @@ class ReconcilerDriver:
             )
             await asyncio.to_thread(self._housekeeping.tidy, in_use)
 
-    async def _look_for_wishes(self) -> None:
+    async def _look_for_changes(self) -> None:
         """Finds changes in the store that nobody notified: the writer may have been cut off."""
         try:
             for name in await self._database.call(Store.unsettled_endpoints):
@@ -278,7 +278,7 @@ class ReconcilerDriver:
         hosted = self.hosted.desired(key)
         if hosted is not None:
             self._stale.pop(key, None)
-            self._wish(key, hosted)
+            self._take_spec(key, hosted)
             return
         try:
             # Unmark it first: a change while the store reads marks it again.
@@ -286,19 +286,19 @@ class ReconcilerDriver:
             desired = (await self._database.call(Store.describe_endpoint, key)).desired()
         except NotFound:
             if ledger is not None:
-                ledger.wish(replace(ledger.desired, status=DELETING))
+                ledger.take_spec(replace(ledger.desired, status=DELETING))
             return
         except BaseException:
             self._stale[key] = None
             raise
-        self._wish(key, desired)
+        self._take_spec(key, desired)
 
-    def _wish(self, key: str, desired: EndpointSpec) -> None:
+    def _take_spec(self, key: str, desired: EndpointSpec) -> None:
         ledger = self._ledgers.get(key)
         if ledger is None:
             self._ledgers[key] = EndpointLedger(desired, self._spec)
         elif desired != ledger.desired:
-            ledger.wish(desired)
+            ledger.take_spec(desired)
         self._changed(key)
 
     async def _carry_out(self, key: str, ledger: EndpointLedger, action: Action) -> None:
@@ -339,7 +339,7 @@ class ReconcilerDriver:
             case ForgetComponent(component=component):
                 name = ledger.desired.endpoint
                 record = await self._database.call(Store.forget_component, name, component)
-                self._wish(key, record.desired())
+                self._take_spec(key, record.desired())
             case FinishDelete():
                 if key not in self.hosted:
                     await self._database.call(Store.finish_delete, ledger.desired.endpoint)
@@ -353,7 +353,7 @@ class ReconcilerDriver:
             words = f"{action.component} {action.status}: {action.failure_reason}"
             await asyncio.to_thread(instance_operations.tell, self._log_dir, name, words, wall=wall)
         record = await self._database.call(Store.set_component, name, action, now=wall)
-        self._wish(key, record.desired())
+        self._take_spec(key, record.desired())
 
     async def _set_status(self, key: str, ledger: EndpointLedger, action: SetStatus) -> None:
         # Written first: who reads the reason may look into the log at once.
@@ -371,10 +371,10 @@ class ReconcilerDriver:
             restore_previous=action.restore_previous,
         )
         if record is None:
-            ledger.wish(replace(ledger.desired, status=DELETING))
+            ledger.take_spec(replace(ledger.desired, status=DELETING))
             self._changed(key)
         else:
-            self._wish(key, record.desired())
+            self._take_spec(key, record.desired())
 
 
 #: Far above the size of what `ReadyTimes` holds: a larger file is not ours.
