@@ -15,7 +15,6 @@ from penstock.jobs.asynchronous.objects import Objects
 from penstock.jobs.asynchronous.outcome import Published
 from penstock.jobs.asynchronous.work import RequestWork
 from penstock.jobs.schedules.driver import ControlPlaneCall, SchedulesDriver
-from penstock.jobs.schedules.service import Schedules
 from penstock.jobs.transform.driver import TransformDriver
 from penstock.metrics.counts.work_counts import WorkCounts
 from penstock.metrics.series.store import MetricStore
@@ -69,17 +68,22 @@ class OfflineWork:
             configured=configured,
             capacity_wanted=capacity_wanted,
         )
-        driver = SchedulesDriver(database=plane.database, call=call, clock=clock, counts=counts)
-        self.schedules = Schedules(plane.database, driver, call, clock, NamedPlaces(artifacts))
+        self.schedules = SchedulesDriver(
+            database=plane.database,
+            call=call,
+            clock=clock,
+            counts=counts,
+            places=NamedPlaces(artifacts),
+        )
 
     async def start(self) -> None:
         """Resumes the work that is on record."""
         await self.transform.start()
         await self.asynchronous.start()
-        self.schedules.driver.start()
+        self.schedules.start()
 
     async def close(self) -> None:
         """The next start resumes unfinished work. Idempotent."""
-        await self.schedules.driver.close()
+        await self.schedules.close()
         await self.asynchronous.close()
         await self.transform.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final, Protocol
 
+from penstock.artifacts.sources.named_places import NamedPlaces
 from penstock.clock import Clock
 from penstock.control.loop import DriverLoop
 from penstock.control.store.store_thread import StoreThread
@@ -59,16 +60,61 @@ class SchedulesDriver:
     """All schedules of one server. `start`, then `close`; tests call `tick` instead."""
 
     def __init__(
-        self, *, database: StoreThread, call: ControlPlaneCall, clock: Clock, counts: WorkCounts
+        self,
+        *,
+        database: StoreThread,
+        call: ControlPlaneCall,
+        clock: Clock,
+        counts: WorkCounts,
+        places: NamedPlaces,
     ) -> None:
+        """`places`: checks what a job of a new schedule names."""
         self._counts = counts
+        self._places = places
         self._database = database
         self._call = call
         self._clock = clock
         loop = DriverLoop("schedules", self.tick, fault="schedules", retry_s=LOOK_EVERY_S)
         #: `start` resumes the schedules on record, and the runs that had not ended
         self.start, self.close = loop.start, loop.close
-        self.changed = loop.wake  #: call this when schedules or runs have changed
+        self._changed = loop.wake
+
+    # The front door's operations. All raise CallerError as `book` does
+
+    async def create(self, record: ScheduleRecord) -> ScheduleRecord:
+        """Also raises what DescribeModel raises for a missing model, and what `NamedPlaces.check`
+        raises for its job."""
+        await self._places.check(record.job)
+        checked = book.checked(record, now=self._clock.wall())
+        await self._call("DescribeModel", {"ModelName": str(record.job.get("ModelName", ""))})
+        await self._database.call(book.create, checked)
+        self._changed()
+        return checked
+
+    async def all(self) -> list[ScheduleRecord]:
+        return await self._database.call(book.list_)
+
+    async def describe(self, name: str, runs: int) -> tuple[ScheduleRecord, list[RunRecord]]:
+        return await self._database.call(book.describe, name, runs)
+
+    async def delete(self, name: str) -> None:
+        await self._database.call(book.delete, name)
+        self._changed()
+
+    async def pause(self, name: str) -> None:
+        await self._database.call(book.pause, name)
+        self._changed()
+
+    async def resume(self, name: str) -> None:
+        await self._database.call(book.resume, name, now=self._clock.wall())
+        self._changed()
+
+    async def run_now(self, name: str) -> RunRecord:
+        run = await self._database.call(book.run_now, name, now=self._clock.wall())
+        self._changed()
+        return run
+
+    # The loop
 
     async def tick(self) -> float:
         """One look at everything; returns the seconds until the next one."""
