@@ -73,7 +73,7 @@ class SchedulesDriver:
         self._places = places
         self._database = database
         self._call = call
-        self._clock = clock
+        self.clock = clock
         loop = DriverLoop("schedules", self.tick, fault="schedules", retry_s=LOOK_EVERY_S)
         #: `start` resumes the schedules on record, and the runs that had not ended
         self.start, self.close = loop.start, loop.close
@@ -85,7 +85,7 @@ class SchedulesDriver:
         """Also raises what DescribeModel raises for a missing model, and what `NamedPlaces.check`
         raises for its job."""
         await self._places.check(record.job)
-        checked = book.checked(record, now=self._clock.wall())
+        checked = book.checked(record, now=self.clock.wall())
         await self._call("DescribeModel", {"ModelName": str(record.job.get("ModelName", ""))})
         await self._database.call(book.create, checked)
         self._changed()
@@ -106,11 +106,11 @@ class SchedulesDriver:
         self._changed()
 
     async def resume(self, name: str) -> None:
-        await self._database.call(book.resume, name, now=self._clock.wall())
+        await self._database.call(book.resume, name, now=self.clock.wall())
         self._changed()
 
     async def run_now(self, name: str) -> RunRecord:
-        run = await self._database.call(book.run_now, name, now=self._clock.wall())
+        run = await self._database.call(book.run_now, name, now=self.clock.wall())
         self._changed()
         return run
 
@@ -120,7 +120,7 @@ class SchedulesDriver:
         """One look at everything; returns the seconds until the next one."""
         records, runs = await self._database.call(book.open_work)
         await self._follow_all(records, runs)
-        now = self._clock.wall()
+        now = self.clock.wall()
         began = False
         for record in records:
             if record.due is not None and now >= record.due:
@@ -137,7 +137,7 @@ class SchedulesDriver:
         longer knows."""
         if record.unreadable:
             return False
-        decision = await self._database.call(book.decide, record.name, now=self._clock.wall())
+        decision = await self._database.call(book.decide, record.name, now=self.clock.wall())
         actions = decision.actions if decision is not None else ()
         for action in actions:
             _log.info("schedule %s: %s", record.name, action)
@@ -169,7 +169,7 @@ class SchedulesDriver:
                 error.code,
                 is_there=await self._is_there(run),
                 begun=run.begun,
-                now=self._clock.wall(),
+                now=self.clock.wall(),
             )
             message = "" if judged == RUNNING else f"{error.code}: {error.message}"
             await self._settle(record, run, judged, message=message)
@@ -198,7 +198,7 @@ class SchedulesDriver:
     async def _settle(
         self, record: ScheduleRecord, run: RunRecord, state: str, *, message: str = ""
     ) -> None:
-        ended = None if state in OPEN else self._clock.wall()
+        ended = None if state in OPEN else self.clock.wall()
         if (state, message) != (run.state, run.message):
             await self._database.call(book.settle, run, state, message=message, ended=ended)
             if ended is not None:
@@ -221,14 +221,14 @@ class SchedulesDriver:
         counts.gauge(catalogue.SCHEDULE_FAILING, failing)
         counts.gauge(catalogue.SCHEDULE_SUCCESS, succeeded)
         counts.gauge_from(catalogue.SCHEDULE_OVERDUE, lambda: self._overdue(due))
-        counts.keep(catalogue.RUNS_ENDED, due, catalogue.RUN_ENDS, self._clock.wall())
+        counts.keep(catalogue.RUNS_ENDED, due, catalogue.RUN_ENDS, self.clock.wall())
 
     def _overdue(self, due: dict[str, float | None]) -> list[Row]:
-        now = self._clock.wall()
+        now = self.clock.wall()
         return [((name,), max(0.0, now - (now if at is None else at))) for name, at in due.items()]
 
     def _sleep_s(self, records: list[ScheduleRecord], open_runs: bool) -> float:
-        now = self._clock.wall()
+        now = self.clock.wall()
         looks = [_next_look(record) for record in records if not record.paused]
         sleeps = [max(0.0, look - now) for look in looks if look is not None]
         return min((*sleeps, LOOK_EVERY_S if open_runs else SLEEP_S_MAX, SLEEP_S_MAX))
