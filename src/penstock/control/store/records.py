@@ -212,7 +212,6 @@ class ComponentBusy(CallerError):
             hint="Wait until it is InService, or delete it.",
         )
         self.name = name
-        self.component_status = status
 
 
 class BaseUnfit(CallerError):
