@@ -7,7 +7,7 @@ import pytest
 from penstock.api.sagemaker.deployments import model_source
 from penstock.control.instances.copy_operations import load_request
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
-from penstock.core.deployment.wish import ComponentCopiesSpec
+from penstock.core.deployment.capacity_spec import ComponentCopiesSpec
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 

@@ -14,8 +14,8 @@ from penstock.control.alarms import rows
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.driver import explained
 from penstock.control.alarms.records import AlarmRecord
-from penstock.control.alarms.rows import encode_spec
 from penstock.control.database import schema
+from penstock.control.database.mapping import to_json
 from penstock.control.store.store import Store
 from penstock.core.alarms.spec import MetricQuery
 from penstock.metrics import item_failures
@@ -117,7 +117,7 @@ async def test_data_that_overflow_later_leave_the_alarm_without_data(tmp_path: P
 
 
 NO_SPECS = [
-    encode_spec(replace(alarm("a-bad").spec, **{member: value}))
+    to_json(replace(alarm("a-bad").spec, **{member: value}))
     for member, value in (("period_s", 0), ("period_s", "x"), ("evaluation_periods", None))
 ]
 

@@ -27,6 +27,7 @@ from penstock.control.store.records import (
 )
 from penstock.control.store.rows import decode_revision, encode_revision
 from penstock.control.store.store import Store
+from penstock.core.deployment.capacity_spec import BINPACK, CopySpec
 from penstock.core.deployment.component_spec import ComponentRevision, ComponentSpec
 from penstock.core.deployment.deployment import (
     DeploymentSpec,
@@ -35,7 +36,6 @@ from penstock.core.deployment.deployment import (
     VariantSpec,
 )
 from penstock.core.deployment.endpoint_state import SetComponent
-from penstock.core.deployment.wish import BINPACK, CopySpec
 from penstock.core.resources import ComputeResources
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:"
@@ -95,12 +95,14 @@ def test_a_component_is_what_was_asked_for_and_part_of_its_endpoint(store: Store
     endpoint(store)
     create(store)
     record = store.describe_component("chat")
-    wish = ComponentSpec(name="Chat", variant="blue", status="Creating", copies=2, active=REVISION)
+    desired = ComponentSpec(
+        name="Chat", variant="blue", status="Creating", copies=2, active=REVISION
+    )
     assert (record.name, record.endpoint, record.endpoint_arn, record.created, record.desired) == (
-        "Chat", "Shop", f"{ARN}endpoint/Shop", 10.0, wish,
+        "Chat", "Shop", f"{ARN}endpoint/Shop", 10.0, desired,
     )  # fmt: skip
     found = store.describe_endpoint("shop")
-    assert (found.components, found.desired().components) == ((wish,), (wish,))
+    assert (found.components, found.desired().components) == ((desired,), (desired,))
     assert store.all_endpoints() == [found]
     assert store.unsettled_endpoints() == ["Shop"]
     assert store.list_tags(record.arn) == {"team": "a"}
@@ -183,7 +185,7 @@ def test_a_status_that_was_decided_for_another_count_is_not_recorded(store: Stor
 def test_the_autoscaler_sets_copies_also_while_a_change_is_under_way(store: Store) -> None:
     endpoint(store)
     create(store)
-    database = store._database
+    database = store
 
     def set_copies(copies: int) -> ComponentSpec:
         with database.begin() as db:
@@ -312,7 +314,7 @@ def test_a_component_that_can_not_be_read_spoils_only_itself(store: Store) -> No
     endpoint(store)
     create(store)
     create(store, "Witness")
-    with store._database.begin() as db:
+    with store.begin() as db:
         table = schema.inference_components
         db.execute(update(table).where(table.c.key == "chat").values(active="{", target="{"))
     assert [one.name for one in store.describe_endpoint("shop").components] == ["Witness"]

@@ -19,16 +19,16 @@ from tests.kit.polling import until
 
 from penstock.clock import SystemClock
 from penstock.control.instances.entries import CopyEntry, InstanceEntry, placed
+from penstock.control.instances.instance_operations import Operations
 from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.instances.operation_settings import OperationSettings
-from penstock.control.instances.operations import Operations
 from penstock.control.instances.room import Room
 from penstock.control.reconcile.views import instance_view
 from penstock.control.store.store_thread import StoreThread
 from penstock.control.store.target_model_record import TargetModelRecord
+from penstock.core.deployment.capacity_spec import ComponentCopiesSpec, CopySpec
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import IN_SERVICE, EndpointSpec, SlotFailure
-from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec
 from penstock.core.models.memory_need import MemoryEstimate
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType

@@ -10,7 +10,7 @@ from tests.core.components.component_words import chat
 
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.ledger import EndpointLedger, Slot
-from penstock.core.deployment.component_spec import copies_wish
+from penstock.core.deployment.component_spec import copies_spec
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, PoolSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import (
     IN_SERVICE,
@@ -50,7 +50,7 @@ def load(made: EndpointLedger, number: int, component: str, phase: str = READY) 
     one = chat(1, name=component)
     made.copies[number] = CopyEntry(
         copy=number, instance_id="a", variant="blue", generation=1, phase=phase, since=0.0,
-        component=copies_wish(one, one.active, 1), ordinal=number,
+        component=copies_spec(one, one.active, 1), ordinal=number,
     )  # fmt: skip
 
 
@@ -59,23 +59,23 @@ def fail(made: EndpointLedger, component: str) -> None:
     made.fail(slot, "why", permanent=True, now=1.0)
 
 
-def test_a_new_wish_for_one_component_gives_another_no_fresh_attempts() -> None:
+def test_a_new_spec_for_one_component_gives_another_no_fresh_attempts() -> None:
     made = ledger("chat", "rank")
     for component in ("chat/1", "rank/1", ""):
         fail(made, component)
     changed = replace(made.desired, components=(chat(2, name="chat"), chat(1, name="rank")))
-    made.wish(changed)
+    made.take_spec(changed)
     counts = {one.component: (one.count, one.permanent) for one in made.observed().failures}
     # An instance may be what the changed one needs.
     assert counts == {"chat/1": (0, False), "rank/1": (1, True), "": (0, False)}
-    made.wish(replace(changed, active=replace(deployment(), config_name="d")))
+    made.take_spec(replace(changed, active=replace(deployment(), config_name="d")))
     assert {one.count for one in made.observed().failures} == {0}
 
 
 def test_failures_of_a_component_that_is_gone_are_forgotten() -> None:
     made = ledger("chat", "rank")
     fail(made, "chat/1")
-    made.wish(replace(made.desired, components=(chat(1, name="rank"),)))
+    made.take_spec(replace(made.desired, components=(chat(1, name="rank"),)))
     assert made.observed().failures == ()
 
 
@@ -108,7 +108,7 @@ def pooled() -> EndpointLedger:
     active = replace(
         deployment(), variants=(replace(variant, pools=pools, model=ModelSource(model_name="m")),)
     )
-    made.wish(replace(made.desired, active=active))
+    made.take_spec(replace(made.desired, active=active))
     made.instances["a"].kind = BIG
     return made
 
@@ -145,13 +145,13 @@ def test_a_shortage_is_over_when_an_instance_runs_that_was_asked_for_later() -> 
     assert made.observed().shortages == ()
 
 
-def test_a_new_wish_asks_all_pools_anew() -> None:
+def test_a_new_spec_asks_all_pools_anew() -> None:
     made = pooled()
     made.short("blue", 1, "ml.big", "type-limit", "full", now=5.0)
     active = made.desired.active
     assert active is not None
     more = replace(active, variants=(replace(active.variants[0], instance_count=2),))
-    made.wish(replace(made.desired, active=more))
+    made.take_spec(replace(made.desired, active=more))
     assert made.observed().shortages == ()
 
 

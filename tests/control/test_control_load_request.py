@@ -10,8 +10,8 @@ import pytest
 
 from penstock.control.instances.copy_operations import load_request
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.core.deployment.capacity_spec import WHOLE_INSTANCE, ComponentCopiesSpec, CopySpec
 from penstock.core.deployment.deployment import ModelSource
-from penstock.core.deployment.wish import WHOLE_INSTANCE, ComponentCopiesSpec, CopySpec
 from penstock.core.resources import ComputeResources
 from penstock.fleet.base import InstanceType
 from penstock.instance.loading.call import LoadCall

@@ -379,7 +379,7 @@ async def test_a_restarted_server_brings_everything_back_as_it_was_asked_for(
         assert second.gateway.routes["weights"].variants[0].weight == 7.0
 
 
-async def test_a_wish_is_found_although_nobody_told_of_it(tmp_path: Path) -> None:
+async def test_a_spec_is_found_although_nobody_told_of_it(tmp_path: Path) -> None:
     """A front door may be cut off between writing the record and saying so."""
     async with running(tmp_path / "s") as server:
         await server.plane.database.call(

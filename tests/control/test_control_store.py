@@ -261,7 +261,7 @@ def test_a_row_that_can_not_be_read_is_listed_and_left_out_of_what_a_start_bring
     for name in ("a-bad", "witness"):
         model(store, name)
         in_service(store, name)
-    with store._database.begin() as db:
+    with store.begin() as db:
         for table in (schema.models, schema.endpoints):
             db.execute(update(table).where(table.c.key == "a-bad").values(request="{"))
     assert names(store) == ["witness", "a-bad"]
@@ -271,7 +271,7 @@ def test_a_row_that_can_not_be_read_is_listed_and_left_out_of_what_a_start_bring
         ("a-bad", "InService"),
     ]
     assert [one.name for one in store.all_endpoints()] == ["witness"]
-    with store._database.begin() as db:
+    with store.begin() as db:
         db.execute(update(schema.endpoints).values(request="{}"))
         bad = schema.deployments.c.endpoint_key == "a-bad"
         db.execute(update(schema.deployments).where(bad).values(spec='{"version": 9}'))
@@ -282,14 +282,14 @@ def test_a_row_that_can_not_be_read_is_listed_and_left_out_of_what_a_start_bring
 def test_what_can_not_be_read_says_so_and_can_be_deleted(store: Store, text: str) -> None:
     model(store, "a-bad")
     in_service(store, "a-bad")
-    with store._database.begin() as db:
+    with store.begin() as db:
         db.execute(update(schema.models).values(request=text))
         db.execute(update(schema.deployments).values(spec=text))
     with pytest.raises(UnreadableRecord, match='model "a-bad"'):
         store.describe_model("A-Bad")
     with pytest.raises(UnreadableRecord, match='endpoint "a-bad"'):
         store.describe_endpoint("A-Bad")
-    with store._database.begin() as db:
+    with store.begin() as db:
         db.execute(delete(schema.deployments))
     with pytest.raises(UnreadableRecord, match="it has no deployment"):
         store.describe_endpoint("A-Bad")
@@ -406,7 +406,7 @@ def test_the_state_is_the_users_alone(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
     model(store, "kept")
-    with store._database.begin() as db:
+    with store.begin() as db:
         pages = db.exec_driver_sql("PRAGMA page_count").scalar()
         db.exec_driver_sql(f"PRAGMA max_page_count={pages}")
     with pytest.raises(NotNowError) as raised:

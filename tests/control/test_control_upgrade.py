@@ -22,7 +22,7 @@ from sqlalchemy import create_engine, inspect
 
 import penstock.jobs.offline  # noqa: F401 - the tables of offline work
 from penstock.control.access.keys import AccessKeys
-from penstock.control.database import migrate
+from penstock.control.database.connection import VERSION_TABLE, revision
 from penstock.control.database.schema import SCHEMA_VERSION, metadata
 from penstock.control.store.records import ListQuery
 from penstock.control.store.store import Store
@@ -119,12 +119,12 @@ def test_migrations_alone_come_to_the_tables_that_the_code_names(database_url: s
         config = Config()
         config.set_main_option("script_location", "penstock.control:migrations")
         config.attributes["connection"] = connection
-        newest = migrate.revision(SCHEMA_VERSION)
+        newest = revision(SCHEMA_VERSION)
         assert ScriptDirectory.from_config(config).get_heads() == [newest]
         command.upgrade(config, "head")
         context = MigrationContext.configure(
             connection,
-            opts={"version_table": migrate.VERSION_TABLE, "compare_server_default": False},
+            opts={"version_table": VERSION_TABLE, "compare_server_default": False},
         )
         assert compare_metadata(context, metadata) == []
     engine.dispose()
@@ -135,8 +135,8 @@ def test_a_newer_database_is_refused_by_this_version_and_by_those_before_alembic
 ) -> None:
     Store(tmp_path).close()
     with sqlite3.connect(tmp_path / "penstock.db") as database:
-        newer = migrate.revision(SCHEMA_VERSION + 1)
-        database.execute(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '{newer}'")
+        newer = revision(SCHEMA_VERSION + 1)
+        database.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{newer}'")
         told = database.execute("SELECT value FROM settings WHERE name = 'schema_version'")
         assert told.fetchall() == [(str(SCHEMA_VERSION),)]
     database.close()

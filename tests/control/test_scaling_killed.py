@@ -10,7 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from penstock.control.scaling import calls, loading
-from penstock.control.scaling.resources import Variants
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
 from penstock.core.scaling.spec import VARIANT
@@ -20,13 +19,11 @@ WRITER = """
 import sys
 from pathlib import Path
 from penstock.control.scaling import writing
-from penstock.control.scaling.resources import Variants
 from penstock.control.store.store import Store
 from penstock.core.scaling.actions import SetCapacity
 from penstock.core.scaling.spec import VARIANT
 
 store = Store(Path(sys.argv[1]))
-resources = {VARIANT: Variants()}
 key = ("endpoint/chat/variant/all", VARIANT)
 number = 0
 while True:
@@ -35,7 +32,7 @@ while True:
     asked = SetCapacity(was=was, to=was % 9 + 1, reason="step-scaling", cause="a test")
     number += 1
     writing.set_capacity(
-        store, resources, key, asked, None, activity_id=f"{sys.argv[2]}-{number}", now=20.0
+        store, key, asked, None, activity_id=f"{sys.argv[2]}-{number}", now=20.0
     )
     print(asked.to, flush=True)
 """
@@ -55,9 +52,7 @@ def prepared(state_dir: Path) -> None:
     asked = calls.Registration(
         resource_id=RESOURCE, dimension=VARIANT, capacity_min=1, capacity_max=9
     )
-    calls.register(
-        store, {VARIANT: Variants()}, asked, arn="arn", role_arn="", activity_id="", now=3.0
-    )
+    calls.register(store, asked, arn="arn", role_arn="", activity_id="", now=3.0)
     store.close()
 
 

@@ -19,8 +19,6 @@ from penstock.control.scaling.records import (
     ScheduledActionRecord,
     TargetRecord,
 )
-from penstock.control.scaling.resources import Components, Variants
-from penstock.control.scaling.writing import Resources
 from penstock.control.store.store import Store
 from penstock.core.alarms.spec import AlarmSpec, MetricQuery, MetricStat
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
@@ -28,7 +26,6 @@ from penstock.core.scaling.actions import RunSchedule, SetCapacity, TellNotScale
 from penstock.core.scaling.activity import NotScaled
 from penstock.core.scaling.choose import Scaled
 from penstock.core.scaling.spec import (
-    COMPONENT,
     VARIANT,
     StepAdjustment,
     StepPolicy,
@@ -38,7 +35,6 @@ from penstock.core.scaling.spec import (
 
 RESOURCE = "endpoint/chat/variant/all"
 KEY = RESOURCE, VARIANT
-RESOURCES: Resources = {VARIANT: Variants(), COMPONENT: Components()}
 STEP = StepPolicy(
     name="step",
     arn="arn:step",
@@ -71,7 +67,6 @@ def count(store: Store) -> tuple[int, str]:
 def register(store: Store, low: int = 1, high: int = 9, **more: Any) -> TargetRecord:
     record, _ = calls.register(
         store,
-        RESOURCES,
         calls.Registration(
             resource_id=RESOURCE, dimension=VARIANT, capacity_min=low, capacity_max=high, **more
         ),
@@ -212,7 +207,7 @@ def test_a_count_and_its_activity_are_written_together(store: Store) -> None:
     endpoint(store)
     register(store)
     change = asked(1, 4, cooldown_s=60.0, base=1)
-    done = writing.set_capacity(store, RESOURCES, KEY, change, None, activity_id="a", now=20.0)
+    done = writing.set_capacity(store, KEY, change, None, activity_id="a", now=20.0)
     assert done == writing.Written(endpoint="chat", activity_id="a")
     assert count(store) == (4, "Updating")
     (activity,) = calls.activities(store, limit=9)
@@ -232,7 +227,7 @@ def test_a_count_and_its_activity_are_written_together(store: Store) -> None:
 def test_a_count_that_changed_meanwhile_is_not_written_over(store: Store) -> None:
     endpoint(store, 2)
     register(store)
-    done = writing.set_capacity(store, RESOURCES, KEY, asked(1, 4), None, activity_id="a", now=20.0)
+    done = writing.set_capacity(store, KEY, asked(1, 4), None, activity_id="a", now=20.0)
     assert done == writing.NOTHING
     assert count(store) == (2, "InService")
     assert calls.activities(store, limit=9) == []
@@ -244,7 +239,7 @@ def test_a_larger_count_on_the_way_overrides_and_keeps_what_to_go_back_to(store:
     register(store)
     for number, change in enumerate((asked(1, 2), asked(2, 5))):
         done = writing.set_capacity(
-            store, RESOURCES, KEY, change, None, activity_id=str(number), now=20.0 + number
+            store, KEY, change, None, activity_id=str(number), now=20.0 + number
         )
         assert done.endpoint == "chat"
     newest, first = calls.activities(store, limit=9)
@@ -263,15 +258,19 @@ def test_a_rollout_is_not_disturbed(store: Store) -> None:
     active = store.describe_endpoint("chat").active
     assert active is not None
     store.begin_update("chat", active, now=15.0)
-    assert loading.counts(store, RESOURCES)[register(store).key].scalable is False  # type: ignore[union-attr]
-    done = writing.set_capacity(store, RESOURCES, KEY, asked(1, 4), None, activity_id="a", now=20.0)
+    key = register(store).key
+    _, counts = loading.counts_since(store, None)
+    found = (counts or {})[key]
+    assert found is not None
+    assert not found.scalable
+    done = writing.set_capacity(store, KEY, asked(1, 4), None, activity_id="a", now=20.0)
     assert done == writing.NOTHING
 
 
 def test_a_count_may_be_zero(store: Store) -> None:
     endpoint(store)
     register(store, 0)
-    writing.set_capacity(store, RESOURCES, KEY, asked(1, 0), None, activity_id="a", now=20.0)
+    writing.set_capacity(store, KEY, asked(1, 0), None, activity_id="a", now=20.0)
     assert count(store) == (0, "Updating")
 
 
@@ -286,7 +285,7 @@ def test_a_schedule_moves_bounds_count_and_its_next_time_at_once(store: Store) -
     ran = RunSchedule(
         name="s", reason="schedule-due", next_due=3620.0, capacity_min=3, scale=asked(1, 3)
     )
-    done = writing.run_schedule(store, RESOURCES, KEY, ran, ids=("moved", "scaled"), now=20.0)
+    done = writing.run_schedule(store, KEY, ran, ids=("moved", "scaled"), now=20.0)
     assert done.activity_id == "scaled"
     assert count(store)[0] == 3
     assert calls.schedules(store)[0].due == 3620.0

@@ -11,10 +11,15 @@ import pytest
 from tests.kit import databases
 
 from penstock.clock import SystemClock
+from penstock.control.store import target_model_record as record
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
-from penstock.control.store.target_model_notes import CRASHES_MAX, CrashRecord
-from penstock.control.store.target_model_record import TargetModelRecord, take_notes
+from penstock.control.store.target_model_record import (
+    CRASHES_MAX,
+    CrashRecord,
+    TargetModelRecord,
+    take_notes,
+)
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.instance.models.work_note import WorkNote
 from penstock.wire.work_note import NotedModel
@@ -36,41 +41,44 @@ class LateClock(SystemClock):
 
 
 def test_pins_are_an_endpoints_own_and_found_whatever_the_case_of_its_name(store: Store) -> None:
-    store.set_target_model_pin("Shop", "b", True)
-    store.set_target_model_pin("SHOP", "a", True)
-    store.set_target_model_pin("shop", "a", True)  # once more
-    store.set_target_model_pin("other", "c", True)
-    assert store.target_model_pins("shop") == ["a", "b"]
-    store.set_target_model_pin("shop", "a", False)
-    store.set_target_model_pin("shop", "never-pinned", False)
-    assert store.target_model_pins("shop") == ["b"]
+    record.set_pin(store, "Shop", "b", True)
+    record.set_pin(store, "SHOP", "a", True)
+    record.set_pin(store, "shop", "a", True)  # once more
+    record.set_pin(store, "other", "c", True)
+    assert record.pins(store, "shop") == ["a", "b"]
+    record.set_pin(store, "shop", "a", False)
+    record.set_pin(store, "shop", "never-pinned", False)
+    assert record.pins(store, "shop") == ["b"]
 
 
 def test_crashes_are_kept_with_who_was_at_work_the_last_ones(store: Store) -> None:
     for at in range(CRASHES_MAX + 3):
-        store.add_target_model_crash("shop", float(at), [A, B])
-    store.add_target_model_crash("other", 7.0, [A])
-    kept = store.target_model_crashes("Shop")
+        record.add_crash(store, "shop", float(at), [A, B])
+    record.add_crash(store, "other", 7.0, [A])
+    kept = record.crashes(store, "Shop")
     assert [one.at for one in kept] == [float(at) for at in range(3, CRASHES_MAX + 3)]
     assert kept[0] == CrashRecord(3.0, (A, B))
-    assert store.target_model_crashes("other") == [CrashRecord(7.0, (A,))]
+    assert record.crashes(store, "other") == [CrashRecord(7.0, (A,))]
 
 
 def test_a_model_that_is_cleared_was_at_work_at_no_crash(store: Store) -> None:
-    store.add_target_model_crash("shop", 1.0, [A])
-    store.add_target_model_crash("shop", 2.0, [A, B])
-    store.clear_target_model("shop", "a.tar.gz")
-    assert store.target_model_crashes("shop") == [CrashRecord(2.0, (B,))]
+    record.add_crash(store, "shop", 1.0, [A])
+    record.add_crash(store, "shop", 2.0, [A, B])
+    record.clear_model(store, "shop", "a.tar.gz")
+    assert record.crashes(store, "shop") == [CrashRecord(2.0, (B,))]
 
 
 def test_an_endpoint_of_the_same_name_later_on_knows_nothing_of_it(store: Store) -> None:
     spec = DeploymentSpec(endpoint="", generation=0, config_name="c", variants=())
     store.create_endpoint("Shop", spec, arn="arn:aws:sagemaker:us-east-1:1:endpoint/shop", now=1.0)
-    store.set_target_model_pin("shop", "a", True)
-    store.add_target_model_crash("shop", 1.0, [A])
+    record.set_pin(store, "shop", "a", True)
+    record.add_crash(store, "shop", 1.0, [A])
     store.begin_delete("shop", now=2.0)
     store.finish_delete("shop")
-    assert (store.target_model_pins("shop"), store.target_model_crashes("shop")) == ([], [])
+    assert (
+        record.pins(store, "shop"),
+        record.crashes(store, "shop"),
+    ) == ([], [])
 
 
 def with_record(

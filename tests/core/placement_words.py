@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from penstock.core.deployment.capacity_spec import (
+    SPREAD,
+    ComponentCopiesSpec,
+    CopySpec,
+    VariantCapacitySpec,
+)
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import (
     LOST,
@@ -14,12 +20,6 @@ from penstock.core.deployment.endpoint_state import (
     SlotFailure,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec
-from penstock.core.deployment.wish import (
-    SPREAD,
-    ComponentCopiesSpec,
-    CopySpec,
-    VariantCapacitySpec,
-)
 from penstock.core.endpoint.placement import PlacementDecision, decide
 from penstock.core.resources import ComputeResources
 
@@ -92,16 +92,16 @@ def decided(
     *copies: CopyObserved,
     failures: tuple[SlotFailure, ...] = (),
     now: float = 0.0,
-    wished: int | None = None,
+    desired: int | None = None,
 ) -> PlacementDecision:
-    wish = VariantCapacitySpec(
+    variant = VariantCapacitySpec(
         name="blue",
         generation=1,
-        instances=len(where) if wished is None else wished,
+        instances=len(where) if desired is None else desired,
         components=tuple(components),
     )
     state = EndpointObserved(instances=tuple(where), copies=copies, failures=failures)
-    return decide(wish, where, state, now=now, spec=SPEC)
+    return decide(variant, where, state, now=now, spec=SPEC)
 
 
 def loads(*placed: tuple[str, str, int], reason: str = "copy-count") -> tuple[LoadCopy, ...]:

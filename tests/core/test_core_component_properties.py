@@ -12,6 +12,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.deployment.capacity_spec import BINPACK, SPREAD, CopySpec
 from penstock.core.deployment.component_spec import (
     ComponentRevision,
     ComponentSpec,
@@ -59,7 +60,6 @@ from penstock.core.deployment.endpoint_state import (
     UnloadCopy,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, failure_count
-from penstock.core.deployment.wish import BINPACK, SPREAD, CopySpec
 from penstock.core.endpoint.reconcile import decide
 from penstock.core.resources import ComputeResources
 
@@ -93,7 +93,7 @@ class ComponentWorld:
             name="blue", model=None, instance_type="t", instance_count=2, managed=managed
         )
         spec = DeploymentSpec(endpoint="shop", generation=1, config_name="c", variants=(variant,))
-        self.wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=spec)
+        self.desired = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=spec)
         self.now = 0.0
         self.instances: dict[str, InstanceObserved] = {}
         self.copies: dict[int, CopyObserved] = {}
@@ -113,7 +113,7 @@ class ComponentWorld:
                 published=self.published,
                 released=self.released,
             )
-            decision = decide(self.wish, observed, now=self.now, spec=SPEC)
+            decision = decide(self.desired, observed, now=self.now, spec=SPEC)
             self.deadline = decision.next_deadline
             assert self.deadline is None or self.deadline > self.now, "the driver would spin"
             if not decision.actions:
@@ -159,7 +159,7 @@ class ComponentWorld:
             case SetComponent():
                 self.set_component(action)
             case ForgetComponent():
-                kept = [one for one in self.wish.components if one.name != action.component]
+                kept = [one for one in self.desired.components if one.name != action.component]
                 self.change(tuple(kept))
             case _:
                 raise AssertionError(f"nobody asked for {action}")
@@ -178,7 +178,7 @@ class ComponentWorld:
     def set_component(self, action: SetComponent) -> None:
         """As the store does it."""
         changed = []
-        for one in self.wish.components:
+        for one in self.desired.components:
             if one.name == action.component and one.status != DELETING:
                 assert action.copies == one.copies
                 active = one.active
@@ -190,9 +190,9 @@ class ComponentWorld:
 
     def change(self, components: tuple[ComponentSpec, ...]) -> None:
         """As the ledger does it: fresh attempts for whom it concerns."""
-        concerned = {one.name for one in set(self.wish.components) ^ set(components)}
+        concerned = {one.name for one in set(self.desired.components) ^ set(components)}
         there = {one.name for one in components}
-        self.wish = replace(self.wish, components=components)
+        self.desired = replace(self.desired, components=components)
         self.failures = {
             slot: replace(failure, count=0, permanent=False)
             if not slot[0] or component_of(slot[0]) in concerned
@@ -202,8 +202,8 @@ class ComponentWorld:
         }
 
     def ask(self, name: str, what: str, copies: int) -> None:
-        """A caller's wish, refused as the store refuses it."""
-        found = {one.name: one for one in self.wish.components}
+        """A caller's spec, refused as the store refuses it."""
+        found = {one.name: one for one in self.desired.components}
         one = found.get(name)
         if what == "create" and one is None:
             found[name] = ComponentSpec(
@@ -280,7 +280,7 @@ class ComponentWorld:
                 "overcommitted"
             )
             assert sum(need.cores for need in needs) <= one.resources.cores, "overcommitted"
-        ended = {one.name for one in self.wish.components if one.status in (FAILED, DELETING)}
+        ended = {one.name for one in self.desired.components if one.status in (FAILED, DELETING)}
         assert not ended & {component_of(copy.component) for copy in named}
 
     def named(self) -> set[int]:
@@ -368,7 +368,7 @@ def test_components_end_where_they_were_told_whatever_happens_in_between(
     ready: dict[str, int] = {}
     for copy in world.copies.values():
         ready[copy.component] = ready.get(copy.component, 0) + 1
-    for one in world.wish.components:
+    for one in world.desired.components:
         assert one.status in (IN_SERVICE, FAILED)
         assert one.target is None
         serving = ready.pop(f"{one.name}/{one.active.number}", 0)
@@ -376,7 +376,7 @@ def test_components_end_where_they_were_told_whatever_happens_in_between(
             assert serving == 0
         else:
             assert serving <= one.copies
-    assert ready == {}, "copies of something that nobody wishes"
+    assert ready == {}, "copies of something that nobody asks for"
     assert {copy.copy for copy in world.copies.values()} == world.named()
     if managed is None:
         assert len(world.instances) == 2
@@ -397,7 +397,7 @@ def test_in_good_weather_every_copy_that_has_room_is_loaded(
     for name, count in zip("zyx", reversed(copies), strict=True):
         world.ask(name, "create", count)
         world.heal()
-    failed = [one for one in world.wish.components if one.status == FAILED]
+    failed = [one for one in world.desired.components if one.status == FAILED]
     in_all = 2 if managed is None else managed.instances_max
     # An instance holds one z with one x, or two y.
     if copies[2] + (copies[1] + 1) // 2 <= in_all and copies[0] <= copies[2]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.core.reconcile_words import Seen, observed, seen
 
+from penstock.core.deployment.capacity_spec import CopySpec
 from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -25,7 +26,6 @@ from penstock.core.deployment.endpoint_state import (
     UnloadCopy,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec
-from penstock.core.deployment.wish import CopySpec
 from penstock.core.endpoint.endings import Expired, expire, retire_copy, retire_instance
 from penstock.core.resources import ComputeResources
 

@@ -1,9 +1,10 @@
-"""`core/deployment/endpoint_state.py` and `core/deployment/wish.py`: what a value says where
-nothing was said.
+"""`core/deployment/endpoint_state.py` and `core/deployment/capacity_spec.py`: what a value says
+where nothing was said.
 """
 
 from __future__ import annotations
 
+from penstock.core.deployment.capacity_spec import SPREAD, WHOLE_INSTANCE, ComponentCopiesSpec
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import (
     READY,
@@ -16,7 +17,6 @@ from penstock.core.deployment.endpoint_state import (
     StopInstance,
     UnloadCopy,
 )
-from penstock.core.deployment.wish import SPREAD, WHOLE_INSTANCE, ComponentCopiesSpec
 from penstock.core.resources import ComputeResources
 
 
@@ -32,9 +32,9 @@ def test_a_copy_has_its_instance_to_itself_sagemakers_time_to_load_and_no_reques
     )
     assert (one.need, one.load_s_max) == (WHOLE_INSTANCE, 3600.0 + 600.0)
     assert (one.outstanding_max, one.model, one.routed) == (0, {}, False)
-    wish = ComponentCopiesSpec(name="v", model=ModelSource(model_name="m"), copies=1)
-    assert (wish.need, wish.strategy) == (WHOLE_INSTANCE, SPREAD)
-    assert (wish.download_timeout_s, wish.startup_timeout_s) == (3600.0, 600.0)
+    desired = ComponentCopiesSpec(name="v", model=ModelSource(model_name="m"), copies=1)
+    assert (desired.need, desired.strategy) == (WHOLE_INSTANCE, SPREAD)
+    assert (desired.download_timeout_s, desired.startup_timeout_s) == (3600.0, 600.0)
 
 
 def test_a_failure_may_pass_and_an_end_is_none() -> None:

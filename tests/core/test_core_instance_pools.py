@@ -7,6 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import Seen, observed, seen
 
+from penstock.core.deployment.capacity_spec import (
+    ComponentCopiesSpec,
+    VariantCapacitySpec,
+    capacity_specs,
+)
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, PoolSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import (
     CREATING,
@@ -22,7 +27,6 @@ from penstock.core.deployment.endpoint_state import (
     StartInstance,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec
-from penstock.core.deployment.wish import ComponentCopiesSpec, VariantCapacitySpec, wished
 from penstock.core.endpoint import capacity
 from penstock.core.endpoint.instance_pools import (
     ALL_POOLS_SHORT,
@@ -39,7 +43,7 @@ SPEC = ReconcileSpec()
 BIG, SMALL = "ml.big", "ml.small"
 
 
-def wish(instances: int = 1, pools: tuple[str, ...] = (BIG, SMALL)) -> VariantCapacitySpec:
+def desired(instances: int = 1, pools: tuple[str, ...] = (BIG, SMALL)) -> VariantCapacitySpec:
     component = ComponentCopiesSpec(
         name="blue", model=ModelSource(model_name="m"), copies=instances
     )
@@ -77,7 +81,7 @@ def refused(*, at: float, ordinal: int = 0, count: int = 1) -> SlotFailure:
 
 
 def chosen(*shortages: PoolShortage, now: float, failures: tuple[SlotFailure, ...] = ()) -> object:
-    return choose(wish(), shortages, failures, now=now, spec=SPEC)
+    return choose(desired(), shortages, failures, now=now, spec=SPEC)
 
 
 def test_the_first_pool_is_filled_as_long_as_it_has_room() -> None:
@@ -126,7 +130,7 @@ def test_nobody_is_refused_for_an_answer_that_is_half_a_second_old() -> None:
     found = (short(BIG, count=9), short(SMALL, at=10.5))
     assert chosen(*found, now=10.5) == InstancePoolChoice(instance_type=BIG)
     asked = short(BIG, count=9, at=10.5)
-    choice = choose(wish(), (asked, found[1]), (), now=10.5, spec=SPEC)
+    choice = choose(desired(), (asked, found[1]), (), now=10.5, spec=SPEC)
     assert choice.refusal
 
 
@@ -166,7 +170,7 @@ def on(kind: str, one: Seen) -> Seen:
 
 
 def decided(count: int, state: EndpointObserved, *, now: float = 10.1) -> capacity.CapacityDecision:
-    return capacity.decide(wish(count), state, now=now, spec=SPEC, start_reason="variant-count")
+    return capacity.decide(desired(count), state, now=now, spec=SPEC, start_reason="variant-count")
 
 
 def test_starts_name_the_pool_and_one_refusal_stands_for_all_slots() -> None:
@@ -194,7 +198,7 @@ def test_of_too_many_that_are_as_far_the_least_wanted_pool_goes_first() -> None:
     )
     names = [one.instance_id for one in decided(4, state).kept]
     assert names == ["b", "a", "d", "c"]
-    assert [rank(wish(), one) for one in decided(4, state).kept] == [0, 1, 2, 0]
+    assert [rank(desired(), one) for one in decided(4, state).kept] == [0, 1, 2, 0]
 
 
 def deployment(count: int) -> DeploymentSpec:
@@ -218,7 +222,7 @@ def deployment(count: int) -> DeploymentSpec:
 
 
 def test_an_endpoint_comes_up_on_the_pools_that_have_room() -> None:
-    """Two are wished, the first pool has one: its second instance is refused, and comes from the
+    """Two are desired, the first pool has one: its second instance is refused, and comes from the
     second pool in the next decision."""
     desired = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(2))
     first = on(BIG, seen("a", STARTING))
@@ -251,7 +255,7 @@ def test_in_service_a_refusal_is_not_the_end() -> None:
 
 def test_each_pool_may_have_a_model_of_its_own() -> None:
     (variant,) = deployment(1).variants
-    (wanted,) = wished(deployment(1))
+    (wanted,) = capacity_specs(deployment(1))
     assert wanted.pools == (BIG, SMALL)
     named = [variant.model_on(kind) for kind in (BIG, SMALL, "ml.other")]
     assert [one.model_name if one else None for one in named] == ["m", "s", "m"]

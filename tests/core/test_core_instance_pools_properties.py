@@ -1,4 +1,4 @@
-"""Properties of pools: whatever types have room when, every instance that is wished comes.
+"""Properties of pools: whatever types have room when, every instance that is desired comes.
 
 The world of `test_core_reconcile_properties`, on a machine that has few instances of each type, and
 not always as many.
@@ -45,18 +45,18 @@ class Pools(World):
         self.shortages: dict[tuple[str, int, str], PoolShortage] = {}
         self.room = dict(zip(TYPES, room, strict=True))
         super().__init__(counts)
-        assert self.wish is not None
-        self.make_wish(self.wish)
+        assert self.desired is not None
+        self.make_spec(self.desired)
 
-    def make_wish(self, wish: EndpointSpec) -> None:
+    def make_spec(self, desired: EndpointSpec) -> None:
         made = replace(
-            wish,
-            active=pooled(wish.active),
-            target=pooled(wish.target),
-            previous=pooled(wish.previous),
+            desired,
+            active=pooled(desired.active),
+            target=pooled(desired.target),
+            previous=pooled(desired.previous),
         )
         self.shortages.clear()
-        super().make_wish(made)
+        super().make_spec(made)
 
     def observed(self) -> EndpointObserved:
         return replace(super().observed(), shortages=tuple(self.shortages.values()))
@@ -140,11 +140,11 @@ def test_it_converges_whatever_has_room_when(
         world.check()
     world.room = dict.fromkeys(TYPES, 100)
     world.heal()
-    wish = world.wish
-    if wish is None or wish.status == FAILED:
+    desired = world.desired
+    if desired is None or desired.status == FAILED:
         assert not world.instances
         return
-    assert (wish.status, wish.target) == (IN_SERVICE, None)
-    assert wish.active is not None
+    assert (desired.status, desired.target) == (IN_SERVICE, None)
+    assert desired.active is not None
     there = Counter(one.variant for one in world.instances.values())
-    assert there == {one.name: one.instance_count for one in wish.active.variants}
+    assert there == {one.name: one.instance_count for one in desired.active.variants}

@@ -16,6 +16,11 @@ from tests.core.placement_words import (
 )
 from tests.core.reconcile_words import failure
 
+from penstock.core.deployment.capacity_spec import (
+    BINPACK,
+    PLACEMENT_STRATEGIES,
+    WHOLE_INSTANCE,
+)
 from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -26,11 +31,6 @@ from penstock.core.deployment.endpoint_state import (
     UNLOADING,
     DrainCopy,
     UnloadCopy,
-)
-from penstock.core.deployment.wish import (
-    BINPACK,
-    PLACEMENT_STRATEGIES,
-    WHOLE_INSTANCE,
 )
 from penstock.core.endpoint.placement import PlacementDecision
 
@@ -63,8 +63,8 @@ def test_a_copy_that_has_its_instance_to_itself_shares_with_nobody() -> None:
 def test_a_copy_with_an_instance_to_itself_takes_the_lowest_slot_however_large_others_are() -> None:
     where = [instance("a", 2, gib=16.0), instance("b", 1, gib=4.0), instance("c", 3, gib=2.0)]
     for strategy in PLACEMENT_STRATEGIES:
-        wish = [component("x", 1, WHOLE_INSTANCE, strategy)]
-        assert decided(wish, where).loads == loads(("b", "x", 0), reason="instance-running")
+        desired = [component("x", 1, WHOLE_INSTANCE, strategy)]
+        assert decided(desired, where).loads == loads(("b", "x", 0), reason="instance-running")
 
 
 def test_a_component_of_no_copies_keeps_none() -> None:
@@ -78,12 +78,12 @@ def test_spread_goes_where_fewest_copies_of_the_component_are_then_fewest_of_any
     )
     # b has two copies of another component, a one of this: the component counts first.
     state = [copy(1, "a", "x"), copy(2, "b", "y"), copy(3, "b", "y", 1)]
-    wish = [component("x", 2), component("y", 2)]
-    assert decided(wish, instances(2), *state).loads == loads(("b", "x", 1))
+    desired = [component("x", 2), component("y", 2)]
+    assert decided(desired, instances(2), *state).loads == loads(("b", "x", 1))
     # Alike for the component, c has fewest copies of any.
     state = [copy(1, "a", "y", wants=need()), copy(2, "b", "z", wants=need())]
-    wish = [component("y", 1), component("z", 1), component("x", 1)]
-    assert decided(wish, instances(3), *state).loads == loads(("c", "x", 0))
+    desired = [component("y", 1), component("z", 1), component("x", 1)]
+    assert decided(desired, instances(3), *state).loads == loads(("c", "x", 0))
 
 
 def test_spread_prefers_the_instance_with_more_room_among_those_alike() -> None:
@@ -98,31 +98,31 @@ def test_binpack_fills_what_is_begun_before_it_touches_an_empty_instance() -> No
     )
     # Of those begun, the one with least left.
     state = [copy(1, "b", "y", wants=need(4.0)), copy(2, "c", "y", 1, wants=need(2.0))]
-    wish = [component("y", 2, need(2.0)), component("x", 1, need(3.0), BINPACK)]
-    assert decided(wish, instances(3), *state).loads == loads(("b", "x", 0))
+    desired = [component("y", 2, need(2.0)), component("x", 1, need(3.0), BINPACK)]
+    assert decided(desired, instances(3), *state).loads == loads(("b", "x", 0))
 
 
 def test_binpack_leaves_a_small_empty_instance_for_a_large_one_that_is_in_use() -> None:
     where = [instance("a", 0, gib=4.0), instance("b", 1, gib=16.0)]
-    wish = [component("y", 1), component("x", 1, strategy=BINPACK)]
-    assert decided(wish, where, copy(1, "b", "y")).loads == loads(("b", "x", 0))
+    desired = [component("y", 1), component("x", 1, strategy=BINPACK)]
+    assert decided(desired, where, copy(1, "b", "y")).loads == loads(("b", "x", 0))
 
 
 def test_ties_break_on_the_slot_and_then_on_the_identifier() -> None:
     where = [instance("z", 1), instance("b", 0), instance("a", 0)]
     for strategy in PLACEMENT_STRATEGIES:
-        wish = [component("x", 1, strategy=strategy)]
-        assert decided(wish, where).loads == loads(("a", "x", 0))
+        desired = [component("x", 1, strategy=strategy)]
+        assert decided(desired, where).loads == loads(("a", "x", 0))
 
 
 def test_a_slot_whose_load_failed_pauses_and_the_others_go_on() -> None:
-    wish = [component("x", 2)]
+    desired = [component("x", 2)]
     failed = (failure(2, at=10.0, component="x"),)
-    assert decided(wish, instances(1), failures=failed, now=10.9) == PlacementDecision(
+    assert decided(desired, instances(1), failures=failed, now=10.9) == PlacementDecision(
         (), loads(("a", "x", 1)), (), (), 11.0
     )
     second = copy(1, "a", ordinal=1)
-    assert decided(wish, instances(1), second, failures=failed, now=11.0).loads == loads(
+    assert decided(desired, instances(1), second, failures=failed, now=11.0).loads == loads(
         ("a", "x", 0), reason="replace-failed"
     )
 
@@ -173,11 +173,11 @@ def test_of_too_many_copies_the_least_advanced_go_first() -> None:
 
 def test_spread_takes_copies_from_where_most_of_the_component_are() -> None:
     state = [copy(1, "b"), copy(2, "b", ordinal=1), copy(3, "a", ordinal=2), copy(4, "c", "y")]
-    wish = [component("x", 2), component("y", 1)]
-    assert decided(wish, instances(3), *state).retires == (DrainCopy("b", 2, "copy-count"),)
+    desired = [component("x", 2), component("y", 1)]
+    assert decided(desired, instances(3), *state).retires == (DrainCopy("b", 2, "copy-count"),)
     # Alike: the highest slot.
-    wish = [component("x", 1), component("y", 1)]
-    assert decided(wish, instances(3), *state).retires == (
+    desired = [component("x", 1), component("y", 1)]
+    assert decided(desired, instances(3), *state).retires == (
         DrainCopy("a", 3, "copy-count"),
         DrainCopy("b", 2, "copy-count"),
     )
@@ -198,27 +198,29 @@ def test_of_copies_alike_those_with_the_least_left_to_do_go_first() -> None:
 
 def test_binpack_empties_the_instance_with_fewest_copies() -> None:
     state = [copy(1, "a"), copy(2, "b", ordinal=1), copy(3, "b", ordinal=2)]
-    wish = [component("x", 2, strategy=BINPACK)]
-    assert decided(wish, instances(2), *state).retires == (DrainCopy("a", 1, "copy-count"),)
+    desired = [component("x", 2, strategy=BINPACK)]
+    assert decided(desired, instances(2), *state).retires == (DrainCopy("a", 1, "copy-count"),)
 
 
 def test_a_copy_in_excess_drains_is_unloaded_and_is_gone() -> None:
-    wish = [component("x", 1)]
+    desired = [component("x", 1)]
     stays, goes = copy(1, "a"), copy(2, "a", ordinal=1)
-    assert decided(wish, instances(1), stays, goes) == PlacementDecision(
+    assert decided(desired, instances(1), stays, goes) == PlacementDecision(
         (stays,), (), (), (DrainCopy("a", 2, "copy-count"),), None
     )
     draining = replace(goes, phase=DRAINING)
-    assert decided(wish, instances(1), stays, draining) == PlacementDecision(
+    assert decided(desired, instances(1), stays, draining) == PlacementDecision(
         (stays,), (), (), (), None
     )
     drained = replace(goes, phase=DRAINED)
-    assert decided(wish, instances(1), stays, drained).retires == (UnloadCopy("a", 2, "drained"),)
+    assert decided(desired, instances(1), stays, drained).retires == (
+        UnloadCopy("a", 2, "drained"),
+    )
     unloading = replace(goes, phase=UNLOADING)
-    assert decided(wish, instances(1), stays, unloading).retires == ()
+    assert decided(desired, instances(1), stays, unloading).retires == ()
 
 
-def test_a_component_that_is_no_longer_wished_leaves_like_an_old_generation() -> None:
+def test_a_component_that_is_no_longer_desired_leaves_like_an_old_generation() -> None:
     old = replace(copy(2, "a"), generation=0)
     state = [copy(1, "a", "gone"), old, copy(3, "a", ordinal=0)]
     decision = decided([component("x", 1)], instances(1), *state)
@@ -241,8 +243,8 @@ def test_many_components_on_many_instances_come_up_fail_shrink_and_pack() -> Non
     """Three models on two instances, through a day: each step is what the one before led to."""
     small, large = need(1.0, 1.0), need(5.0, 2.0)
     where = instances(2)
-    wish = [component("large", 1, large), component("x", 2, small), component("y", 1, small)]
-    assert decided(wish, where).loads == loads(
+    desired = [component("large", 1, large), component("x", 2, small), component("y", 1, small)]
+    assert decided(desired, where).loads == loads(
         ("a", "large", 0), ("b", "x", 0), ("a", "x", 1), ("b", "y", 0)
     )
     up = [
@@ -251,26 +253,26 @@ def test_many_components_on_many_instances_come_up_fail_shrink_and_pack() -> Non
         copy(3, "a", "x", 1, wants=small),
         copy(4, "b", "y", wants=small),
     ]
-    settled = decided(wish, where, *up)
+    settled = decided(desired, where, *up)
     assert (settled.loads, settled.retires, len(settled.kept)) == ((), (), 4)
     # The copy of x on a failed: after its pause it comes back, there being one of x on b.
     failed = (failure(1, at=10.0, component="x", ordinal=1),)
     rest = [up[0], up[1], up[3]]
-    assert decided(wish, where, *rest, failures=failed, now=10.0) == PlacementDecision(
+    assert decided(desired, where, *rest, failures=failed, now=10.0) == PlacementDecision(
         tuple(rest), (), (), (), 10.5
     )
-    assert decided(wish, where, *rest, failures=failed, now=10.5).loads == loads(
+    assert decided(desired, where, *rest, failures=failed, now=10.5).loads == loads(
         ("a", "x", 1), reason="replace-failed"
     )
     # A second copy of the large one goes to b; for a third there is no room anywhere.
-    wish[0] = component("large", 3, large)
-    assert decided(wish, where, *up).loads == loads(("b", "large", 1))
+    desired[0] = component("large", 3, large)
+    assert decided(desired, where, *up).loads == loads(("b", "large", 1))
     two = copy(5, "b", "large", 1, wants=large)
-    (refusal,) = decided(wish, where, *up, two).refusals
+    (refusal,) = decided(desired, where, *up, two).refusals
     assert (refusal.component, refusal.ordinal, refusal.reason) == ("large", 2, "memory-taken")
     # Instance b dies: y and x have room on a, the second large one waits for a new instance.
-    wish[0] = component("large", 2, large)
-    left = decided(wish, where[:1], *up, two, wished=2)
+    desired[0] = component("large", 2, large)
+    left = decided(desired, where[:1], *up, two, desired=2)
     assert kept_on(left) == [(1, "a"), (3, "a")]
     assert left.loads == loads(("a", "x", 0))
     assert left.refusals == ()

@@ -22,8 +22,8 @@ from tests.core.placement_words import (
 )
 from tests.core.reconcile_words import failure
 
+from penstock.core.deployment.capacity_spec import BINPACK, SPREAD, ComponentCopiesSpec, CopySpec
 from penstock.core.deployment.endpoint_state import CopyObserved, InstanceObserved, LoadCopy
-from penstock.core.deployment.wish import BINPACK, SPREAD, ComponentCopiesSpec, CopySpec
 from penstock.core.endpoint.placement import PlacementDecision
 
 NEEDS = st.builds(
@@ -43,18 +43,18 @@ def variants(
         )
         for at, name in enumerate("abc"[: draw(st.integers(1, 3))])
     ]  # fmt: skip
-    wishes: list[ComponentCopiesSpec] = []
+    specs: list[ComponentCopiesSpec] = []
     there: list[CopyObserved] = []
     for name in "xyz"[: draw(st.integers(1, 3))]:
         wants = draw(NEEDS)
         copies = draw(st.integers(0, 3))
-        wishes.append(component(name, copies, wants, draw(st.sampled_from([SPREAD, BINPACK]))))
+        specs.append(component(name, copies, wants, draw(st.sampled_from([SPREAD, BINPACK]))))
         for ordinal in range(draw(st.integers(0, copies))):
             place = draw(st.sampled_from(where))
             one = copy(len(there) + 1, place.instance_id, name, ordinal, wants=wants)
             if not overcommitted(where, [*there, one], []):
                 there.append(one)
-    return wishes, where, there
+    return specs, where, there
 
 
 def overcommitted(
@@ -76,9 +76,9 @@ def overcommitted(
 
 
 def placed(
-    decision: PlacementDecision, wishes: list[ComponentCopiesSpec]
+    decision: PlacementDecision, specs: list[ComponentCopiesSpec]
 ) -> list[tuple[str, CopySpec]]:
-    wants = {one.name: one.need for one in wishes}
+    wants = {one.name: one.need for one in specs}
     return [(load.instance_id, wants[load.component]) for load in decision.loads]
 
 
@@ -87,9 +87,9 @@ def placed(
 def test_no_requirement_is_ever_overcommitted(
     case: tuple[list[ComponentCopiesSpec], list[InstanceObserved], list[CopyObserved]],
 ) -> None:
-    wishes, where, there = case
-    decision = decided(wishes, where, *there)
-    assert not overcommitted(where, there, placed(decision, wishes))
+    specs, where, there = case
+    decision = decided(specs, where, *there)
+    assert not overcommitted(where, there, placed(decision, specs))
 
 
 @settings(max_examples=300, deadline=None)
@@ -97,10 +97,10 @@ def test_no_requirement_is_ever_overcommitted(
 def test_all_copies_are_placed_wherever_brute_force_finds_places_for_all(
     case: tuple[list[ComponentCopiesSpec], list[InstanceObserved], list[CopyObserved]],
 ) -> None:
-    wishes, where, there = case
+    specs, where, there = case
     missing = [
         one.need
-        for one in wishes
+        for one in specs
         for _ in range(one.copies - sum(held.component == one.name for held in there))
     ]
     names = [one.instance_id for one in where]
@@ -108,7 +108,7 @@ def test_all_copies_are_placed_wherever_brute_force_finds_places_for_all(
         not overcommitted(where, there, list(zip(places, missing, strict=True)))
         for places in itertools.product(names, repeat=len(missing))
     )
-    decision = decided(wishes, where, *there)
+    decision = decided(specs, where, *there)
     if possible:
         assert len(decision.loads) == len(missing)
         assert decision.refusals == ()
@@ -144,9 +144,9 @@ def test_one_that_fits_nowhere_keeps_the_others_from_nothing() -> None:
 
 def test_of_a_refused_copy_it_is_said_which_requirement_is_short_where() -> None:
     where = [instance("a", cores=2.0), instance("b", 1, cores=2.0)]
-    wish = [component("x", 3, need(1.0, cores=2.0))]
-    there = (copy(1, "a", wants=wish[0].need), copy(2, "b", ordinal=1, wants=wish[0].need))
-    (refusal,) = decided(wish, where, *there).refusals
+    desired = [component("x", 3, need(1.0, cores=2.0))]
+    there = (copy(1, "a", wants=desired[0].need), copy(2, "b", ordinal=1, wants=desired[0].need))
+    (refusal,) = decided(desired, where, *there).refusals
     assert (refusal.ordinal, refusal.reason) == (2, "cores-taken")
     assert refusal.failure == (
         "CapacityError: a copy of x needs 1.00 GiB of memory, 2 cores and 0 accelerators, and none"
@@ -158,9 +158,9 @@ def test_of_a_refused_copy_it_is_said_which_requirement_is_short_where() -> None
 def test_a_refused_copy_is_loaded_as_soon_as_there_is_room_and_not_after_its_pause() -> None:
     refused = replace(failure(9, at=10.0, component="x", permanent=True), refused=True)
     full = copy(1, "a", "y", wants=need(8.0))
-    wish = [component("x", 1), component("y", 1, need(8.0))]
-    still = decided(wish, instances(1), full, failures=(refused,), now=11.0)
+    desired = [component("x", 1), component("y", 1, need(8.0))]
+    still = decided(desired, instances(1), full, failures=(refused,), now=11.0)
     assert (still.loads, still.refusals, still.next_deadline) == ((), (), 40.0)
-    assert decided([wish[0]], instances(1), failures=(refused,), now=11.0).loads == (
+    assert decided([desired[0]], instances(1), failures=(refused,), now=11.0).loads == (
         LoadCopy("a", "x", 1, 0, "copy-count"),
     )

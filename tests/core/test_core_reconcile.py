@@ -1,4 +1,4 @@
-"""`core/endpoint/reconcile.py` as literal timelines: what is wished and seen, and what follows."""
+"""`core/endpoint/reconcile.py` as literal timelines: what is desired and seen, and what follows."""
 
 from __future__ import annotations
 
@@ -72,37 +72,37 @@ def test_routes_carry_how_the_variant_is_routed() -> None:
     }  # fmt: skip
     (blue,) = deployment().variants
     target = replace(deployment(), variants=(replace(blue, **routing),))
-    wish = EndpointSpec(endpoint="shop", status=CREATING, target=target)
-    (publish, _) = decide(wish, observed(seen("a", READY, copy=7)), now=4.0).actions
+    desired = EndpointSpec(endpoint="shop", status=CREATING, target=target)
+    (publish, _) = decide(desired, observed(seen("a", READY, copy=7)), now=4.0).actions
     assert isinstance(publish, PublishRoutes)
     (published,) = publish.routes.variants
     assert published == replace(routes((7, "a")).variants[0], **routing)
 
 
 def test_creating_publishes_nothing_before_every_copy_is_ready() -> None:
-    wish = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2))
+    desired = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2))
     half = observed(seen("a", READY, copy=1), seen("b", LOADING, ordinal=1))
-    assert decide(wish, half, now=1.0).actions == ()
+    assert decide(desired, half, now=1.0).actions == ()
 
 
 def test_a_count_of_any_size_starts_a_few_at_a_time() -> None:
     """A count is a number in a request. 100,000 of them stopped the server for minutes, while the
     first 300 processes had filled the machine; 2^31 would not even have fitted into its memory."""
     spec = ReconcileSpec(starting_max=3)
-    wish = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2**31 - 1))
-    assert decide(wish, observed(), now=0.0, spec=spec).actions == tuple(
+    desired = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2**31 - 1))
+    assert decide(desired, observed(), now=0.0, spec=spec).actions == tuple(
         StartInstance("blue", 1, ordinal, "new-generation") for ordinal in range(3)
     )
     some = observed(
         seen("a", STARTING), seen("b", RUNNING, ordinal=1), seen("c", LOADING, ordinal=2)
     )
-    assert decide(wish, some, now=1.0, spec=spec).actions == (
+    assert decide(desired, some, now=1.0, spec=spec).actions == (
         LoadCopy("b", "blue", 1, 0, "instance-running"),
         StartInstance("blue", 1, 3, "new-generation"),
     )
     # One that waits for its next attempt takes no place of those that may start.
     waits = observed(failures=(failure(at=1.0),))
-    assert decide(wish, waits, now=1.2, spec=spec) == ReconcileDecision(
+    assert decide(desired, waits, now=1.2, spec=spec) == ReconcileDecision(
         tuple(StartInstance("blue", 1, ordinal, "new-generation") for ordinal in (1, 2, 3)), 1.5
     )
 
@@ -114,11 +114,11 @@ def test_a_queued_operation_has_no_time_limit_yet() -> None:
 
 def test_a_model_that_is_wrong_fails_the_creation_at_once_and_stops_everything() -> None:
     both = observed(seen("b", RUNNING, ordinal=1), failures=(failure(permanent=True),))
-    wish = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2))
-    assert decide(wish, both, now=11.0).actions == (
+    desired = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2))
+    assert decide(desired, both, now=11.0).actions == (
         SetStatus(FAILED, "generation-failed", "model.onnx is cut short. Upload it again.", None),
     )
-    assert decide(replace(wish, status=FAILED), both, now=12.0).actions == (
+    assert decide(replace(desired, status=FAILED), both, now=12.0).actions == (
         StopInstance("b", "endpoint-failed"),
     )
 
@@ -165,16 +165,16 @@ def test_an_update_keeps_the_old_serving_until_all_new_copies_are_ready() -> Non
         SetStatus(IN_SERVICE, "generation-ready", "", 2),
     )
     # The switch is recorded: the old copy is drained, then stopped.
-    wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment(2))
+    desired = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment(2))
     published = routes((2, "b"))
-    assert decide(wish, observed(old, new, published=published), now=3.0).actions == (
+    assert decide(desired, observed(old, new, published=published), now=3.0).actions == (
         DrainCopy("a", 1, "old-generation"),
     )
     draining = seen("a", DRAINING, copy=1, since=3.0)
-    waiting = decide(wish, observed(draining, new, published=published), now=4.0)
+    waiting = decide(desired, observed(draining, new, published=published), now=4.0)
     assert waiting == ReconcileDecision((), 493.0)
     drained = seen("a", DRAINED, copy=1)
-    assert decide(wish, observed(drained, new, published=published), now=5.0).actions == (
+    assert decide(desired, observed(drained, new, published=published), now=5.0).actions == (
         StopInstance("a", "drained"),
     )
 
@@ -192,46 +192,48 @@ def test_the_switch_is_the_last_word_about_the_old_generation() -> None:
     )
 
 
-@pytest.mark.parametrize("wish", [CREATE, ROLL_OUT])
+@pytest.mark.parametrize("desired", [CREATE, ROLL_OUT])
 def test_what_is_left_of_a_generation_before_is_stopped_while_the_new_one_comes_up(
-    wish: EndpointSpec,
+    desired: EndpointSpec,
 ) -> None:
-    assert wish.target is not None
-    target = wish.target.generation
+    assert desired.target is not None
+    target = desired.target.generation
     state = observed(
         seen("a", STARTING, generation=0),
         seen("b", LOADING, generation=target),
         seen("c", READY, generation=target, ordinal=1, copy=3, routed=False),
-        published=None if wish.active is None else routes(),
+        published=None if desired.active is None else routes(),
     )
-    wished = replace(wish, target=deployment(target, count=2))
-    assert decide(wished, state, now=1.0).actions == (StopInstance("a", "old-generation"),)
+    changed = replace(desired, target=deployment(target, count=2))
+    assert decide(changed, state, now=1.0).actions == (StopInstance("a", "old-generation"),)
 
 
 def test_both_variants_of_a_generation_must_be_ready() -> None:
     (blue,) = deployment().variants
     target = replace(deployment(), variants=(blue, replace(blue, name="green")))
-    wish = EndpointSpec(endpoint="shop", status=CREATING, target=target)
+    desired = EndpointSpec(endpoint="shop", status=CREATING, target=target)
     state = observed(seen("a", READY, copy=1))
-    assert decide(wish, state, now=1.0).actions == (StartInstance("green", 1, 0, "new-generation"),)
+    assert decide(desired, state, now=1.0).actions == (
+        StartInstance("green", 1, 0, "new-generation"),
+    )
 
 
 def test_in_service_no_failure_takes_a_count_back() -> None:
     """The count was reached; what it was before is of no interest any more."""
-    wish = replace(SERVE, active=deployment(count=2), previous=deployment())
+    desired = replace(SERVE, active=deployment(count=2), previous=deployment())
     state = observed(
         seen("a", READY, copy=1),
         failures=(failure(3, ordinal=1, at=10.0),),
         published=routes((1, "a")),
     )
-    assert decide(wish, state, now=10.0) == ReconcileDecision((), 12.0)
+    assert decide(desired, state, now=10.0) == ReconcileDecision((), 12.0)
 
 
 def test_a_copy_that_never_drains_is_stopped_when_its_time_is_over() -> None:
-    wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment(2))
+    desired = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment(2))
     draining = seen("a", DRAINING, copy=1, since=3.0)
     new = seen("b", READY, generation=2, copy=2)
-    decision = decide(wish, observed(draining, new, published=routes((2, "b"))), now=493.0)
+    decision = decide(desired, observed(draining, new, published=routes((2, "b"))), now=493.0)
     assert decision.actions == (StopInstance("a", "drain-timeout"),)
 
 
@@ -302,21 +304,21 @@ def test_after_a_restart_a_failing_target_falls_back_to_the_old_generation() -> 
 def test_after_a_restart_an_endpoint_in_service_is_known_at_once_and_serves_as_copies_come() -> (
     None
 ):
-    wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment(count=2))
-    assert decide(wish, observed(), now=0.0).actions == (
+    desired = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment(count=2))
+    assert decide(desired, observed(), now=0.0).actions == (
         StartInstance("blue", 1, 0, "variant-count"),
         StartInstance("blue", 1, 1, "variant-count"),
         PublishRoutes(routes(), "endpoint-known"),
     )
     one_up = observed(seen("a", READY, copy=1), seen("b", LOADING, ordinal=1), published=routes())
-    assert decide(wish, one_up, now=1.0).actions == (
+    assert decide(desired, one_up, now=1.0).actions == (
         PublishRoutes(routes((1, "a")), "copies-changed"),
     )
 
 
 def test_after_a_restart_a_deletion_is_finished() -> None:
-    wish = EndpointSpec(endpoint="shop", status=DELETING, active=deployment())
-    assert decide(wish, observed(), now=0.0).actions == (FinishDelete("nothing-left"),)
+    desired = EndpointSpec(endpoint="shop", status=DELETING, active=deployment())
+    assert decide(desired, observed(), now=0.0).actions == (FinishDelete("nothing-left"),)
 
 
 def test_a_copy_that_dies_in_service_is_withdrawn_at_once_and_replaced_after_a_pause() -> None:
@@ -354,7 +356,7 @@ def test_a_broken_connection_waits_two_seconds_for_the_fleets_word() -> None:
 
 
 def test_a_broken_connection_is_a_failure_of_its_slot_so_the_next_attempt_pauses() -> None:
-    """Without a story it would count as wished: one that breaks at once would start for ever."""
+    """Without a story it would count as desired: one that breaks at once would start for ever."""
     gone = seen("a", GONE, copy=1, since=5.0)
     assert decide(SERVE, observed(gone, published=routes()), now=7.0) == ReconcileDecision(
         (StopInstance("a", "connection-lost", "variant blue, instance a broke its connection."),),
@@ -369,15 +371,15 @@ def test_a_broken_connection_is_a_failure_of_its_slot_so_the_next_attempt_pauses
 
 def test_it_wakes_at_the_earliest_of_its_deadlines() -> None:
     """Times of phases and pauses of slots, whichever is nearer, in whatever order they are seen."""
-    wish = replace(SERVE, active=deployment(count=4))
+    desired = replace(SERVE, active=deployment(count=4))
     load, start = seen("a", LOADING, since=0.0), seen("b", STARTING, ordinal=1, since=50.0)
     late = (failure(9, at=70.0, ordinal=2), failure(8, at=79.0, ordinal=3))
     for instances in ((load, start), (start, load)):
         state = observed(*instances, failures=late, published=routes())
-        assert decide(wish, state, now=80.0) == ReconcileDecision((), 100.0)
+        assert decide(desired, state, now=80.0) == ReconcileDecision((), 100.0)
         sooner = replace(late[0], count=5)
         state = observed(*instances, failures=(sooner, late[1]), published=routes())
-        assert decide(wish, state, now=72.0) == ReconcileDecision((), 78.0)
+        assert decide(desired, state, now=72.0) == ReconcileDecision((), 78.0)
     state = observed(start, load, published=routes())
     assert decide(replace(SERVE, active=deployment(count=2)), state, now=80.0) == (
         ReconcileDecision((), 110.0)
@@ -395,40 +397,42 @@ def test_what_failed_before_does_not_abort_an_update() -> None:
 def test_the_first_of_several_final_failures_is_what_is_told() -> None:
     later = replace(failure(ordinal=0, at=12.0, permanent=True), message="later")
     first = replace(failure(ordinal=1, at=11.0, permanent=True), message="first")
-    wish = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2))
-    assert decide(wish, observed(failures=(later, first)), now=13.0).actions == (
+    desired = EndpointSpec(endpoint="shop", status=CREATING, target=deployment(count=2))
+    assert decide(desired, observed(failures=(later, first)), now=13.0).actions == (
         SetStatus(FAILED, "generation-failed", "first", None),
     )
 
 
 def test_new_weights_are_published_and_done() -> None:
-    wish = EndpointSpec(
+    desired = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(weight=3.0), previous=deployment()
     )
     state = observed(seen("a", READY, copy=1), published=routes((1, "a")))
-    assert decide(wish, state, now=0.0).actions == (
+    assert decide(desired, state, now=0.0).actions == (
         PublishRoutes(routes((1, "a"), weight=3.0), "weights-changed"),
         SetStatus(IN_SERVICE, "counts-reached", "", 1),
     )
 
 
 def test_a_higher_count_is_reached_before_the_update_is_over() -> None:
-    wish = EndpointSpec(
+    desired = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(count=2), previous=deployment()
     )
     first = seen("a", READY, copy=1)
-    assert decide(wish, observed(first, published=routes((1, "a"))), now=0.0).actions == (
+    assert decide(desired, observed(first, published=routes((1, "a"))), now=0.0).actions == (
         StartInstance("blue", 1, 1, "variant-count"),
     )
     second = seen("b", READY, ordinal=1, copy=2)
-    assert decide(wish, observed(first, second, published=routes((1, "a"))), now=1.0).actions == (
+    assert decide(
+        desired, observed(first, second, published=routes((1, "a"))), now=1.0
+    ).actions == (
         PublishRoutes(routes((1, "a"), (2, "b")), "weights-changed"),
         SetStatus(IN_SERVICE, "counts-reached", "", 1),
     )
 
 
 def test_a_count_out_of_reach_is_taken_back_and_says_why() -> None:
-    wish = EndpointSpec(
+    desired = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(count=2), previous=deployment()
     )
     full = observed(
@@ -436,7 +440,7 @@ def test_a_count_out_of_reach_is_taken_back_and_says_why() -> None:
         failures=(failure(ordinal=1, permanent=True),),
         published=routes((1, "a")),
     )
-    assert decide(wish, full, now=11.0).actions == (
+    assert decide(desired, full, now=11.0).actions == (
         SetStatus(
             IN_SERVICE,
             "counts-out-of-reach",
@@ -490,11 +494,11 @@ def test_a_failure_that_does_not_keep_a_count_from_being_reached_ends_nothing(
 
 def test_a_slot_that_fails_where_no_count_was_raised_ends_nothing() -> None:
     """A weight is changed while a copy is down: it is done when the routes have it."""
-    wish = EndpointSpec(
+    desired = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(weight=3.0), previous=deployment()
     )
     state = observed(failures=(failure(5, at=99.0, permanent=True),), published=routes())
-    assert decide(wish, state, now=100.0) == ReconcileDecision(
+    assert decide(desired, state, now=100.0) == ReconcileDecision(
         (
             PublishRoutes(routes(weight=3.0), "weights-changed"),
             SetStatus(IN_SERVICE, "counts-reached", "", 1),
@@ -504,16 +508,16 @@ def test_a_slot_that_fails_where_no_count_was_raised_ends_nothing() -> None:
 
 
 def test_in_service_nothing_is_recorded_however_few_are_ready() -> None:
-    wish = replace(SERVE, active=deployment(count=2))
+    desired = replace(SERVE, active=deployment(count=2))
     two = (seen("a", READY, copy=1), seen("b", READY, ordinal=1, copy=2))
     state = observed(*two, published=routes((1, "a"), (2, "b")))
-    assert decide(wish, state, now=0.0) == ReconcileDecision((), None)
+    assert decide(desired, state, now=0.0) == ReconcileDecision((), None)
     one_left = observed(two[0], failures=(failure(9, ordinal=1),), published=routes((1, "a")))
-    assert decide(wish, one_left, now=10.0) == ReconcileDecision((), 40.0)
+    assert decide(desired, one_left, now=10.0) == ReconcileDecision((), 40.0)
 
 
 def test_a_lower_count_withdraws_then_drains_the_newest() -> None:
-    wish = EndpointSpec(
+    desired = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(), previous=deployment(count=2)
     )
     state = observed(
@@ -521,7 +525,7 @@ def test_a_lower_count_withdraws_then_drains_the_newest() -> None:
         seen("b", READY, ordinal=1, copy=2),
         published=routes((1, "a"), (2, "b")),
     )
-    assert decide(wish, state, now=0.0).actions == (
+    assert decide(desired, state, now=0.0).actions == (
         PublishRoutes(routes((1, "a")), "weights-changed"),
         DrainCopy("b", 2, "variant-count"),
         SetStatus(IN_SERVICE, "counts-reached", "", 1),
@@ -531,47 +535,47 @@ def test_a_lower_count_withdraws_then_drains_the_newest() -> None:
 def test_a_lower_count_takes_the_copy_with_the_least_left_to_do_and_then_stays_with_it() -> None:
     """The whole of a scale-in: the idle copy goes although its slot is older, and although the
     other has been idle for long by the time that it is gone."""
-    wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment())
+    desired = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment())
     both, one = routes((1, "a"), (2, "b")), routes((2, "b"))
     kept = seen("b", READY, ordinal=1, copy=2, outstanding=1)
     idle = seen("a", READY, copy=1)
-    assert decide(wish, observed(idle, kept, published=both), now=0.0).actions == (
+    assert decide(desired, observed(idle, kept, published=both), now=0.0).actions == (
         PublishRoutes(one, "copies-changed"),
         DrainCopy("a", 1, "variant-count"),
     )
     idle_now = seen("b", READY, ordinal=1, copy=2)
     # A request had been on its way to it; it is the one that leaves all the same.
     drains = seen("a", DRAINING, copy=1, since=0.0, outstanding=3)
-    assert decide(wish, observed(drains, idle_now, published=one), now=1.0).actions == ()
+    assert decide(desired, observed(drains, idle_now, published=one), now=1.0).actions == ()
     drained = seen("a", DRAINED, copy=1)
-    assert decide(wish, observed(drained, idle_now, published=one), now=2.0).actions == (
+    assert decide(desired, observed(drained, idle_now, published=one), now=2.0).actions == (
         StopInstance("a", "drained"),
     )
     stops = seen("a", STOPPING, copy=1)
-    assert decide(wish, observed(stops, idle_now, published=one), now=3.0).actions == ()
+    assert decide(desired, observed(stops, idle_now, published=one), now=3.0).actions == ()
 
 
 def test_with_a_stream_on_each_the_shorter_queue_goes_and_its_stream_may_take_its_time() -> None:
-    wish = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment())
+    desired = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment())
     one = routes((2, "b"))
     longer = seen("b", READY, ordinal=1, copy=2, outstanding=5)
     shorter = seen("a", READY, copy=1, outstanding=1)
     state = observed(shorter, longer, published=routes((1, "a"), (2, "b")))
-    assert decide(wish, state, now=0.0).actions == (
+    assert decide(desired, state, now=0.0).actions == (
         PublishRoutes(one, "copies-changed"),
         DrainCopy("a", 1, "variant-count"),
     )
     streams = seen("a", DRAINING, copy=1, since=0.0, outstanding=1)
     for now in (31.0, 480.0):
-        decision = decide(wish, observed(streams, longer, published=one), now=now)
+        decision = decide(desired, observed(streams, longer, published=one), now=now)
         assert decision == ReconcileDecision((), 490.0)
 
 
 def test_a_deletion_does_not_wait_for_a_drain_that_a_lower_count_began() -> None:
-    wish = EndpointSpec(endpoint="shop", status=DELETING, active=deployment())
+    desired = EndpointSpec(endpoint="shop", status=DELETING, active=deployment())
     streams = seen("a", DRAINING, copy=1, since=0.0, outstanding=1)
-    assert decide(wish, observed(streams), now=10.0) == ReconcileDecision((), 30.0)
-    assert decide(wish, observed(streams), now=30.0).actions == (
+    assert decide(desired, observed(streams), now=10.0) == ReconcileDecision((), 30.0)
+    assert decide(desired, observed(streams), now=30.0).actions == (
         StopInstance("a", "drain-timeout"),
     )
 
@@ -585,7 +589,7 @@ def test_a_lower_count_keeps_the_copy_that_serves_not_the_one_that_is_coming_up(
 
 @pytest.mark.parametrize("status", [DELETING, FAILED])
 def test_the_end_withdraws_drains_what_was_routed_and_stops_the_rest(status: str) -> None:
-    wish = EndpointSpec(endpoint="shop", status=status, active=deployment())
+    desired = EndpointSpec(endpoint="shop", status=status, active=deployment())
     reason = "endpoint-deleted" if status == DELETING else "endpoint-failed"
     state = observed(
         seen("a", READY, copy=1),
@@ -594,7 +598,7 @@ def test_the_end_withdraws_drains_what_was_routed_and_stops_the_rest(status: str
         seen("d", STOPPING, ordinal=3),
         published=routes((1, "a")),
     )
-    assert decide(wish, state, now=0.0).actions == (
+    assert decide(desired, state, now=0.0).actions == (
         WithdrawRoutes(reason),
         DrainCopy("a", 1, reason),
         StopInstance("b", reason),
@@ -603,8 +607,8 @@ def test_the_end_withdraws_drains_what_was_routed_and_stops_the_rest(status: str
 
 
 def test_a_deleted_endpoint_is_forgotten_only_when_its_last_instance_has_ended() -> None:
-    wish = EndpointSpec(endpoint="shop", status=DELETING, active=deployment())
-    assert decide(wish, observed(seen("a", STOPPING)), now=0.0).actions == ()
+    desired = EndpointSpec(endpoint="shop", status=DELETING, active=deployment())
+    assert decide(desired, observed(seen("a", STOPPING)), now=0.0).actions == ()
 
 
 def test_failure_reasons_keep_sagemakers_limit() -> None:

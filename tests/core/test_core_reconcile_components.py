@@ -1,9 +1,9 @@
 """`core/endpoint/reconcile.py` where copies share instances: timelines of a variant with two
 components.
 
-The wish stands in the place of the one that `core/deployment/wish.py` makes of a variant with a
-model: two instances, as many copies of the variant's model as its count says, one of another. With
-inference components, and their life: `test_core_reconcile_inference_components.py`.
+The spec stands in the place of the one that `core/deployment/capacity_spec.py` makes of a variant
+with a model: two instances, as many copies of the variant's model as its count says, one of
+another. With inference components, and their life: `test_core_reconcile_inference_components.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import Seen, deployment, observed, routes, seen
 
-from penstock.core.deployment import wish as wishes
+from penstock.core.deployment import capacity_spec
+from penstock.core.deployment.capacity_spec import (
+    ComponentCopiesSpec,
+    CopySpec,
+    VariantCapacitySpec,
+)
 from penstock.core.deployment.deployment import VariantSpec
 from penstock.core.deployment.endpoint_state import (
     CREATING,
@@ -32,7 +37,6 @@ from penstock.core.deployment.endpoint_state import (
     StartInstance,
     UnloadCopy,
 )
-from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec, VariantCapacitySpec
 from penstock.core.endpoint.reconcile import ReconcileDecision, decide
 from penstock.core.resources import ComputeResources
 
@@ -52,7 +56,7 @@ def _copies_share(monkeypatch: pytest.MonkeyPatch) -> None:
             ),
         )
 
-    monkeypatch.setattr(wishes, "_single_model", made)
+    monkeypatch.setattr(capacity_spec, "_single_model", made)
 
 
 def on(name: str, ordinal: int, *copies: tuple[int, str, int, str]) -> Seen:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tests.core.components.component_words import NEED, chat, copy, failed, revision
 
+from penstock.core.deployment.capacity_spec import BINPACK, CopySpec
 from penstock.core.deployment.component_spec import ComponentSpec
 from penstock.core.deployment.deployment import (
     CONSOLIDATION,
@@ -50,7 +51,6 @@ from penstock.core.deployment.endpoint_state import (
     WithdrawRoutes,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec
-from penstock.core.deployment.wish import BINPACK, CopySpec
 from penstock.core.endpoint.reconcile import decide
 from penstock.core.resources import ComputeResources
 
@@ -97,7 +97,7 @@ SERVES = EndpointSpec(endpoint="shop", status=IN_SERVICE, active=deployment())
 
 
 def actions(
-    wish: EndpointSpec,
+    desired: EndpointSpec,
     *instances: InstanceObserved,
     copies: tuple[CopyObserved, ...] = (),
     published: EndpointRoutes | None = None,
@@ -105,7 +105,7 @@ def actions(
     **more: object,
 ) -> tuple[Action, ...]:
     state = EndpointObserved(instances=instances, copies=copies, published=published, **more)  # type: ignore[arg-type]
-    return decide(wish, state, now=now, spec=ReconcileSpec()).actions
+    return decide(desired, state, now=now, spec=ReconcileSpec()).actions
 
 
 def routes(**components: tuple[tuple[int, str], ...]) -> EndpointRoutes:
@@ -193,7 +193,7 @@ def test_a_copy_that_has_no_room_says_what_is_short_and_fails_a_new_component() 
     )
 
 
-def test_a_count_beyond_what_there_is_room_for_keeps_what_has_room_and_the_wish() -> None:
+def test_a_count_beyond_what_there_is_room_for_keeps_what_has_room_and_the_spec() -> None:
     more = replace(SERVES, components=(chat(3, UPDATING),))
     there = (copy(1), copy(2, 1))
     seen = routes(chat=((1, "a"), (2, "a")))
@@ -202,8 +202,8 @@ def test_a_count_beyond_what_there_is_room_for_keeps_what_has_room_and_the_wish(
         SetComponent("chat", IN_SERVICE, 3, "counts-out-of-reach", "chat/1 can't be had.", 1),
     )
     # Later another instance is there: the copy is loaded without anybody asking again.
-    wish = replace(SERVES, active=deployment(2), components=(chat(3),))
-    assert actions(wish, A, B, copies=there, published=seen, failures=(short,), now=5.0) == (
+    desired = replace(SERVES, active=deployment(2), components=(chat(3),))
+    assert actions(desired, A, B, copies=there, published=seen, failures=(short,), now=5.0) == (
         LoadCopy("b", "chat/1", 1, 2, "copy-count"),
     )
 
@@ -230,10 +230,10 @@ def test_a_new_specification_comes_up_beside_the_old_one_and_takes_over_as_a_who
 def test_batch_by_batch_both_revisions_are_routed_to_meanwhile() -> None:
     update = replace(SERVES, components=(chat(2, UPDATING, target=revision(2, batch=1)),))
     there = (copy(1), copy(2, 1, where="b"), copy(3, of="chat/2", routed=False))
-    wish = replace(update, active=deployment(2))
+    desired = replace(update, active=deployment(2))
     seen = routes(chat=((1, "a"), (2, "b")))
     (publish, drain, load) = sorted(
-        actions(wish, A, B, copies=there, published=seen), key=lambda one: type(one).__name__,
+        actions(desired, A, B, copies=there, published=seen), key=lambda one: type(one).__name__,
         reverse=True,
     )  # fmt: skip
     assert load == DrainCopy("b", 2, "copy-count")
@@ -276,20 +276,20 @@ def test_components_of_an_endpoint_that_failed_fail_with_it() -> None:
 
 
 def test_a_new_generation_takes_over_once_the_copies_of_the_components_are_on_it_too() -> None:
-    wish = EndpointSpec(
+    desired = EndpointSpec(
         endpoint="shop", status=UPDATING, active=deployment(), components=(chat(1),),
         target=deployment(generation=2),
     )  # fmt: skip
     seen = routes(chat=((1, "a"),))
-    assert actions(wish, A, copies=(copy(1),), published=seen) == (
+    assert actions(desired, A, copies=(copy(1),), published=seen) == (
         StartInstance("blue", 2, 0, "new-generation"),
     )
     new = instance("n", generation=2)
-    assert actions(wish, A, new, copies=(copy(1),), published=seen) == (
+    assert actions(desired, A, new, copies=(copy(1),), published=seen) == (
         LoadCopy("n", "chat/1", 2, 0, "copy-count"),
     )
     there = (copy(1), replace(copy(2, where="n", routed=False), generation=2))
-    assert actions(wish, A, new, copies=there, published=seen) == (
+    assert actions(desired, A, new, copies=there, published=seen) == (
         PublishRoutes(routes(chat=((2, "n"),)), "generation-ready"),
         SetStatus(IN_SERVICE, "generation-ready", "", 2),
     )
@@ -332,16 +332,16 @@ def test_at_the_maximum_what_is_left_over_is_refused() -> None:
 
 def test_consolidation_loads_elsewhere_first_then_drains_and_stops() -> None:
     packed = chat(2, active=replace(revision(), strategy=BINPACK))
-    wish = managed(packed, strategy=CONSOLIDATION, step_max=1)
+    desired = managed(packed, strategy=CONSOLIDATION, step_max=1)
     apart = (copy(1), copy(2, 1, where="b"))
     seen = routes(chat=((1, "a"), (2, "b")))
-    assert actions(wish, A, B, copies=apart, published=seen, now=60.0) == (
+    assert actions(desired, A, B, copies=apart, published=seen, now=60.0) == (
         LoadCopy("a", "chat/1", 1, 1, "copy-count"),
     )
     loading = (*apart, copy(3, 1, phase=LOADING))
-    assert actions(wish, A, B, copies=loading, published=seen, now=60.0) == ()
+    assert actions(desired, A, B, copies=loading, published=seen, now=60.0) == ()
     ready = (*apart, copy(3, 1, routed=False))
-    assert actions(wish, A, B, copies=ready, published=seen, now=61.0) == (
+    assert actions(desired, A, B, copies=ready, published=seen, now=61.0) == (
         PublishRoutes(routes(chat=((1, "a"), (3, "a"))), "copies-changed"),
         DrainCopy("b", 2, "consolidation"),
     )
@@ -350,7 +350,7 @@ def test_consolidation_loads_elsewhere_first_then_drains_and_stops() -> None:
     after = routes(chat=((1, "a"), (3, "a")))
     released = (("blue", 61.0),)
     assert actions(
-        wish, A, going, copies=drained, published=after, now=62.0, released=released
+        desired, A, going, copies=drained, published=after, now=62.0, released=released
     ) == (StopInstance("b", "drained"),)
     assert NEED.resources.cores == 1.0
 
@@ -387,61 +387,64 @@ def adapted(**components: tuple[tuple[int, str, int], ...]) -> EndpointRoutes:
 
 def test_an_adapter_is_routed_to_where_its_base_has_it_and_needs_no_room() -> None:
     """The instance has room for two copies, and the base has both of them."""
-    wish = replace(SERVES, components=(chat(2), lora(CREATING)))
+    desired = replace(SERVES, components=(chat(2), lora(CREATING)))
     bases = (copy(1), copy(2, 1))
     known = adapted(chat=((1, "a", 0), (2, "a", 0)), lora=())
-    assert actions(wish, A, copies=bases, published=known) == (
+    assert actions(desired, A, copies=bases, published=known) == (
         LoadCopy("a", "lora/1", 1, 1, "base-ready", 1),
         LoadCopy("a", "lora/1", 1, 2, "base-ready", 2),
     )
     one = (*bases, riding(11, 1, routed=False), riding(12, 2, phase=LOADING))
     told = adapted(chat=((1, "a", 0), (2, "a", 0)), lora=((11, "a", 1),))
-    assert actions(wish, A, copies=one, published=known) == (PublishRoutes(told, "copies-changed"),)
+    assert actions(desired, A, copies=one, published=known) == (
+        PublishRoutes(told, "copies-changed"),
+    )
     both = (*bases, riding(11, 1), riding(12, 2, routed=False))
     told = adapted(chat=((1, "a", 0), (2, "a", 0)), lora=((11, "a", 1), (12, "a", 2)))
-    assert actions(wish, A, copies=both, published=told) == (
+    assert actions(desired, A, copies=both, published=told) == (
         SetComponent("lora", IN_SERVICE, 0, "copies-ready", "", 1),
     )
     assert (
-        actions(replace(wish, components=(chat(2), lora())), A, copies=both, published=told) == ()
+        actions(replace(desired, components=(chat(2), lora())), A, copies=both, published=told)
+        == ()
     )
 
 
 def test_a_copy_of_a_base_goes_after_its_adapters_and_takes_none_of_their_streams() -> None:
-    wish = replace(SERVES, components=(chat(1), lora()))
+    desired = replace(SERVES, components=(chat(1), lora()))
     kept = (copy(1), riding(11, 1))
     told = adapted(chat=((1, "a", 0),), lora=((11, "a", 1),))
     before = adapted(chat=((1, "a", 0), (2, "a", 0)), lora=((11, "a", 1), (12, "a", 2)))
-    assert actions(wish, A, copies=(*kept, copy(2, 1), riding(12, 2)), published=before) == (
+    assert actions(desired, A, copies=(*kept, copy(2, 1), riding(12, 2)), published=before) == (
         PublishRoutes(told, "copies-changed"),
         DrainCopy("a", 2, "copy-count"),
         DrainCopy("a", 12, "base-leaves"),
     )
     # The base's own requests are over first; it waits.
     drained, drains = copy(2, 1, phase=DRAINED), riding(12, 2, phase=DRAINING)
-    assert actions(wish, A, copies=(*kept, drained, drains), published=told) == ()
+    assert actions(desired, A, copies=(*kept, drained, drains), published=told) == ()
     over = riding(12, 2, phase=DRAINED)
-    assert actions(wish, A, copies=(*kept, drained, over), published=told) == (
+    assert actions(desired, A, copies=(*kept, drained, over), published=told) == (
         UnloadCopy("a", 12, "drained"),
     )
-    assert actions(wish, A, copies=(*kept, drained), published=told) == (
+    assert actions(desired, A, copies=(*kept, drained), published=told) == (
         UnloadCopy("a", 2, "drained"),
     )
 
 
 def test_a_new_generation_takes_over_when_adapters_are_on_it_as_well() -> None:
-    wish = replace(
+    desired = replace(
         SERVES, status=UPDATING, target=deployment(generation=2), components=(chat(1), lora())
     )
     new = instance("n", generation=2)
     old = (copy(1), riding(11, 1))
     base = replace(copy(2, where="n", routed=False), generation=2)
     told = adapted(chat=((1, "a", 0),), lora=((11, "a", 1),))
-    assert actions(wish, A, new, copies=(*old, base), published=told) == (
+    assert actions(desired, A, new, copies=(*old, base), published=told) == (
         LoadCopy("n", "lora/1", 2, 2, "base-ready", 2),
     )
     on_new = replace(riding(12, 2, "n", routed=False), generation=2)
-    assert actions(wish, A, new, copies=(*old, base, on_new), published=told) == (
+    assert actions(desired, A, new, copies=(*old, base, on_new), published=told) == (
         PublishRoutes(adapted(chat=((2, "n", 0),), lora=((12, "n", 2),)), "generation-ready"),
         SetStatus(IN_SERVICE, "generation-ready", "", 2),
     )

@@ -79,7 +79,7 @@ class World:
 
     def __init__(self, counts: tuple[int, ...]) -> None:
         self.now = 0.0
-        self.wish: EndpointSpec | None = EndpointSpec(
+        self.desired: EndpointSpec | None = EndpointSpec(
             endpoint="shop", status=CREATING, target=deployment(1, counts)
         )
         self.instances: dict[str, InstanceObserved] = {}
@@ -105,9 +105,9 @@ class World:
     def settle(self) -> None:
         """Decides until nothing more is to be done now; that must come soon."""
         for _ in range(20):
-            if self.wish is None:
+            if self.desired is None:
                 return
-            decision = decide(self.wish, self.observed(), now=self.now, spec=SPEC)
+            decision = decide(self.desired, self.observed(), now=self.now, spec=SPEC)
             self.deadline = decision.next_deadline
             assert self.deadline is None or self.deadline > self.now, "the driver would spin"
             if not decision.actions:
@@ -177,15 +177,15 @@ class World:
                 self.set_status(action)
             case FinishDelete():
                 assert not self.instances
-                self.wish = None
+                self.desired = None
 
     def set_status(self, action: SetStatus) -> None:
-        """As the store does it, and the ledger's fresh attempts for a new wish."""
-        wish = self.wish
-        assert wish is not None
-        active, target = wish.active, wish.target
+        """As the store does it, and the ledger's fresh attempts for a new spec."""
+        desired = self.desired
+        assert desired is not None
+        active, target = desired.active, desired.target
         if action.restore_previous:
-            active = wish.previous
+            active = desired.previous
         if target is not None and action.active_generation == target.generation:
             active = target
         if action.active_generation is not None:
@@ -196,13 +196,15 @@ class World:
             assert [len(v.copies) for v in self.published.variants] == [
                 v.instance_count for v in active.variants
             ], "the switch came before the new generation was published whole"
-        self.make_wish(
+        self.make_spec(
             EndpointSpec(endpoint="shop", status=action.status, active=active, target=target)
         )
 
-    def make_wish(self, wish: EndpointSpec) -> None:
-        self.wish = wish
-        generations = {one.generation for one in (wish.active, wish.target) if one is not None}
+    def make_spec(self, desired: EndpointSpec) -> None:
+        self.desired = desired
+        generations = {
+            one.generation for one in (desired.active, desired.target) if one is not None
+        }
         self.failures = {
             slot: replace(failure, count=0, permanent=False)
             for slot, failure in self.failures.items()
@@ -277,20 +279,20 @@ class World:
             self.remove(name)
 
     def ask(self, what: str, counts: tuple[int, ...]) -> None:
-        """A caller's wish, refused as the store refuses it."""
-        wish = self.wish
-        if wish is None:
+        """A caller's spec, refused as the store refuses it."""
+        desired = self.desired
+        if desired is None:
             return
         if what == "delete":
-            self.make_wish(replace(wish, status=DELETING))
-        elif wish.status == IN_SERVICE and wish.active is not None:
-            active = wish.active
+            self.make_spec(replace(desired, status=DELETING))
+        elif desired.status == IN_SERVICE and desired.active is not None:
+            active = desired.active
             if what == "update":
                 target = deployment(active.generation + self.number + 1, counts)
-                self.make_wish(replace(wish, status=UPDATING, target=target))
+                self.make_spec(replace(desired, status=UPDATING, target=target))
             elif what == "counts" and len(counts) == len(active.variants):
                 changed = deployment(active.generation, counts)
-                self.make_wish(replace(wish, status=UPDATING, active=changed, previous=active))
+                self.make_spec(replace(desired, status=UPDATING, active=changed, previous=active))
 
     def restart(self) -> None:
         """The server was killed: instances die with it, the record stays."""
@@ -301,14 +303,14 @@ class World:
 
     def check(self) -> None:
         """What must hold after every event, once decisions have come to rest."""
-        wish = self.wish
-        if wish is None or wish.status in (DELETING, FAILED):
+        desired = self.desired
+        if desired is None or desired.status in (DELETING, FAILED):
             assert self.published is None
             return
         ready = self.ready()
         assert self.named() <= {copy.copy for copy in ready}
-        if wish.active is not None:
-            serving = [copy for copy in ready if copy.generation == wish.active.generation]
+        if desired.active is not None:
+            serving = [copy for copy in ready if copy.generation == desired.active.generation]
             assert not serving or self.named(), "a copy could serve, and no route names it"
 
     def calm(self) -> None:
@@ -370,18 +372,18 @@ def test_it_converges_and_never_takes_what_serves(
         world.settle()
         world.check()
     world.heal()
-    wish = world.wish
-    if wish is None:
+    desired = world.desired
+    if desired is None:
         assert not world.instances
         return
-    assert wish.status in (IN_SERVICE, FAILED)
-    if wish.status == FAILED:
+    assert desired.status in (IN_SERVICE, FAILED)
+    if desired.status == FAILED:
         assert not world.instances
         return
-    assert wish.active is not None
-    assert wish.target is None
+    assert desired.active is not None
+    assert desired.target is None
     assert world.published is not None
     assert [(v.name, len(v.copies)) for v in world.published.variants] == [
-        (v.name, v.instance_count) for v in wish.active.variants
+        (v.name, v.instance_count) for v in desired.active.variants
     ]
-    assert len(world.instances) == sum(v.instance_count for v in wish.active.variants)
+    assert len(world.instances) == sum(v.instance_count for v in desired.active.variants)

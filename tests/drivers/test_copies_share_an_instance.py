@@ -1,8 +1,8 @@
 """Several copies on one instance, each placed, loaded, drained and lost on its own.
 
-All is real: control plane, gateway, fleet, instance and worker processes. Only the wish is made
-here, where `core/deployment/wish.py` makes it out of a deployment, so that requests need name no
-component: two copies of the variant's model and one of another share an instance.
+All is real: control plane, gateway, fleet, instance and worker processes. Only the spec is made
+here, where `core/deployment/capacity_spec.py` makes it out of a deployment, so that requests
+need name no component: two copies of the variant's model and one of another share an instance.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from tests.kit.live_plane import LivePlane
 from tests.kit.processes import alive
 
 from penstock.control.store.store import Store
-from penstock.core.deployment import wish as wishes
+from penstock.core.deployment import capacity_spec
+from penstock.core.deployment.capacity_spec import (
+    ComponentCopiesSpec,
+    CopySpec,
+    VariantCapacitySpec,
+)
 from penstock.core.deployment.deployment import (
     CopyRoute,
     EndpointRoutes,
@@ -29,7 +34,6 @@ from penstock.core.deployment.deployment import (
     VariantRoutes,
     VariantSpec,
 )
-from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec, VariantCapacitySpec
 from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
 
@@ -60,8 +64,8 @@ class SharedInstanceSite(LivePlane):
         self._model = model_files.code(folder / "model", MODEL, rows_max=1)
         self._other = model_files.code(folder / "other", OTHER, rows_max=1)
 
-    def wish(self, generation: int, variant: VariantSpec) -> VariantCapacitySpec:
-        """In the place of `core.wish._single_model`."""
+    def desired(self, generation: int, variant: VariantSpec) -> VariantCapacitySpec:
+        """In the place of `capacity_spec._single_model`."""
         other = ModelSource(model_name="other", uri=self._other.as_uri())
         return VariantCapacitySpec(
             name=variant.name,
@@ -186,7 +190,7 @@ async def running(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[SharedInstanceSite]:
     site = SharedInstanceSite(folder)
-    monkeypatch.setattr(wishes, "_single_model", site.wish)
+    monkeypatch.setattr(capacity_spec, "_single_model", site.desired)
     async with site.up():
         yield site
 

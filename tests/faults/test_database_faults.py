@@ -105,7 +105,7 @@ def models(folder: Path) -> set[str]:
 def test_a_commit_that_was_answered_is_synced(tmp_path: Path) -> None:
     """WAL alone syncs at checkpoints only: FULL syncs the log with each commit."""
     store = Store(tmp_path)
-    with store._database.read() as connection:
+    with store.read() as connection:
         pragmas = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys")
@@ -129,14 +129,14 @@ def test_a_full_disk_is_told_and_passes(tmp_path: Path) -> None:
     """`database or disk is full`, and reading goes on meanwhile."""
     store = Store(tmp_path)
     store.create_model("first", {}, arn="a", now=1.0)
-    with store._database.read() as connection:
+    with store.read() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
         connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
     with pytest.raises(PenstockError) as caught:
         store.create_model("large", {"x": "y" * 100_000}, arn="a", now=1.0)
     assert [caught.value.code, caught.value.status, caught.value.hint] == NOT_WRITABLE
     assert store.describe_model("first").name == "first"
-    with store._database.read() as connection:
+    with store.read() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count=1000000")
     store.create_model("large", {"x": "y" * 100_000}, arn="a", now=1.0)
     store.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from penstock.core.jobs.spec import (
 )
 from penstock.records.objects.objects import list_objects
 from penstock.records.output import assemble
-from penstock.records.spec_json import to_dict
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,9 @@ class SpanJob:
             "op": "transform",
             "copy": copy,
             "job": self.name,
-            "spec": to_dict(self.spec),
-            "object": to_dict(self.one),
-            "span": to_dict(span or self.whole),
+            "spec": asdict(self.spec),
+            "object": asdict(self.one),
+            "span": asdict(span or self.whole),
             "parts_uri": f"file://{self.folder / 'parts'}",
             "settings": {},
         }

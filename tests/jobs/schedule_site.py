@@ -16,7 +16,6 @@ from penstock.control.store.store_thread import StoreThread
 from penstock.errors import CallerError
 from penstock.jobs.schedules.driver import SchedulesDriver
 from penstock.jobs.schedules.records import RunRecord, ScheduleRecord
-from penstock.jobs.schedules.service import Schedules
 from penstock.metrics.counts.work_counts import WorkCounts
 
 JOB = {
@@ -112,7 +111,7 @@ class SchedulesSite:
     def tick(self, now: str = "") -> float:
         if now:
             self.clock.advance(at(now) - self.clock.wall())
-        return self.runner.run(self.schedules.driver.tick())
+        return self.runner.run(self.schedules.tick())
 
     def runs(self, name: str = "nightly") -> list[RunRecord]:
         """Oldest first."""
@@ -124,11 +123,12 @@ class SchedulesSite:
     def _open(self) -> None:
         self._database = Database(self._state_dir, self._step)
         self.runner.run(self._database.open())
-        driver = SchedulesDriver(
-            database=self._database, call=self._call, clock=self.clock, counts=self.counts
-        )
-        self.schedules = Schedules(
-            self._database, driver, self._call, self.clock, NamedPlaces(ArtifactSettings())
+        self.schedules = SchedulesDriver(
+            database=self._database,
+            call=self._call,
+            clock=self.clock,
+            counts=self.counts,
+            places=NamedPlaces(ArtifactSettings()),
         )
 
     async def _call(

@@ -19,8 +19,8 @@ from penstock.errors import NotNowError
 from penstock.jobs.asynchronous import rows
 from penstock.jobs.asynchronous.notifier import Notifier
 from penstock.jobs.asynchronous.outcome import Commits
-from penstock.jobs.asynchronous.room import BytesRoom
 from penstock.jobs.asynchronous.rows import async_notifications
+from penstock.jobs.asynchronous.work import BytesRoom
 from penstock.metrics.counts.work_counts import WorkCounts
 
 pytestmark = pytest.mark.loop(by=run)

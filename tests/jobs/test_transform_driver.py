@@ -23,7 +23,7 @@ from tests.kit.polling import until
 from penstock.core.deployment.endpoint_state import SlotFailure
 from penstock.core.jobs.spec import Span
 from penstock.errors import CallerError, InternalError, NotNowError
-from penstock.jobs.transform import outputs, transactions, work
+from penstock.jobs.transform import transactions, work
 from penstock.jobs.transform.records import COMPLETED, FAILED, IN_PROGRESS, STOPPED
 
 GONE = NotNowError("instance-gone", "the instance ended by signal 11")
@@ -299,10 +299,10 @@ async def test_parts_that_can_not_be_read_are_waited_for_where_the_output_is_a_s
     """What reading them raises is the system's own error there."""
     async with site_of(tmp_path) as site:
         site.put("a.txt", "one")
-        real = outputs.assemble
+        real = work.assemble
         fails = [OSError(errno.EIO, os.strerror(errno.EIO))]
         monkeypatch.setattr(
-            outputs,
+            work,
             "assemble",
             lambda *args, **more: _raise(fails.pop()) if fails else real(*args, **more),
         )

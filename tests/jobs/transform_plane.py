@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from tests.kit.polling import until
 
 from penstock.artifacts.sources.source import ArtifactSettings
-from penstock.clock import SystemClock
+from penstock.clock import Clock, SystemClock
 from penstock.control.reconcile.hosted import HostedCopy, HostedObserved
 from penstock.control.reconcile.views import InstanceView
 from penstock.control.store.store import Store
@@ -42,7 +44,6 @@ from penstock.metrics.series.store import MetricStore
 from penstock.records.at_work import AtWork
 from penstock.records.parts import PartWriter
 from penstock.records.reader import RecordReader
-from penstock.records.spec_json import from_dict, to_dict
 
 _AT_WORK: Final[list[AbstractContextManager[None]]] = []
 #: What happens to a span instead of being done; None: nothing.
@@ -126,7 +127,7 @@ class JobsPlane:
                 stopped.set()
             return {}
         await self._until_let_go(op["job"])
-        span = from_dict(Span, op["span"])
+        span = msgspec.convert(op["span"], Span)
         error = self.befalls(op["job"], span) or await asyncio.to_thread(crashes, op)
         if isinstance(error, NotNowError) and error.code == "instance-gone":
             self.deaths += 1
@@ -139,7 +140,7 @@ class JobsPlane:
             return {"passed": True}
         done = await asyncio.to_thread(transformed, op)
         self.spans.append((op["job"], span.object, span.number))
-        return to_dict(done)
+        return asdict(done)
 
     async def _until_let_go(self, job: str) -> None:
         """Raises where the job's spans are stopped meanwhile."""
@@ -157,8 +158,8 @@ class JobsPlane:
 
 def crashes(op: Mapping[str, Any]) -> Exception | None:
     """The end of the instance, where a record of what it is to run brings it about; noted."""
-    spec, span = from_dict(TransformSpec, op["spec"]), from_dict(Span, op["span"])
-    one = from_dict(InputObject, op["object"])
+    spec, span = msgspec.convert(op["spec"], TransformSpec), msgspec.convert(op["span"], Span)
+    one = msgspec.convert(op["object"], InputObject)
     refused = {number for number, _ in op.get("refused", ())}
     records = [
         record
@@ -179,9 +180,9 @@ def crashes(op: Mapping[str, Any]) -> Exception | None:
 
 def transformed(op: Mapping[str, Any]) -> SpanDone:
     """Each record in capitals; those with a question mark are refused."""
-    spec = from_dict(TransformSpec, op["spec"])
-    span = from_dict(Span, op["span"])
-    one = from_dict(InputObject, op["object"])
+    spec = msgspec.convert(op["spec"], TransformSpec)
+    span = msgspec.convert(op["span"], Span)
+    one = msgspec.convert(op["object"], InputObject)
     settings = ArtifactSettings.from_dict(op["settings"])
     ended = dict(op.get("refused", ()))
     writer = PartWriter(op["parts_uri"], span, spec.output)
@@ -208,8 +209,9 @@ def transformed(op: Mapping[str, Any]) -> SpanDone:
 class TransformDriverSite:
     """A driver of transform jobs with a database of its own, and a folder for data."""
 
-    def __init__(self, folder: Path, *, cores: float = 4.0) -> None:
+    def __init__(self, folder: Path, *, cores: float = 4.0, clock: Clock | None = None) -> None:
         self.folder = folder
+        self.clock = clock or SystemClock()
         self.database = StoreThread(lambda: Store(folder / "state"))
         self.plane = JobsPlane(self.database, cores)
         self.counts = WorkCounts()
@@ -219,7 +221,7 @@ class TransformDriverSite:
         plane: Any = self.plane
         return TransformDriver(
             plane=plane,
-            clock=SystemClock(),
+            clock=self.clock,
             settings=ArtifactSettings(),
             jobs_dir=self.folder / "state" / "jobs",
             metrics=MetricStore(),

@@ -10,7 +10,7 @@ from record_files import error_of
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.spec import DataProcessing, TransformInput, TransformOutput, TransformSpec
 from penstock.records.bodies import Bodies
-from penstock.records.formats import record_io, tf_record
+from penstock.records.formats.frames import record_io_framed, tf_record_framed
 
 
 def bodies(
@@ -47,9 +47,9 @@ def test_a_single_record_is_a_body() -> None:
 def test_frames_stand_around_several_records_again() -> None:
     """SageMaker removes padding from single records only."""
     records = [b"abc", b""]
-    assert bodies("RecordIO").joined(records) == b"".join(map(record_io.framed, records))
-    assert bodies("TFRecord").joined(records) == b"".join(map(tf_record.framed, records))
-    assert bodies("RecordIO").joined([b"abc"]) == record_io.framed(b"abc")
+    assert bodies("RecordIO").joined(records) == b"".join(map(record_io_framed, records))
+    assert bodies("TFRecord").joined(records) == b"".join(map(tf_record_framed, records))
+    assert bodies("RecordIO").joined([b"abc"]) == record_io_framed(b"abc")
     sizes = [len(g) for g in bodies("TFRecord", payload_bytes_max=40).grouped([b"abcd"] * 5)]
     assert sizes == [2, 2, 1]
 

@@ -13,8 +13,7 @@ from tests.kit.object_server import ObjectServer
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import InputObject, TransformInput
-from penstock.records.objects.manifest import read_manifest
-from penstock.records.objects.objects import list_objects
+from penstock.records.objects.objects import list_objects, read_manifest
 
 Listed = Callable[[str], tuple[InputObject, ...]]
 
@@ -205,8 +204,8 @@ def test_a_manifest_is_one_object_of_bounded_length(
     error = error_of(lambda: read_manifest((tmp_path / "data").as_uri(), SETTINGS, objects_max=9))
     assert error.code == "manifest-invalid"
     size = (tmp_path / "manifest").stat().st_size
-    monkeypatch.setattr("penstock.records.objects.manifest.MANIFEST_BYTES_MAX", size)
+    monkeypatch.setattr("penstock.records.objects.objects.MANIFEST_BYTES_MAX", size)
     assert len(read_manifest(uri, SETTINGS, objects_max=2)) == 2
-    monkeypatch.setattr("penstock.records.objects.manifest.MANIFEST_BYTES_MAX", size - 1)
+    monkeypatch.setattr("penstock.records.objects.objects.MANIFEST_BYTES_MAX", size - 1)
     error = error_of(lambda: read_manifest(uri, SETTINGS, objects_max=2))
     assert (error.code, "bytes" in error.message) == ("manifest-invalid", True)

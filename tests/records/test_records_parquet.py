@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ from penstock.records.formats import tables
 from penstock.records.output import assemble
 from penstock.records.parts import PartWriter
 from penstock.records.reader import RecordReader
-from penstock.records.spec_json import to_dict
 
 PARQUET = "application/x-parquet"
 
@@ -267,18 +267,17 @@ def test_a_small_file_that_says_the_same_in_each_row_is_read_in_bounded_memory(
     one, data = one_object(tmp_path, content, content_type=PARQUET)
     [span] = cut([one], data)
     code = (
-        "import sys, json, pyarrow as pa\n"
+        "import sys, msgspec, pyarrow as pa\n"
         "from penstock.artifacts.sources.source import ArtifactSettings\n"
         "from penstock.core.jobs.spec import InputObject, Span, TransformInput\n"
         "from penstock.records.reader import RecordReader\n"
-        "from penstock.records.spec_json import from_dict\n"
         "kinds = (InputObject, Span, TransformInput)\n"
-        "given = [from_dict(kind, json.loads(sys.argv[at])) for at, kind in enumerate(kinds, 1)]\n"
+        "given = [msgspec.json.decode(sys.argv[at], type=it) for at, it in enumerate(kinds, 1)]\n"
         "blocks = RecordReader(*given, ArtifactSettings()).blocks()\n"
         "sizes = [sum(map(len, block.records)) for block in blocks]\n"
         "print(sum(sizes), max(sizes), pa.default_memory_pool().max_memory())\n"
     )
-    told = [json.dumps(to_dict(each)) for each in (one, span, data)]
+    told = [json.dumps(asdict(each)) for each in (one, span, data)]
     words = [sys.executable, "-c", code, *told]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     total, largest, memory = map(int, done.stdout.split())

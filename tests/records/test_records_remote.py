@@ -17,8 +17,7 @@ from penstock.core.jobs.spec import DataProcessing, Span, TransformInput, Transf
 from penstock.errors import CallerError
 from penstock.records.filters import Processing
 from penstock.records.objects.objects import list_objects
-from penstock.records.objects.places import place_of
-from penstock.records.output import assemble, check_apart, check_writable
+from penstock.records.output import assemble, check_apart, check_writable, place_of
 from penstock.records.parts import PartWriter
 
 LINES = [b"line %d" % number for number in range(5000)]

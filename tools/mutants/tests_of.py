@@ -196,7 +196,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/jobs/shares.py": ("core/jobs/test_jobs_shares.py",),
     "core/jobs/spec.py": (
         "core/test_jobs_spans.py",
-        "records/test_records_spec_json.py",
+        "records/test_records_job_values.py",
     ),
     "core/endpoint/managed_instances.py": ("core/test_core_managed_instances.py", *_RECONCILE),
     "core/models/memory_need.py": (
@@ -308,8 +308,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/request/trace_context.py": ("core/test_trace_context.py",),
     "core/apply/versioned_names.py": ("core/test_core_versioned_names.py",),
     "core/machine/warm_pool.py": ("core/test_core_warm_pool.py",),
-    "core/deployment/wish.py": (
-        "core/test_core_wish.py",
+    "core/deployment/capacity_spec.py": (
+        "core/test_core_capacity_spec.py",
         "core/test_core_endpoint_state.py",
         *_RECONCILE,
     ),

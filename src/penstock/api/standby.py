@@ -33,8 +33,7 @@ from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock
 from penstock.config import ServerConfig
-from penstock.control.access.key_ring import KeyRing
-from penstock.control.access.keys import AccessKeys
+from penstock.control.access.keys import FollowedKeys
 from penstock.control.database.leader_table import following, not_the_leader
 from penstock.control.leader.leadership import Leadership
 from penstock.control.store.store import Store
@@ -42,7 +41,7 @@ from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs.spec import TransformSpec
 from penstock.core.request.host_gate import gate_for
 from penstock.core.servers.election import LeaderObserved
-from penstock.errors import NotNowError, PenstockError
+from penstock.errors import NotNowError
 from penstock.gateway.http.asgi import AsgiApp, AsgiDoor, Message, Scope
 from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.http.proxy import ProxyApp, Receive, Send
@@ -132,7 +131,6 @@ class LeaderProxy(ProxyApp):
 
 _log = logging.getLogger(__name__)
 
-_KEYS_REFRESH_S: Final = 2.0
 _STOP_S: Final = 1.0
 
 #: Operations that need only the records. A transform job's progress is known where it runs.
@@ -195,12 +193,11 @@ class Standby:
             )
             stack.push_async_callback(database.close)
             await database.open()
-            ring = KeyRing()
+            authenticator = None
             if listen.auth:
-                await _refresh(ring, database, config)
-                keys = asyncio.create_task(_follow_keys(ring, database, config), name="keys")
-                stack.callback(keys.cancel)
-            authenticator = KeyAuthenticator(ring, self._clock) if listen.auth else None
+                keys = FollowedKeys(database, config.state_dir, config.control.key_file)
+                stack.push_async_callback(keys.close)
+                authenticator = KeyAuthenticator(await keys.open(whole=False), self._clock)
             aws = self._aws(database)
             leader = LeaderProxy(
                 lambda: self._leadership.seen, self._app(aws), trusted=listen.tls_cert
@@ -293,19 +290,3 @@ class Standby:
 
     def _not_the_leader(self) -> NotNowError:
         return not_the_leader(self._leadership.seen)
-
-
-async def _refresh(ring: KeyRing, database: StoreThread, config: ServerConfig) -> None:
-    key_file = config.control.key_file
-    ring.take(
-        await database.call(lambda store: AccessKeys(store, config.state_dir, key_file).ring())
-    )
-
-
-async def _follow_keys(ring: KeyRing, database: StoreThread, config: ServerConfig) -> None:
-    while True:
-        await asyncio.sleep(_KEYS_REFRESH_S)
-        try:
-            await _refresh(ring, database, config)
-        except PenstockError as error:
-            _log.warning("keys could not be read: %s: %s", error.code, error.message)

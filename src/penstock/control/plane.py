@@ -5,7 +5,6 @@ Front doors and the command line talk to this object: they write through `databa
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,15 +16,13 @@ from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.config import CAPACITY_STRICT, FLEET_LOCAL, ServerConfig
-from penstock.control.access.key_ring import KeyRing
-from penstock.control.access.keys import AccessKeys
+from penstock.control.access.keys import FollowedKeys
 from penstock.control.database.leader_table import Term
 from penstock.control.housekeeping import Housekeeping
-from penstock.control.instances import starts
-from penstock.control.instances.hosts import MultiModel, multi_model_of
+from penstock.control.instances.instance_client import InstanceClient
 from penstock.control.instances.instance_operations import folder_name
 from penstock.control.instances.instance_status import memory_bytes
-from penstock.control.instances.ledger import Activity
+from penstock.control.instances.ledger import Activity, EndpointLedger
 from penstock.control.instances.operation_settings import Elsewhere, OperationSettings
 from penstock.control.ports import ModelCounted, RoutePublisher, WaitingObserved
 from penstock.control.reconcile.hosted import HostedObserved, seen_of
@@ -35,6 +32,7 @@ from penstock.control.state_dir import StateDirLock, make_private
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.control.store.target_model_record import TargetModelRecord
+from penstock.control.target_models import MultiModel, multi_model_of
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
@@ -44,12 +42,8 @@ from penstock.fleet.base import Fleet, PlatformAccess, SpareObserved
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.fleet.local import START_S_MAX
 from penstock.fleet.machine import available_bytes, this_machine
-from penstock.metrics import item_failures
 
 _log = logging.getLogger(__name__)
-
-#: Time within which keys made or deleted by another process (`penstock keys`) take effect, in s.
-_KEYS_REFRESH_S: Final = 2.0
 
 #: Limit for starts and for loads at once, if instances are on many machines: each machine does its
 #: own, and only this process handles all of them.
@@ -97,7 +91,6 @@ class ControlPlane:
         self._log_dir = config.state_dir / "logs"
         self._lock: StateDirLock | None = None
         self._reconciler: ReconcilerDriver | None = None
-        self._keys_task: asyncio.Task[None] | None = None
         # A cluster's instance gets a node for what it requests; what the node has free does not
         # matter.
         nodes = config.control.fleet != FLEET_LOCAL
@@ -112,18 +105,19 @@ class ControlPlane:
         #: pool of copies -> component that requests name -> requests that wait: a base and its
         #: adapters share a pool
         self._waiting: dict[tuple[str, str, str], dict[str, int]] = {}
-        self.key_ring = KeyRing()  #: always the same object; its content is refreshed
         self._term = term
         self.database = StoreThread(
             lambda: Store(config.state_dir, config.control.database, term=term), database_called
         )
+        self._keys = FollowedKeys(self.database, config.state_dir, config.control.key_file)
+        self.key_ring = self._keys.ring  #: always the same object; its content is refreshed
         self.target_models = TargetModelRecord(self.database, self._clock)
 
     async def start(self) -> None:
         """Locks the state directory, opens the database, and begins to start all recorded
         endpoints.
 
-        Raises what `StateDirLock`, `DatabaseConnection` and `AccessKeys.ring` raise.
+        Raises what `StateDirLock`, `DatabaseConnection` and `FollowedKeys.open` raise.
         """
         state_dir = self._config.state_dir
         if self._term is None:
@@ -134,10 +128,7 @@ class ControlPlane:
             shutil.rmtree(state_dir / "work", ignore_errors=True)
             await self.database.open()
             if self._config.listen.auth:
-                await self.refresh_keys()
-                if self.key_ring.fault is not None:
-                    raise self.key_ring.fault
-                self._keys_task = asyncio.create_task(self._refresh_keys(), name="keys")
+                await self._keys.open()
             fleet = self._fleet() if callable(self._fleet) else self._fleet
             artifact = replace(
                 ArtifactSettings.from_config(self._config),
@@ -189,10 +180,7 @@ class ControlPlane:
 
     async def close(self) -> None:
         """Ends all instances and unlocks the state directory. Idempotent."""
-        if self._keys_task is not None:
-            self._keys_task.cancel()
-            await asyncio.wait([self._keys_task])
-            self._keys_task = None
+        await self._keys.close()
         await self.end_instances()
         await self.database.close()
         if self._lock is not None:
@@ -204,37 +192,43 @@ class ControlPlane:
         if self._reconciler is not None:
             self._reconciler.notify(endpoint)
 
+    def _ledger(self, endpoint: str) -> EndpointLedger | None:
+        return self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+
+    def _client(self, instance_id: str) -> InstanceClient | None:
+        return self._reconciler.work.client(instance_id) if self._reconciler is not None else None
+
     def current_counts(self, endpoint: str) -> dict[str, int]:
         """Variant -> instances that serve now (CurrentInstanceCount). It lags behind the desired
         count."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         return ledger.ready_counts() if ledger is not None else {}
 
     def pool_counts(self, endpoint: str) -> dict[str, dict[str, int]]:
         """Variant -> instance type -> instances that serve now, as `current_counts`."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         return ledger.pool_counts() if ledger is not None else {}
 
     def kept_counts(self, endpoint: str) -> dict[str, int]:
         """Variant -> instances that exist or are starting: the count that managed scaling wants
         now."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         return ledger.kept_counts() if ledger is not None else {}
 
     def copy_counts(self, endpoint: str) -> dict[str, int]:
         """Component -> ready copies (CurrentCopyCount). It lags behind the desired count."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         return ledger.component_counts() if ledger is not None else {}
 
     def copy_types(self, endpoint: str) -> dict[str, dict[str, int]]:
         """Component -> type of the instances -> ready copies, as `copy_counts`."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         return ledger.component_types() if ledger is not None else {}
 
     def shown(self, endpoint: str) -> DeploymentSpec | None:
         """The generation that serves, or else the first one; None for an unknown endpoint."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
-        return (ledger.desired.active or ledger.desired.target) if ledger is not None else None
+        ledger = self._ledger(endpoint)
+        return ledger.desired.shown if ledger is not None else None
 
     def waiting_for(
         self, endpoint: str, variant: str, component: str, waiting: int
@@ -264,7 +258,7 @@ class ControlPlane:
 
     def base_of(self, endpoint: str, component: str) -> str:
         """The component whose copies serve this one: an adapter's base, or the component itself."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         known = ledger.desired.components if ledger is not None and component else ()
         return next((one.base for one in known if one.name == component and one.base), component)
 
@@ -274,11 +268,11 @@ class ControlPlane:
 
     def ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
         """When a copy can be ready at the earliest, in s from now; None: not known."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        ledger = self._ledger(endpoint)
         fastest_s = self.ready_times.fastest_s(endpoint, component or variant)
         if ledger is None or fastest_s is None:
             return None
-        return starts.ready_in_s(ledger, variant, component, fastest_s, self._clock.monotonic())
+        return ledger.ready_in_s(variant, component, fastest_s, now=self._clock.monotonic())
 
     def spares(self) -> Sequence[SpareObserved]:
         """Instance processes that stand ready for the next starts."""
@@ -291,15 +285,15 @@ class ControlPlane:
 
     def activities(self, endpoint: str) -> list[Activity]:
         """What was done for an endpoint since this server started, and why; oldest first."""
-        return self._reconciler.activities(endpoint) if self._reconciler is not None else []
+        ledger = self._ledger(endpoint)
+        return list(ledger.activities) if ledger is not None else []
 
     def instances(self, endpoint: str) -> list[InstanceView]:
         """The endpoint's instances as they are now."""
-        reconciler = self._reconciler
-        ledger = reconciler.ledger(endpoint) if reconciler is not None else None
-        if reconciler is None or ledger is None:
+        ledger = self._ledger(endpoint)
+        if self._reconciler is None or ledger is None:
             return []
-        log_path = reconciler.work.instances.log_path
+        log_path = self._reconciler.work.instances.log_path
         return [
             instance_view(entry, copies, log_path(ledger, entry)) for entry, copies in ledger.held()
         ]
@@ -320,7 +314,7 @@ class ControlPlane:
 
         Empty if it is gone or does not answer.
         """
-        client = self._reconciler.work.client(instance_id) if self._reconciler else None
+        client = self._client(instance_id)
         if client is None:
             return {}
         try:
@@ -333,7 +327,7 @@ class ControlPlane:
         self, instance_id: str, copy: int, *, timeout_s: float = 5.0
     ) -> dict[str, Any]:
         """The state of a copy's batcher; empty if the instance is gone."""
-        client = self._reconciler.work.client(instance_id) if self._reconciler else None
+        client = self._client(instance_id)
         return await client.explain(copy, timeout_s=timeout_s) if client is not None else {}
 
     def multi_model(self, endpoint: str) -> MultiModel | None:
@@ -341,16 +335,15 @@ class ControlPlane:
 
         Raises CallerError (`endpoint-not-found`).
         """
-        reconciler = self._reconciler
-        ledger = reconciler.ledger(endpoint) if reconciler is not None else None
-        if reconciler is None or ledger is None:
+        ledger = self._ledger(endpoint)
+        if ledger is None:
             raise CallerError(
                 "endpoint-not-found",
                 f"Endpoint {endpoint[:63]} not found.",
                 hint="ListEndpoints names those that exist.",
                 status=404,
             )
-        return multi_model_of(ledger, reconciler.work.client)
+        return multi_model_of(ledger, self._client)
 
     def host(
         self,
@@ -371,7 +364,7 @@ class ControlPlane:
 
     def hosted(self, name: str) -> HostedObserved | None:
         """The current state of a hosted deployment; None if it is not known (yet, or any more)."""
-        ledger = self._reconciler.ledger(name) if self._reconciler is not None else None
+        ledger = self._ledger(name)
         return seen_of(ledger) if ledger is not None else None
 
     def instance_phase(self, instance_id: str) -> str:
@@ -380,8 +373,7 @@ class ControlPlane:
 
     def answers(self, instance_id: str) -> bool:
         """Whether the instance has a control connection."""
-        reconciler = self._reconciler
-        return reconciler is not None and reconciler.work.client(instance_id) is not None
+        return self._client(instance_id) is not None
 
     async def shares_disk(self) -> bool:
         """Whether instances can read this machine's files, as far as is known."""
@@ -391,7 +383,7 @@ class ControlPlane:
         self, instance_id: str, op: Mapping[str, Any], *, timeout_s: float
     ) -> dict[str, Any]:
         """An instance's answer; raises what `InstanceClient.call` raises."""
-        client = self._reconciler.work.client(instance_id) if self._reconciler else None
+        client = self._client(instance_id)
         if client is None:
             raise NotNowError("instance-gone", f"{instance_id} has closed its connection")
         return await client.call(op, timeout_s=timeout_s)
@@ -400,30 +392,6 @@ class ControlPlane:
         """Returns once every instance accepts connections of these processes, and of no others."""
         if self._reconciler is not None:
             await self._reconciler.work.instances.admit_gateways(pids)
-
-    async def refresh_keys(self) -> None:
-        """Reads the keys again into the same `key_ring`; its `fault` says what could not be
-        read."""
-        config = self._config
-        fresh = await self.database.call(_read_ring, config.state_dir, config.control.key_file)
-        self.key_ring.take(fresh)
-
-    async def _refresh_keys(self) -> None:
-        #: code of the last logged error, so that it is not logged again every two seconds
-        told = ""
-        while True:
-            await asyncio.sleep(_KEYS_REFRESH_S)
-            try:
-                await self.refresh_keys()
-                fault = self.key_ring.fault
-            except PenstockError as error:
-                fault = error
-            except Exception as error:
-                item_failures.note("keys", "reading them again", error)
-                fault = None
-            if fault is not None and fault.code != told:
-                _log.warning("keys could not be read: %s: %s", fault.code, fault.message)
-            told = fault.code if fault is not None else ""
 
 
 def _spec_for(config: ServerConfig) -> ReconcileSpec:
@@ -437,7 +405,3 @@ def _spec_for(config: ServerConfig) -> ReconcileSpec:
     spec = replace(spec, start_s_max=start_s_max)
     longest_s = max(limits.request_timeout_s, limits.stream_timeout_s)
     return replace(spec, drain_s_max=longest_s + spec.margin_s)
-
-
-def _read_ring(store: Store, state_dir: Path, key_file: Path | None) -> KeyRing:
-    return AccessKeys(store, state_dir, key_file).ring()

@@ -7,11 +7,14 @@ from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.config import ServerConfig
 from penstock.control.plane import ControlPlane
+from penstock.core.deployment.deployment import AsyncSpec
 from penstock.gateway.dispatch.dispatcher import Dispatcher
-from penstock.jobs.asynchronous.driver import CapacityWanted
-from penstock.jobs.asynchronous.parts import asynchronous_work
+from penstock.jobs.asynchronous.driver import AsynchronousDriver, CapacityWanted
+from penstock.jobs.asynchronous.notifier import Notifier
+from penstock.jobs.asynchronous.objects import Objects
+from penstock.jobs.asynchronous.outcome import Published
+from penstock.jobs.asynchronous.work import RequestWork
 from penstock.jobs.schedules.driver import ControlPlaneCall, SchedulesDriver
-from penstock.jobs.schedules.service import Schedules
 from penstock.jobs.transform.driver import TransformDriver
 from penstock.metrics.counts.work_counts import WorkCounts
 from penstock.metrics.series.store import MetricStore
@@ -42,20 +45,45 @@ class OfflineWork:
             metrics=metrics,
             counts=counts,
         )
-        self.asynchronous = asynchronous_work(
-            config, plane, dispatcher, metrics, counts, clock, capacity_wanted
+
+        def configured(endpoint: str) -> AsyncSpec | None:
+            shown = plane.shown(endpoint)
+            return None if shown is None else shown.asynchronous
+
+        inputs = config.control.async_inputs if config.listen.auth else ()
+        self.asynchronous = AsynchronousDriver(
+            database=plane.database,
+            dispatcher=dispatcher,
+            work=RequestWork(
+                database=plane.database,
+                dispatcher=dispatcher,
+                objects=Objects(artifacts, inputs=inputs),
+                clock=clock,
+                bytes_max=config.limits.async_bytes_max,
+                region=config.control.region,
+            ),
+            notifier=Notifier(plane.database, config.control.topics, clock, counts),
+            published=Published(metrics, counts),
+            clock=clock,
+            configured=configured,
+            capacity_wanted=capacity_wanted,
         )
-        driver = SchedulesDriver(database=plane.database, call=call, clock=clock, counts=counts)
-        self.schedules = Schedules(plane.database, driver, call, clock, NamedPlaces(artifacts))
+        self.schedules = SchedulesDriver(
+            database=plane.database,
+            call=call,
+            clock=clock,
+            counts=counts,
+            places=NamedPlaces(artifacts),
+        )
 
     async def start(self) -> None:
         """Resumes the work that is on record."""
         await self.transform.start()
         await self.asynchronous.start()
-        self.schedules.driver.start()
+        self.schedules.start()
 
     async def close(self) -> None:
         """The next start resumes unfinished work. Idempotent."""
-        await self.schedules.driver.close()
+        await self.schedules.close()
         await self.asynchronous.close()
         await self.transform.close()

@@ -18,8 +18,8 @@ from penstock.core.jobs.spec import (
     is_parquet,
 )
 from penstock.errors import CallerError, ModelError
-from penstock.records.formats import record_io, tf_record
-from penstock.records.formats.media_types import JSON, format_of
+from penstock.records.formats.frames import record_io_framed, tf_record_framed
+from penstock.records.formats.texts import JSON, format_of
 from penstock.records.reader import RECORD_BYTES_MAX
 
 #: Most records of one body: the data kept per record takes a hundred times a digit's memory.
@@ -114,9 +114,9 @@ class Bodies:
 
     def _framed(self, record: bytes) -> bytes:
         if self._split == RECORD_IO:
-            return record_io.framed(record)
+            return record_io_framed(record)
         if self._split == TF_RECORD:
-            return tf_record.framed(record)
+            return tf_record_framed(record)
         return record + b"\n"
 
 

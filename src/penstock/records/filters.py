@@ -22,8 +22,9 @@ from penstock.core.jobs.spec import (
 from penstock.errors import CallerError
 from penstock.records import json_path
 from penstock.records.formats import texts
-from penstock.records.formats.arrow import arrow
-from penstock.records.formats.media_types import (
+from penstock.records.formats.parquet import arrow
+from penstock.records.formats.tables import selected_columns
+from penstock.records.formats.texts import (
     CSV,
     INPUT_KEY,
     JSON_LINES,
@@ -32,7 +33,6 @@ from penstock.records.formats.media_types import (
     PARQUET,
     format_of,
 )
-from penstock.records.formats.tables import selected_columns
 
 
 class Processing:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from penstock.artifacts.sources.source import ArtifactSettings, shown_uri
 from penstock.core.jobs.spec import (
@@ -17,18 +19,16 @@ from penstock.core.jobs.spec import (
     TransformInput,
     is_parquet,
 )
-from penstock.errors import PenstockError
-from penstock.records.formats import record_io, tf_record
+from penstock.errors import CallerError, PenstockError
 from penstock.records.formats.block import RecordBlock
-from penstock.records.formats.forward import Forward
-from penstock.records.formats.gzipped import UnpackedBytes
+from penstock.records.formats.frames import Forward, next_record_io, next_tf_record
 from penstock.records.formats.lines import line_blocks
 from penstock.records.objects.sources import CHUNK_BYTES, ObjectBytes, open_object
 from penstock.records.refusals import too_large
 
 #: AWS's largest MaxPayloadInMB, which also applies where a job sets no limit.
 RECORD_BYTES_MAX: Final = 100 * 1024 * 1024
-_FRAMES: Final = {RECORD_IO: record_io.next_record, TF_RECORD: tf_record.next_record}
+_FRAMES: Final = {RECORD_IO: next_record_io, TF_RECORD: next_tf_record}
 
 
 class RecordReader:
@@ -134,3 +134,72 @@ class RecordReader:
             if records:
                 yield RecordBlock(records=records, first=first, start=begin, offsets=tuple(offsets))
                 first += len(records)
+
+
+_GZIP_WBITS: Final = 31  # zlib's code for a gzip header and trailer, and nothing else
+
+
+class UnpackedBytes:
+    """A packed object's content, read from its start; its size is known at its end. It is unpacked
+    in chunks of bounded size, so that memory is bounded for any content."""
+
+    def __init__(self, source: ObjectBytes, what: str) -> None:
+        self.size = sys.maxsize
+        self._source = source
+        self._what = what
+
+    def chunks(self, start: int, stop: int, *, sure: int | None = None) -> Iterator[bytes]:
+        assert start == 0
+        return unpacked(self._source.chunks(0, self._source.size), self._what)
+
+
+def unpacked(chunks: Iterator[bytes], what: str) -> Iterator[bytes]:
+    """The content of all members of the stream. An empty stream has empty content.
+
+    Raises:
+        CallerError: `input-not-gzip`: it is something else, damaged or cut short.
+    """
+    inflater: Any = None
+    members = 0
+    for chunk in chunks:
+        data = chunk
+        while data:
+            if inflater is None:
+                if members:
+                    data = data.lstrip(b"\0")  # padding from tapes and block devices
+                    if not data:
+                        break
+                inflater = zlib.decompressobj(_GZIP_WBITS)
+                members += 1
+            try:
+                content = inflater.decompress(data, CHUNK_BYTES)
+            except zlib.error as error:
+                raise _not_gzip(what, str(error)) from error
+            if content:
+                yield content
+            if inflater.eof:
+                data, inflater = inflater.unused_data, None
+            else:
+                data = inflater.unconsumed_tail
+    if inflater is not None:
+        yield from _rest(inflater, what)
+
+
+def _rest(inflater: Any, what: str) -> Iterator[bytes]:
+    """The bytes that zlib holds back until its input ends."""
+    while not inflater.eof:
+        try:
+            held = inflater.decompress(b"", CHUNK_BYTES)
+        except zlib.error as error:
+            raise _not_gzip(what, str(error)) from error
+        if not held:
+            raise _not_gzip(what, "it is cut short")
+        yield held
+
+
+def _not_gzip(what: str, cause: str) -> CallerError:
+    return CallerError(
+        "input-not-gzip",
+        f"{what}: it can't be unpacked: {cause}",
+        hint="Upload it again, or leave CompressionType out if it is not compressed.",
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.core.deployment.capacity_spec import CopySpec
 from penstock.core.deployment.component_spec import ComponentRevision, ComponentSpec
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.deployment.endpoint_state import IN_SERVICE, READY, CopyObserved, SlotFailure
-from penstock.core.deployment.wish import CopySpec
 from penstock.core.resources import ComputeResources
 
 NEED = CopySpec(resources=ComputeResources(memory_bytes=2**30, cores=1.0))

@@ -41,7 +41,7 @@ from penstock.control.store.store import Store
 from penstock.control.target_models import TargetModels
 from penstock.core.deployment.component_spec import component_of
 from penstock.errors import CallerError, PenstockError
-from penstock.jobs.schedules.service import Schedules
+from penstock.jobs.schedules.driver import SchedulesDriver
 from penstock.jobs.transform.driver import TransformDriver
 from penstock.wire.aws.http import HttpRequest
 
@@ -63,7 +63,7 @@ class AdminServices:
     usage: Callable[[], list[dict[str, Any]]] = list  #: use of each instance with target models
     scaling: scaling.Explain | None = None
     alarms: Callable[[], list[dict[str, Any]]] = list  #: how each alarm came to its state
-    schedules: Schedules | None = None
+    schedules: SchedulesDriver | None = None
     asynchronous: Callable[[], list[dict[str, Any]]] = list  #: the queue of each endpoint
     transform: TransformDriver | None = None
     #: gateway processes, where there are several

@@ -28,9 +28,9 @@ from penstock.api.admin.answers import answered, whole_number
 from penstock.core.apply.versioned_names import ENDPOINT_NAME
 from penstock.core.jobs.schedules import MISSED_RULES, RUN_ONCE
 from penstock.errors import CallerError
+from penstock.jobs.schedules.driver import SchedulesDriver
 from penstock.jobs.schedules.records import RunRecord, ScheduleRecord
 from penstock.jobs.schedules.rows import RUNS_KEPT
-from penstock.jobs.schedules.service import Schedules
 from penstock.wire.aws import json_rpc, validate
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest
@@ -49,7 +49,7 @@ _MEMBERS: Final = (
 )
 
 
-def routes(schedules: Schedules, key_of: KeyOf) -> list[Route]:
+def routes(schedules: SchedulesDriver, key_of: KeyOf) -> list[Route]:
     """The routes below /admin. `key_of`: id of the key that a request carries; empty = none."""
     pages = _SchedulePages(schedules, key_of)
     return [
@@ -67,7 +67,7 @@ def routes(schedules: Schedules, key_of: KeyOf) -> list[Route]:
 class _SchedulePages:
     """One method for each path; raises PenstockError."""
 
-    def __init__(self, schedules: Schedules, key_of: KeyOf) -> None:
+    def __init__(self, schedules: SchedulesDriver, key_of: KeyOf) -> None:
         self._schedules = schedules
         self._key_of = key_of
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.clock import Clock
-from penstock.control.scaling.writing import Resources
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.scaling import spec as resource
 from penstock.core.scaling.spec import AlarmPeriods
@@ -21,7 +20,6 @@ class AutoscalingContext:
     """The context of one call."""
 
     database: StoreThread
-    resources: Resources
     changed: Callable[[], None]  #: call after a change of targets, policies or schedules
     notify: Callable[[str], None]  #: call with an endpoint whose counts were changed
     clock: Clock
@@ -66,12 +64,12 @@ def check_namespace(params: dict[str, Any]) -> None:
         raise invalid("Unsupported service namespace, resource type or scalable dimension")
 
 
-def named(context: AutoscalingContext, params: dict[str, Any]) -> Named:
+def named(params: dict[str, Any]) -> Named:
     """Raises ValidationException for a dimension that is not scaled here, or an invalid name."""
     check_namespace(params)
     resource_id, dimension = params["ResourceId"], params["ScalableDimension"]
     found = resource.parse(resource_id, dimension)
-    if found is None or dimension not in context.resources:
+    if found is None:
         raise invalid("Unsupported service namespace, resource type or scalable dimension")
     return Named(resource_id, dimension, found)
 

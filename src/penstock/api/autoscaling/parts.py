@@ -19,11 +19,9 @@ from penstock.config import ScalingConfig, ServerConfig
 from penstock.control.plane import ControlPlane
 from penstock.control.scaling.driver import ScalingDriver
 from penstock.control.scaling.explain import endpoint_story
-from penstock.control.scaling.loading import ComponentLoad, LoadSource, VariantLoad
-from penstock.control.scaling.resources import Components, Variants
-from penstock.control.scaling.writing import Resources
+from penstock.control.scaling.loading import TargetLoads
 from penstock.control.store.store import Store
-from penstock.core.scaling.spec import COMPONENT, VARIANT, AlarmPeriods
+from penstock.core.scaling.spec import AlarmPeriods
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.wire.aws.errors import AwsError
 
@@ -38,14 +36,14 @@ class Scaling:
         self._clock = clock
         self._account_id = config.control.account_id
         self._periods = periods_of(config.scaling)
-        self._resources: Resources = {VARIANT: Variants(), COMPONENT: Components()}
-        loads: dict[str, LoadSource] = {
-            VARIANT: VariantLoad(registry, plane.current_counts, plane.start_s),
-            COMPONENT: ComponentLoad(registry, plane.copy_counts, plane.start_s),
-        }
+        loads = TargetLoads(
+            registry,
+            ready_counts=plane.current_counts,
+            copy_counts=plane.copy_counts,
+            start_s=plane.start_s,
+        )
         self.driver = ScalingDriver(
             database=plane.database,
-            resources=self._resources,
             loads=loads,
             notify=plane.notify,
             clock=clock,
@@ -57,7 +55,6 @@ class Scaling:
         """The context of a call for a region."""
         return AutoscalingContext(
             database=self._plane.database,
-            resources=self._resources,
             changed=self.driver.changed,
             notify=self._plane.notify,
             clock=self._clock,
@@ -75,7 +72,6 @@ class Scaling:
         await self._plane.database.call(Store.describe_endpoint, endpoint)
         return await self._plane.database.call(
             endpoint_story,
-            self._resources,
             endpoint,
             self.driver.decisions(),
             self.driver.looks(),

@@ -239,7 +239,7 @@ _CONFIGURATION: Final = {
 
 
 async def put_scaling_policy(context: AutoscalingContext, params: dict[str, Any]) -> dict[str, Any]:
-    target, name = named(context, params), params["PolicyName"]
+    target, name = named(params), params["PolicyName"]
     try:
         before = await context.database.call(
             calls.policy_of, target.resource_id, target.dimension, name

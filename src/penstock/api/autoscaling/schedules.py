@@ -34,7 +34,7 @@ _PAGE: Final = 50
 async def put_scheduled_action(
     context: AutoscalingContext, params: dict[str, Any]
 ) -> dict[str, Any]:
-    target, name = named(context, params), params["ScheduledActionName"]
+    target, name = named(params), params["ScheduledActionName"]
     now = context.clock.wall()
     try:
         before = await context.database.call(

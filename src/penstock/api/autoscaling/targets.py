@@ -41,14 +41,13 @@ _SUSPENDED: Final = {
 async def register_scalable_target(
     context: AutoscalingContext, params: dict[str, Any]
 ) -> dict[str, Any]:
-    target = named(context, params)
+    target = named(params)
     low, high = params.get("MinCapacity"), params.get("MaxCapacity")
     check_bounds(low, high)
     suspended = params.get("SuspendedState")
     try:
         record, written = await context.database.call(
             calls.register,
-            context.resources,
             calls.Registration(
                 resource_id=target.resource_id,
                 dimension=target.dimension,

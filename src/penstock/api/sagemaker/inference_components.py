@@ -34,9 +34,9 @@ from penstock.control.store.records import (
     UnknownVariant,
 )
 from penstock.control.store.store import Store
+from penstock.core.deployment.capacity_spec import SPREAD, CopySpec
 from penstock.core.deployment.component_spec import ComponentRevision
 from penstock.core.deployment.deployment import ModelSource, VariantSpec
-from penstock.core.deployment.wish import SPREAD, CopySpec
 from penstock.core.resources import ComputeResources
 
 _MIB = 2**20

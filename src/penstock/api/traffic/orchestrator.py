@@ -10,7 +10,6 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from penstock.api.access import KeyAuthenticator, check_binding
@@ -28,18 +27,15 @@ from penstock.api.traffic.doors import (
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
-from penstock.control.access.key_ring import KeyRing
-from penstock.control.access.keys import AccessKeys
+from penstock.control.access.keys import FollowedKeys
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.request.host_gate import gate_for
-from penstock.errors import PenstockError
 from penstock.gateway.http.asgi import AsgiDoor
 from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.http.server import LAST_BYTES_S, tls_context
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
-from penstock.metrics import item_failures
 from penstock.orchestrator.forwarder import Forwarder
 from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import Region
@@ -49,57 +45,6 @@ from penstock.orchestrator.spans import TrafficSpans
 from penstock.orchestrator.stories import Stories
 from penstock.orchestrator.table import TrafficTable
 from penstock.orchestrator.tracing import TracingForwarder
-
-#: s within which keys made or deleted by `penstock keys` take effect, as at a server.
-REFRESH_S: Final = 2.0
-
-
-class FollowedKeys:
-    """A key ring that is reread regularly."""
-
-    def __init__(self, config: ServerConfig) -> None:
-        state_dir, url = config.state_dir, config.control.database
-        self._state_dir = state_dir
-        self._database = StoreThread(lambda: Store(state_dir, url))
-        self._ring = KeyRing()
-
-    async def open(self) -> KeyRing:
-        """The ring, always the same object. Raises what the store raises, and its `fault`."""
-        await self._database.open()
-        await self._refresh()
-        if self._ring.fault is not None:
-            raise self._ring.fault
-        if not len(self._ring):
-            log.warning("nobody can come in yet: make a key with 'penstock keys create'")
-        return self._ring
-
-    async def close(self) -> None:
-        await self._database.close()
-
-    async def follow(self) -> None:
-        """Rereads the ring until it is cancelled."""
-        told = ""
-        while True:
-            await asyncio.sleep(REFRESH_S)
-            try:
-                await self._refresh()
-                fault = self._ring.fault
-            except PenstockError as error:
-                fault = error
-            except Exception as error:
-                item_failures.note("keys", "reading them again", error)
-                fault = None
-            if fault is not None and fault.code != told:
-                log.warning("keys could not be read: %s: %s", fault.code, fault.message)
-            told = fault.code if fault is not None else ""
-
-    async def _refresh(self) -> None:
-        self._ring.take(await self._database.call(_read_ring, self._state_dir))
-
-
-def _read_ring(store: Store, state_dir: Path) -> KeyRing:
-    return AccessKeys(store, state_dir).ring()
-
 
 log = logging.getLogger(__name__)
 
@@ -215,10 +160,15 @@ class Orchestrator:
     async def _authenticator(self, stack: ShieldedExitStack) -> KeyAuthenticator | None:
         if not self._config.listen.auth:
             return None
-        keys = FollowedKeys(self._config)
+        state_dir, url = self._config.state_dir, self._config.control.database
+        database = StoreThread(lambda: Store(state_dir, url))
+        stack.push_async_callback(database.close)
+        await database.open()
+        keys = FollowedKeys(database, state_dir)
         stack.push_async_callback(keys.close)
         ring = await keys.open()
-        self._run(stack, keys.follow())
+        if not len(ring):
+            log.warning("nobody can come in yet: make a key with 'penstock keys create'")
         return KeyAuthenticator(ring, self._clock)
 
     def _run(self, stack: ShieldedExitStack, work: Any) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -30,11 +31,19 @@ from typing import Final
 from cryptography.fernet import Fernet
 
 from penstock.control.access.key_ring import BEARER, SIGV4, KeyRing, digest
+from penstock.control.loop import DriverLoop
 from penstock.control.store.records import KeyRecord
 from penstock.control.store.store import Store
+from penstock.control.store.store_thread import StoreThread
 from penstock.core.request.grants import Grant
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError, NotNowError, PenstockError
+from penstock.metrics import item_failures
+
+_log = logging.getLogger(__name__)
+
+#: Time within which keys made or deleted by another process take effect, in s.
+_REFRESH_S: Final = 2.0
 
 
 class KeyFile:
@@ -199,6 +208,49 @@ class AccessKeys:
 
     def _has_secrets(self) -> bool:
         return any(one.kind == SIGV4 for one in self._store.list_keys())
+
+
+class FollowedKeys:
+    """A key ring that is read again every two seconds, so that keys which another process makes or
+    deletes (`penstock keys`) take effect. `open`, then `close`."""
+
+    def __init__(
+        self, database: StoreThread, state_dir: Path, key_file: Path | None = None
+    ) -> None:
+        """`state_dir`, `key_file`: as for `AccessKeys`."""
+        self.ring = KeyRing()  #: always the same object; its content is refreshed
+        self._database = database
+        self._read: Callable[[Store], KeyRing] = lambda store: AccessKeys(
+            store, state_dir, key_file
+        ).ring()
+        self._told = ""  #: code of the last logged fault, which is logged once
+        self._loop = DriverLoop("keys", self._turn, fault="keys", retry_s=_REFRESH_S)
+
+    async def open(self, *, whole: bool = True) -> KeyRing:
+        """`whole`: raises the ring's `fault`. Raises what the database raises."""
+        self.ring.take(await self._database.call(self._read))
+        if whole and self.ring.fault is not None:
+            raise self.ring.fault
+        self._loop.start()
+        return self.ring
+
+    async def close(self) -> None:
+        """Idempotent."""
+        await self._loop.close()
+
+    async def _turn(self) -> float:
+        fault: PenstockError | None = None
+        try:
+            self.ring.take(await self._database.call(self._read))
+            fault = self.ring.fault
+        except PenstockError as error:
+            fault = error
+        except Exception as error:
+            item_failures.note("keys", "reading them again", error)
+        if fault is not None and fault.code != self._told:
+            _log.warning("keys could not be read: %s: %s", fault.code, fault.message)
+        self._told = fault.code if fault is not None else ""
+        return _REFRESH_S
 
 
 def _random_id() -> str:

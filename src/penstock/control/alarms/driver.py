@@ -22,11 +22,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
+from sqlalchemy import Connection
 
 from penstock.clock import Clock
-from penstock.control.alarms import history, transactions
+from penstock.control.alarms import history, rows
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.records import AlarmRecord, HistoryItem
+from penstock.control.loop import DriverLoop
+from penstock.control.store.store import reads, writes
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms import words
 from penstock.core.alarms.evaluate import AlarmDecision, decide, not_computable
@@ -84,18 +87,8 @@ class AlarmsDriver:
         self._refreshing = asyncio.Lock()
         self._started_at = clock.wall()
         self._prune_at = clock.wall() + _PRUNE_EVERY_S
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="alarms")
-
-    async def stop(self) -> None:
-        """Idempotent."""
-        if self._task is None:
-            return
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        self._task = None
+        loop = DriverLoop("alarms", self._turn, fault="alarms are not evaluated", retry_s=TICK_S)
+        self.start, self.stop = loop.start, loop.close
 
     def seen(self) -> list[AlarmObserved]:
         """All alarms with their last evaluation, in the order of names."""
@@ -129,7 +122,7 @@ class AlarmsDriver:
                 await self._act(alarm, now, again=True)
         if now >= self._prune_at:
             self._prune_at = now + _PRUNE_EVERY_S
-            await self._database.call(transactions.prune, now)
+            await self._database.call(_prune, now=now)
 
     async def set_state(self, name: str, state: str, reason: str, data: str) -> bool:
         """Sets the state until the next evaluation, as SetAlarmState does, and runs its actions.
@@ -137,7 +130,7 @@ class AlarmsDriver:
         Returns False if there is no such alarm.
         """
         now = self._clock.wall()
-        done = await self._database.call(transactions.set_state, name, state, reason, data, now)
+        done = await self._database.call(_set_state, name, state, reason, data, now)
         if done is None:
             return False
         before, record = done
@@ -149,21 +142,15 @@ class AlarmsDriver:
                 await self._act(alarm, now)
         return True
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.tick()
-            except PenstockError as error:  # the disk may be full: a later try may succeed
-                _log.warning("alarms are not evaluated: %s %s", error.message, error.hint)
-            except Exception:
-                _log.exception("alarms of this second are not evaluated")
-            await asyncio.sleep(TICK_S)
+    async def _turn(self) -> float:
+        await self.tick()
+        return TICK_S
 
     async def _refresh(self) -> None:
         """Loads the alarms that were changed since the last call."""
         async with self._refreshing:
             first = self._seen_revision < 0
-            found = await self._database.call(transactions.changes, self._seen_revision)
+            found = await self._database.call(_changes, self._seen_revision)
             if found is None:
                 return
             revision, changed, names = found
@@ -246,7 +233,7 @@ class AlarmsDriver:
     async def _enter(self, changes: list[tuple[AlarmObserved, AlarmRecord]], now: float) -> None:
         """Writes all new states in one transaction, then runs their actions."""
         written = [(alarm.record, record) for alarm, record in changes]
-        results = await self._database.call(transactions.write_states, written, now)
+        results = await self._database.call(_write_states, written, now)
         for (alarm, record), result in zip(changes, results, strict=True):
             if result is None:  # somebody changed or deleted it meanwhile: it is evaluated anew
                 alarm.look_at = now
@@ -270,7 +257,7 @@ class AlarmsDriver:
             if fault or not again:
                 items.append(history.acted(record, action, fault=fault, now=now))
         if items and not again:
-            await self._database.call(transactions.add_history, items)
+            await self._database.call(_add_history, items)
 
     async def _fault_of(self, alarm: AlarmObserved, action: str, now: float) -> str:
         """Runs one action. Returns what went wrong; empty if nothing did."""
@@ -294,6 +281,50 @@ class AlarmsDriver:
             _log.exception("action %s of alarm %s", action, record.name)
             return _INTERNAL.capitalize()
         return ""
+
+
+@reads
+def _changes(db: Connection, seen: int) -> tuple[int, list[AlarmRecord], set[str]] | None:
+    """The changes since the revision `seen`: (newest revision, changed alarms, names of all
+    alarms). None if nothing changed."""
+    number = rows.revision(db)
+    return None if number == seen else (number, *rows.changed_since(db, seen))
+
+
+@writes
+def _write_states(
+    db: Connection, changes: list[tuple[AlarmRecord, AlarmRecord]], now: float
+) -> list[AlarmRecord | None]:
+    """Writes states, given as (before, after), with a history item for each state change. None for
+    each alarm that was changed or deleted meanwhile."""
+    kept = rows.set_states(db, [after for _, after in changes])
+    history.add(
+        db,
+        [
+            history.state_changed(after, before, now=now)
+            for (before, _), after in zip(changes, kept, strict=True)
+            if after is not None and after.state != before.state
+        ],
+    )
+    return kept
+
+
+@writes
+def _set_state(
+    db: Connection, name: str, state: str, reason: str, data: str, now: float
+) -> tuple[AlarmRecord, AlarmRecord] | None:
+    """The alarm before and after the change; None if there is no such alarm."""
+    before = rows.get(db, name)
+    if before is None:
+        return None
+    after = replace(
+        before, state=state, state_reason=reason, state_reason_data=data, state_updated=now
+    )
+    items = [history.state_changed(after, before, now=now)] if state != before.state else []
+    return before, rows.set_state(db, after, items)
+
+
+_add_history, _prune = writes(history.add), writes(history.prune)
 
 
 def _watched(records: list[AlarmRecord]) -> dict[str, tuple[Watched | None, str]]:

@@ -20,6 +20,7 @@ from penstock.control.alarms.records import (
     HistoryQuery,
 )
 from penstock.control.database import schema
+from penstock.control.database.mapping import values_of
 from penstock.core.alarms.spec import AlarmSpec, MetricStat
 from penstock.core.alarms.words import moment
 
@@ -32,16 +33,7 @@ SUMMARY_CHARS_MAX: Final = 255
 
 def add(db: Connection, items: Iterable[HistoryItem]) -> None:
     """Writes items in their order."""
-    found = [
-        {
-            "alarm": item.alarm,
-            "at": item.at,
-            "kind": item.kind,
-            "summary": item.summary,
-            "data": item.data,
-        }
-        for item in items
-    ]
+    found = [values_of(schema.alarm_history, item) for item in items]
     if found:
         db.execute(insert(schema.alarm_history), found)
 

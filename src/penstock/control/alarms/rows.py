@@ -1,4 +1,4 @@
-"""Alarms as rows, and `AlarmSpec` as JSON text in a row.
+"""Alarms as rows.
 
 The functions work in an open transaction, so a scaling policy and its alarms are written together.
 Every change increments one number, the revision. Whoever evaluates alarms reads that number to see
@@ -8,10 +8,9 @@ that something changed, and then reads only the changed rows.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
-import orjson
 from sqlalchemy import Connection, RowMapping, bindparam, delete, func, insert, select, update
 
 from penstock.control.alarms import history, tags
@@ -23,35 +22,20 @@ from penstock.control.alarms.records import (
     unreadable_alarm,
 )
 from penstock.control.database import schema
-from penstock.control.store import rows
-from penstock.core.alarms.spec import AlarmSpec, MetricQuery, MetricStat
+from penstock.control.database.mapping import from_json, record_of, values_of
+from penstock.core.alarms.spec import AlarmSpec
 from penstock.metrics import item_failures
 
 
-def encode_spec(spec: AlarmSpec) -> str:
-    return orjson.dumps(asdict(spec)).decode()
-
-
-def decode_spec(text: str) -> AlarmSpec:
-    """The inverse of `encode_spec`. Members that an older version did not write get their defaults.
-    Raises ValueError, TypeError, LookupError or AttributeError for text that is no spec."""
-    fields = orjson.loads(text)
-    queries = tuple(_query(query) for query in fields.pop("queries"))
-    spec = AlarmSpec(queries=queries, **fields)
+def _spec(text: str) -> AlarmSpec:
+    """Raises ValueError for text that is no spec."""
+    spec = from_json(AlarmSpec, text)
     counts = (spec.period_s, spec.evaluation_periods, spec.datapoints_to_alarm)
-    if not all(isinstance(one, int) and one > 0 for one in counts):
+    if min(counts) <= 0:
         raise ValueError(f"periods of {counts}")
-    if sum(query.return_data for query in queries) != 1:
+    if sum(query.return_data for query in spec.queries) != 1:
         raise ValueError("not one of its queries returns data")
     return spec
-
-
-def _query(fields: dict[str, Any]) -> MetricQuery:
-    stat = fields.pop("stat")
-    if stat is None:
-        return MetricQuery(**fields)
-    dimensions = tuple((name, value) for name, value in stat.pop("dimensions"))
-    return MetricQuery(stat=MetricStat(dimensions=dimensions, **stat), **fields)
 
 
 _REVISION: Final = "alarms_revision"
@@ -242,43 +226,23 @@ def _next_revision(db: Connection) -> int:
 
 
 def _values(record: AlarmRecord) -> dict[str, Any]:
-    return {
-        "name": record.name,
-        "arn": record.arn,
-        "spec": encode_spec(record.spec),
-        "actions": rows.to_json(asdict(record.actions)),
-        "actions_enabled": int(record.actions_enabled),
-        "omitted": ",".join(record.omitted),
-        "owner": record.owner,
-        "state": record.state,
-        "state_reason": record.state_reason,
-        "state_reason_data": record.state_reason_data,
-        "state_updated": record.state_updated,
-        "configuration_updated": record.configuration_updated,
-        "revision": record.revision,
-    }
+    return values_of(schema.alarms, record, omitted=",".join(record.omitted))
 
 
 def _record(row: RowMapping) -> AlarmRecord:
     """A row that can't be read becomes an alarm that watches nothing and says why. It can be
     listed, deleted and replaced, and affects no other alarm."""
-    common = {
-        "arn": row["arn"],
+    columns = ("arn", "owner", "state_updated", "configuration_updated", "revision")
+    common = {name: row[name] for name in columns} | {
         "actions_enabled": bool(row["actions_enabled"]),
-        "owner": row["owner"],
         "omitted": tuple(name for name in row["omitted"].split(",") if name),
-        "state_updated": row["state_updated"],
-        "configuration_updated": row["configuration_updated"],
-        "revision": row["revision"],
     }
     try:
-        actions = {state: tuple(arns) for state, arns in orjson.loads(row["actions"]).items()}
-        return AlarmRecord(
-            spec=decode_spec(row["spec"]),
-            actions=AlarmActions(**actions),
-            state=row["state"],
-            state_reason=row["state_reason"],
-            state_reason_data=row["state_reason_data"],
+        return record_of(
+            AlarmRecord,
+            row,
+            spec=_spec(row["spec"]),
+            actions=from_json(AlarmActions, row["actions"]),
             **common,
         )
     except item_failures.UNREADABLE as error:

@@ -14,6 +14,7 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Column, Connection, Double, Integer, String, Table, Text, select
 
+from penstock.control.database.mapping import record_of
 from penstock.control.database.schema import metadata
 from penstock.core.servers.election import LeaderObserved
 from penstock.errors import NotNowError
@@ -49,15 +50,7 @@ def following(session: str) -> Term:
 def seen(db: Connection) -> LeaderObserved:
     """The content of the row; epoch 0 if there is no row."""
     row = db.execute(select(leader)).mappings().first()
-    if row is None:
-        return LeaderObserved(epoch=0)
-    return LeaderObserved(
-        epoch=row["epoch"],
-        name=row["name"],
-        address=row["address"],
-        session=row["session"],
-        beat=row["beat"],
-    )
+    return LeaderObserved(epoch=0) if row is None else record_of(LeaderObserved, row)
 
 
 def require(db: Connection, term: Term) -> None:

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 from penstock.artifacts.sources.source import ArtifactSource
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
-from penstock.control.instances.hosts import ANSWER_S
-from penstock.control.instances.instance_client import Json
+from penstock.control.instances.instance_client import ANSWER_S, Json
 from penstock.control.instances.instance_status import InstanceStatus
 from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.instances.operation_settings import OperationSettings
@@ -391,8 +390,7 @@ def _of(copy: CopyEntry) -> str:
 
 def _is_asynchronous(ledger: EndpointLedger, entry: InstanceEntry) -> bool:
     """Whether its generation serves asynchronous requests: callers that wait go before them."""
-    generations = (ledger.desired.active, ledger.desired.target)
     return any(
-        one is not None and one.generation == entry.generation and one.asynchronous is not None
-        for one in generations
+        one.generation == entry.generation and one.asynchronous is not None
+        for one in ledger.desired.generations
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.core.deployment.capacity_spec import ComponentCopiesSpec
 from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -15,7 +16,6 @@ from penstock.core.deployment.endpoint_state import (
     CopyObserved,
     InstanceObserved,
 )
-from penstock.core.deployment.wish import ComponentCopiesSpec
 from penstock.core.endpoint.ready_times import TimeToReady
 from penstock.core.machine.room import PlacedInstance
 from penstock.core.models.memory_need import expected_now

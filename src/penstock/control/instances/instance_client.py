@@ -21,6 +21,8 @@ from penstock.wire import frames
 Json = dict[str, Any]
 
 _CONNECT_S_MAX: Final = 10.0
+#: Time limit for the answer of a host of target models, in s; it answers such questions at once.
+ANSWER_S: Final = 5.0
 
 
 class InstanceClient(asyncio.Protocol):

@@ -16,6 +16,8 @@ from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.core.deployment.component_spec import component_of
 from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes, VariantSpec
 from penstock.core.deployment.endpoint_state import (
+    LOADING,
+    LOST,
     READY,
     RUNNING,
     STARTING,
@@ -70,8 +72,7 @@ class EndpointLedger:
     @property
     def guest(self) -> bool:
         """Whether the endpoint's instances are guests, which take only what others leave free."""
-        deployments = (self.desired.active, self.desired.target)
-        return any(one is not None and one.guest for one in deployments)
+        return any(one.guest for one in self.desired.generations)
 
     def record(self, at: float, what: str, reason: str, detail: str = "") -> None:
         """Adds to the history. An entry equal to the last one is not added again."""
@@ -80,7 +81,7 @@ class EndpointLedger:
             self.activities.append(Activity(at=at, what=what, reason=reason, detail=detail))
             _log.info("%s: %s (%s) %s", self.desired.endpoint, what, reason, detail)
 
-    def wish(self, desired: EndpointSpec) -> None:
+    def take_spec(self, desired: EndpointSpec) -> None:
         """Takes a new spec. Slots that it changes may try again, and generations and components
         that are gone are forgotten. A change of one component does not affect another's."""
         if desired == self.desired:
@@ -88,9 +89,7 @@ class EndpointLedger:
         former, self.desired = self.desired, desired
         concerned = {one.name for one in set(former.components) ^ set(desired.components)}
         every = replace(former, components=()) != replace(desired, components=())
-        generations = {
-            one.generation for one in (desired.active, desired.target) if one is not None
-        }
+        generations = {one.generation for one in desired.generations}
         there = {one.name for one in desired.components}
         kept: dict[Slot, SlotFailure] = {}
         for slot, failure in self._failures.items():
@@ -105,8 +104,8 @@ class EndpointLedger:
 
     def deployment(self, generation: int) -> DeploymentSpec:
         """Raises `AssertionError` if the generation is not part of the spec (any more)."""
-        for one in (self.desired.active, self.desired.target):
-            if one is not None and one.generation == generation:
+        for one in self.desired.generations:
+            if one.generation == generation:
                 return one
         raise AssertionError(f"{self.desired.endpoint} has no generation {generation}")
 
@@ -185,11 +184,10 @@ class EndpointLedger:
             del self._shortages[key]
 
     def _has_pools(self, variant: str, generation: int) -> bool:
-        deployments = (self.desired.active, self.desired.target)
         return any(
             one.name == variant and one.pools
-            for deployment in deployments
-            if deployment is not None and deployment.generation == generation
+            for deployment in self.desired.generations
+            if deployment.generation == generation
             for one in deployment.variants
         )
 
@@ -264,8 +262,7 @@ class EndpointLedger:
     def awaits_copy(self) -> bool:
         """Whether an instance is about to be told what to load. An instance for inference
         components may stay empty for any time."""
-        generations = (self.desired.active, self.desired.target)
-        takes = any(one is not None and one.takes_components for one in generations)
+        takes = any(one.takes_components for one in self.desired.generations)
         return not takes and any(entry.phase == RUNNING and not on for entry, on in self.held())
 
     def component_counts(self) -> dict[str, int]:
@@ -274,7 +271,7 @@ class EndpointLedger:
 
     def component_types(self) -> dict[str, dict[str, int]]:
         """Component -> instance type -> ready copies, as `component_counts`."""
-        deployment = self.desired.active or self.desired.target
+        deployment = self.desired.shown
         counts: dict[str, dict[str, int]] = {one.name: {} for one in self.desired.components}
         for copy in self.copies.values():
             name = component_of(copy.component.name)
@@ -290,7 +287,7 @@ class EndpointLedger:
 
     def kept_counts(self) -> dict[str, int]:
         """Variant -> instances that exist or are starting and will stay."""
-        deployment = self.desired.active or self.desired.target
+        deployment = self.desired.shown
         counts: dict[str, int] = {}
         for entry in self.instances.values():
             if (
@@ -309,7 +306,7 @@ class EndpointLedger:
 
     def pool_counts(self) -> dict[str, dict[str, int]]:
         """Variant -> instance type -> instances that serve now, as `ready_counts`."""
-        deployment = self.desired.active or self.desired.target
+        deployment = self.desired.shown
         if deployment is None:
             return {}
         ready = {variant.name for variant in deployment.variants if variant.model is None}
@@ -329,3 +326,34 @@ class EndpointLedger:
         """Every instance with the copies on it."""
         for entry in self.instances.values():
             yield entry, self.copies_on(entry.instance_id)
+
+    def ready_in_s(
+        self, variant: str, component: str, fastest_s: float, *, now: float
+    ) -> float | None:
+        """When a copy can be ready at the earliest, in s from now; None: not known.
+
+        It is not known for a copy that its instance is restarting, or that the gateway can't reach
+        for a moment: no new start is under way for it.
+
+        Args:
+            fastest_s: duration of the fastest of the last starts.
+        """
+        copies = [
+            one
+            for one in self.copies.values()
+            if (one.variant, component_of(one.component.name)) == (variant, component)
+        ]
+        if any(one.phase in (READY, LOST) for one in copies):
+            return None
+        asked_at = [_asked_at(one) for one in copies if one.phase == LOADING]
+        asked_at += [
+            one.asked_at
+            for one in self.instances.values()
+            if one.variant == variant and one.phase == STARTING
+        ]
+        return max(0.0, min(asked_at, default=now) + fastest_s - now)
+
+
+def _asked_at(copy: CopyEntry) -> float:
+    """When the copy was requested, or its instance if that was started for it."""
+    return copy.asked_at if copy.came_with is None else copy.came_with.asked_at

@@ -11,10 +11,11 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
+from penstock.control.instances.instance_operations import Operations
 from penstock.control.instances.ledger import EndpointLedger, Slot
-from penstock.control.instances.operations import Operations
 from penstock.control.instances.room import Room
-from penstock.core.deployment.component_spec import component_of, copies_wish
+from penstock.core.deployment.capacity_spec import ComponentCopiesSpec, capacity_specs
+from penstock.core.deployment.component_spec import component_of, copies_spec
 from penstock.core.deployment.endpoint_state import (
     LOADING,
     RELEASES,
@@ -34,7 +35,6 @@ from penstock.core.deployment.endpoint_state import (
     UnloadCopy,
     WithdrawRoutes,
 )
-from penstock.core.deployment.wish import ComponentCopiesSpec, wished
 from penstock.core.endpoint.instance_pools import passes_over
 from penstock.core.machine.room import NO_ROOM, WAIT
 from penstock.errors import CallerError
@@ -122,7 +122,7 @@ class Actions:
 
     def load(self, ledger: EndpointLedger, action: LoadCopy) -> None:
         entry = ledger.instances[action.instance_id]
-        component = _component_wish(ledger, action, entry)
+        component = _component_spec(ledger, action, entry)
         self._copy_last += 1
         copy = CopyEntry(
             copy=self._copy_last,
@@ -212,17 +212,17 @@ def told(action: Action) -> tuple[str, str, str]:
             return what, action.reason, action.failure
 
 
-def _component_wish(
+def _component_spec(
     ledger: EndpointLedger, action: LoadCopy, entry: InstanceEntry
 ) -> ComponentCopiesSpec:
     """For a variant's own model: the build that instances of this type load."""
     for component in ledger.desired.components:
         for revision in component.revisions():
-            wish = copies_wish(component, revision, component.copies)
-            if wish.name == action.component:
-                return wish
-    wishes = wished(ledger.deployment(action.generation))
-    wish = next(one for one in wishes if one.name == entry.variant).component(action.component)
+            desired = copies_spec(component, revision, component.copies)
+            if desired.name == action.component:
+                return desired
+    specs = capacity_specs(ledger.deployment(action.generation))
+    desired = next(one for one in specs if one.name == entry.variant).component(action.component)
     variant = ledger.variant(entry.variant, action.generation)
     model = variant.model_on(entry.kind.name)
-    return replace(wish, model=model) if wish.model == variant.model and model else wish
+    return replace(desired, model=model) if desired.model == variant.model and model else desired

@@ -8,7 +8,7 @@ server, and removes them when their work is done.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.control.instances.ledger import EndpointLedger
@@ -78,12 +78,8 @@ class HostedDeployments:
         """Has its instances stopped."""
         found = self._hosted.get(name.lower())
         if found is not None:
-            desired = EndpointSpec(
-                endpoint=found.desired.endpoint, status=DELETING, active=found.desired.active
-            )
-            self._hosted[name.lower()] = _Hosted(
-                desired=desired, changed=found.changed, on_event=found.on_event
-            )
+            desired = replace(found.desired, status=DELETING)
+            self._hosted[name.lower()] = replace(found, desired=desired)
 
     def forget(self, name: str) -> None:
         """Removes it, once nothing is left of it."""

@@ -12,20 +12,22 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import orjson
 
 from penstock.clock import Clock
 from penstock.control.housekeeping import Housekeeping, InUse
 from penstock.control.instances import instance_operations
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
-from penstock.control.instances.ledger import Activity, EndpointLedger
+from penstock.control.instances.instance_operations import Operations
+from penstock.control.instances.ledger import EndpointLedger
 from penstock.control.instances.operation_settings import OperationSettings
-from penstock.control.instances.operations import Operations
 from penstock.control.instances.room import Room
+from penstock.control.loop import DriverLoop
 from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.reconcile.actions import FAILED, WAITS, Actions, told
 from penstock.control.reconcile.hosted import HostedDeployments
-from penstock.control.reconcile.ready_times_file import ReadyTimesFile
 from penstock.control.store.records import NotFound, UnreadableRecord
 from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
@@ -52,6 +54,7 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint.ready_times import ReadyTimes
 from penstock.core.endpoint.reconcile import decide
+from penstock.durable_files import replace_file
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet
 from penstock.fleet.catalogue import InstanceCatalogue
@@ -128,8 +131,9 @@ class ReconcilerDriver:
         self._stale: dict[str, None] = {}
         self._waiting: dict[str, None] = {}  #: endpoints that wait for room on the machine
         self._deadlines: dict[str, float] = {}
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loop = DriverLoop(
+            "reconciler", self._round, fault="reconciliation failed", retry_s=_BUG_RETRY_S
+        )
         self._status_due = 0.0
         self._tidy_due = 0.0
         self._tidying: asyncio.Task[None] | None = None
@@ -144,7 +148,7 @@ class ReconcilerDriver:
                 self._changed(record.name)
         self.work.instances.keep_warm()
         self._status_due = self._clock.monotonic() + _STATUS_INTERVAL_S
-        self._task = asyncio.create_task(self._run(), name="reconciler")
+        self._loop.start()
 
     def notify(self, endpoint: str) -> None:
         """The record of an endpoint has changed: reads it again and acts."""
@@ -153,10 +157,7 @@ class ReconcilerDriver:
 
     async def close(self) -> None:
         """Ends every instance. The record stays, so the next start brings all endpoints back."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
+        await self._loop.close()
         if self._tidying is not None:
             await asyncio.wait([self._tidying])
             self._tidying = None
@@ -168,14 +169,9 @@ class ReconcilerDriver:
         """The ledger of an endpoint; None if it is unknown."""
         return self._ledgers.get(endpoint.lower())
 
-    def activities(self, endpoint: str) -> list[Activity]:
-        """What was done for an endpoint and why, oldest first."""
-        ledger = self.ledger(endpoint)
-        return list(ledger.activities) if ledger is not None else []
-
     def _changed(self, endpoint: str) -> None:
         self._dirty[endpoint.lower()] = None
-        self._wake.set()
+        self._loop.wake()
         self.hosted.changed(endpoint)
 
     def _room_changed(self) -> None:
@@ -183,7 +179,7 @@ class ReconcilerDriver:
             self._dirty[key] = None
         self._waiting.clear()
         self._room.changed()
-        self._wake.set()
+        self._loop.wake()
 
     def _held(self) -> Iterator[tuple[InstanceEntry, list[CopyEntry]]]:
         """Every instance of this server with the copies on it."""
@@ -198,16 +194,7 @@ class ReconcilerDriver:
                 ledger.record(self._clock.wall(), "stop instance", reason, instance_id)
                 self.work.instances.stop(ledger, entry)
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._round()
-            except Exception:
-                _log.exception("reconciliation failed")
-                await asyncio.sleep(_BUG_RETRY_S)
-
-    async def _round(self) -> None:
-        await self._wait()
+    async def _round(self) -> float:
         now = self._clock.monotonic()
         due = [key for key, at in self._deadlines.items() if now >= at]
         for key in sorted(dict.fromkeys((*self._dirty, *due)), key=self._is_guest):
@@ -215,12 +202,14 @@ class ReconcilerDriver:
         if now >= self._status_due:
             self._status_due = now + _STATUS_INTERVAL_S
             self.work.status.ask()
-            await self._look_for_wishes()
+            await self._look_for_changes()
             if self._kept_times is not None:
                 await asyncio.to_thread(self._kept_times.write)
         if now >= self._tidy_due and (self._tidying is None or self._tidying.done()):
             self._tidy_due = now + _TIDY_INTERVAL_S
             self._tidying = asyncio.create_task(self._tidy())
+        until = min([self._status_due, *self._deadlines.values()])
+        return max(until - self._clock.monotonic(), 0.0)
 
     def _is_guest(self, key: str) -> bool:
         """Whether it is a guest. Guests are decided last, so that others get free room first."""
@@ -245,24 +234,13 @@ class ReconcilerDriver:
             )
             await asyncio.to_thread(self._housekeeping.tidy, in_use)
 
-    async def _look_for_wishes(self) -> None:
+    async def _look_for_changes(self) -> None:
         """Finds changes in the store that nobody notified: the writer may have been cut off."""
         try:
             for name in await self._database.call(Store.unsettled_endpoints):
                 self.notify(name)
         except PenstockError as error:
             _log.warning("endpoints can't be read: %s: %s", error.code, error.message)
-
-    async def _wait(self) -> None:
-        """Waits for a change or for the nearest deadline."""
-        until = min([self._status_due, *self._deadlines.values()])
-        if not self._dirty:
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(max(until - self._clock.monotonic(), 0.0)):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
 
     async def _turn(self, key: str) -> None:
         """Decides once for one endpoint and carries it out. Failures are tried again, never
@@ -300,7 +278,7 @@ class ReconcilerDriver:
         hosted = self.hosted.desired(key)
         if hosted is not None:
             self._stale.pop(key, None)
-            self._wish(key, hosted)
+            self._take_spec(key, hosted)
             return
         try:
             # Unmark it first: a change while the store reads marks it again.
@@ -308,19 +286,19 @@ class ReconcilerDriver:
             desired = (await self._database.call(Store.describe_endpoint, key)).desired()
         except NotFound:
             if ledger is not None:
-                ledger.wish(replace(ledger.desired, status=DELETING))
+                ledger.take_spec(replace(ledger.desired, status=DELETING))
             return
         except BaseException:
             self._stale[key] = None
             raise
-        self._wish(key, desired)
+        self._take_spec(key, desired)
 
-    def _wish(self, key: str, desired: EndpointSpec) -> None:
+    def _take_spec(self, key: str, desired: EndpointSpec) -> None:
         ledger = self._ledgers.get(key)
         if ledger is None:
             self._ledgers[key] = EndpointLedger(desired, self._spec)
         elif desired != ledger.desired:
-            ledger.wish(desired)
+            ledger.take_spec(desired)
         self._changed(key)
 
     async def _carry_out(self, key: str, ledger: EndpointLedger, action: Action) -> None:
@@ -361,7 +339,7 @@ class ReconcilerDriver:
             case ForgetComponent(component=component):
                 name = ledger.desired.endpoint
                 record = await self._database.call(Store.forget_component, name, component)
-                self._wish(key, record.desired())
+                self._take_spec(key, record.desired())
             case FinishDelete():
                 if key not in self.hosted:
                     await self._database.call(Store.finish_delete, ledger.desired.endpoint)
@@ -375,7 +353,7 @@ class ReconcilerDriver:
             words = f"{action.component} {action.status}: {action.failure_reason}"
             await asyncio.to_thread(instance_operations.tell, self._log_dir, name, words, wall=wall)
         record = await self._database.call(Store.set_component, name, action, now=wall)
-        self._wish(key, record.desired())
+        self._take_spec(key, record.desired())
 
     async def _set_status(self, key: str, ledger: EndpointLedger, action: SetStatus) -> None:
         # Written first: who reads the reason may look into the log at once.
@@ -393,7 +371,50 @@ class ReconcilerDriver:
             restore_previous=action.restore_previous,
         )
         if record is None:
-            ledger.wish(replace(ledger.desired, status=DELETING))
+            ledger.take_spec(replace(ledger.desired, status=DELETING))
             self._changed(key)
         else:
-            self._wish(key, record.desired())
+            self._take_spec(key, record.desired())
+
+
+#: Far above the size of what `ReadyTimes` holds: a larger file is not ours.
+_BYTES_MAX: Final = 64 << 20
+
+
+class ReadyTimesFile:
+    """Keeps the measured times to ready over a restart, in the state directory of one server.
+
+    It only improves the first forecasts after a start, so a failure has no other effect.
+    """
+
+    def __init__(self, path: Path, times: ReadyTimes) -> None:
+        self._path = path
+        self._times = times
+        self._written = times.changes
+
+    def read(self) -> None:
+        """Adds the times that an earlier server measured."""
+        try:
+            if self._path.stat().st_size > _BYTES_MAX:
+                raise ValueError("too large")
+            rows: Any = orjson.loads(self._path.read_bytes())
+            self._times.restore(rows if isinstance(rows, list) else ())
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            _log.warning(
+                "%s can't be read, times to ready are measured anew: %s", self._path, error
+            )
+        self._written = self._times.changes
+
+    def write(self) -> None:
+        """Writes the times if they changed. One thread at a time may call it."""
+        changes = self._times.changes
+        if changes == self._written:
+            return
+        try:
+            replace_file(self._path, [orjson.dumps(self._times.rows())])
+        except OSError as error:
+            _log.warning("times to ready can't be kept: %s", error)
+            return
+        self._written = changes

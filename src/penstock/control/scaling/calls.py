@@ -10,9 +10,8 @@ from typing import Final
 
 from penstock.control.alarms import rows as alarm_rows
 from penstock.control.alarms.records import AlarmRecord
-from penstock.control.scaling import rows
+from penstock.control.scaling import resources, rows
 from penstock.control.scaling.records import (
-    ActivityRecord,
     BoundsCross,
     PolicyRecord,
     ResourceMissing,
@@ -20,9 +19,9 @@ from penstock.control.scaling.records import (
     TargetRecord,
     TooMany,
 )
-from penstock.control.scaling.writing import NOTHING, Resources, Written, change, seen_of
+from penstock.control.scaling.writing import NOTHING, Written, change
 from penstock.control.store import rows as resource_rows
-from penstock.control.store.store import Store
+from penstock.control.store.store import Store, reads
 from penstock.core.scaling import bounds
 from penstock.core.scaling.spec import ScalableTargetSpec, Suspended
 
@@ -46,7 +45,6 @@ class Registration:
 
 def register(
     store: Store,
-    resources: Resources,
     asked: Registration,
     *,
     arn: str,
@@ -62,7 +60,7 @@ def register(
     """
     with store.begin() as db:
         found = rows.find_target(db, asked.resource_id, asked.dimension)
-        seen = seen_of(db, resources, asked.resource_id, asked.dimension)
+        seen = resources.find(db, asked.resource_id, asked.dimension)
         if seen is None:
             raise ResourceMissing(asked.resource_id)
         low = asked.capacity_min if found is None else _or(asked.capacity_min, found.spec, "min")
@@ -91,7 +89,7 @@ def register(
         scale = bounds.within(record.spec, seen.capacity) if moved else None
         if scale is None:
             return record, NOTHING
-        return record, change(db, resources, record, scale, activity_id=activity_id, now=now)
+        return record, change(db, record, scale, activity_id=activity_id, now=now)
 
 
 def _or(given: int | None, spec: ScalableTargetSpec, which: str) -> int:
@@ -105,9 +103,7 @@ def deregister(store: Store, resource_id: str, dimension: str, *, now: float) ->
         rows.remove_target(db, rows.require_target(db, resource_id, dimension), now=now)
 
 
-def targets(store: Store) -> list[TargetRecord]:
-    with store.read() as db:
-        return rows.all_targets(db)
+targets = reads(rows.all_targets)
 
 
 def put_policy(
@@ -192,25 +188,7 @@ def schedules(store: Store) -> list[ScheduledActionRecord]:
         return [one for target in rows.all_targets(db) for one in rows.schedules(db, target.key)]
 
 
-def activities(
-    store: Store,
-    *,
-    resource_id: str = "",
-    dimension: str = "",
-    not_scaled: bool = False,
-    before: int | None = None,
-    limit: int,
-) -> list[ActivityRecord]:
-    """Activities, the newest first; of all dimensions if `dimension` is empty."""
-    with store.read() as db:
-        return rows.listed(
-            db,
-            resource_id=resource_id,
-            dimension=dimension,
-            not_scaled=not_scaled,
-            before=before,
-            limit=limit,
-        )
+activities = reads(rows.listed)
 
 
 def known_arn(store: Store, arn: str) -> bool:

@@ -1,5 +1,8 @@
 """The driver of `core/scaling`: looks at every target each second and carries out the decisions.
 
+The load is counted in memory. The recorded counts are read when the database was written to since
+the last look, by this server or by another process; a write is seen within a second.
+
 Every rule is in the core's machine. The events of one target are handled one after the other, so
 that each decision sees the result of the one before.
 """
@@ -7,18 +10,18 @@ that each decision sees the result of the one before.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.clock import Clock
+from penstock.control.loop import DriverLoop
 from penstock.control.scaling import loading, rows, writing
-from penstock.control.scaling.loading import LoadSource, TargetLoaded
+from penstock.control.scaling.loading import TargetLoaded, TargetLoads
 from penstock.control.scaling.resources import CapacityObserved
-from penstock.control.scaling.writing import Resources, Written
-from penstock.control.store.store import Store
+from penstock.control.scaling.writing import Written
+from penstock.control.store.store import writes
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.alarms.spec import AlarmFired
 from penstock.core.scaling import spec as resource
@@ -36,8 +39,6 @@ from penstock.core.scaling.spec import ComponentId, VariantId
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.metrics import item_failures
 from penstock.metrics.item_failures import apart
-
-_log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 1.0
 IDLE_S: Final = 60.0  #: pause without any target, in s; a new target wakes the driver
@@ -68,17 +69,14 @@ class ScalingDriver:
         self,
         *,
         database: StoreThread,
-        resources: Resources,
-        loads: Mapping[str, LoadSource],
+        loads: TargetLoads,
         notify: Callable[[str], None],
         clock: Clock,
         fast: bool = False,
         cooldown_s_max: float = math.inf,
     ) -> None:
-        """`resources` and `loads` by dimension; `notify` is called when an endpoint's counts
-        changed."""
+        """`notify` is called when an endpoint's counts changed."""
         self._database = database
-        self._resources = resources
         self._loads = loads
         self._notify = notify
         self._clock = clock
@@ -86,9 +84,10 @@ class ScalingDriver:
         self._cooldown_s_max = cooldown_s_max
         self._targets: dict[str, _Target] = {}
         self._changed = True
-        self._wake = asyncio.Event()
+        #: the version of the database that `seen` of the targets is from; None: read it anew
+        self._counted: loading.CountsVersion | None = None
         self._turn = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._loop = DriverLoop("scaling", self._turned, fault="scaling", retry_s=LOOK_EVERY_S)
         self._waiting: dict[tuple[str, str, str], None] = {}  #: pools for which requests wait now
         #: pools for which requests waited since the last round
         self._wanted: dict[tuple[str, str, str], None] = {}
@@ -97,26 +96,23 @@ class ScalingDriver:
     async def start(self) -> None:
         """Loads every recorded target, with the activity that was under way."""
         await self._reload()
-        self._task = asyncio.create_task(self._run(), name="scaling")
+        self._loop.start()
 
     async def close(self) -> None:
         """Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
+        await self._loop.close()
 
     def changed(self) -> None:
         """Targets, policies or scheduled actions have changed."""
         self._changed = True
-        self._wake.set()
+        self._loop.wake()
 
     def capacity_wanted(self, endpoint: str, variant: str, component: str, waiting: int) -> None:
         """`waiting` requests wait for something that has no copy; 0: none waits any more."""
         key = endpoint.lower(), variant.lower(), component.lower()
         if waiting:
             self._waiting[key] = self._wanted[key] = None
-            self._wake.set()
+            self._loop.wake()
         else:
             self._waiting.pop(key, None)
 
@@ -156,24 +152,9 @@ class ScalingDriver:
         """(resource id, dimension) -> why the last look failed, for those that did."""
         return {one.named: one.fault for one in self._targets.values() if one.fault}
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.tick()
-            except PenstockError as error:
-                _log.warning("scaling: %s: %s", error.code, error.message)
-            except Exception:
-                _log.exception("a round of scaling failed")
-            await self._wait()
-
-    async def _wait(self) -> None:
-        until = LOOK_EVERY_S if self._targets else IDLE_S
-        try:
-            async with asyncio.timeout(until):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
-        self._wake.clear()
+    async def _turned(self) -> float:
+        await self.tick()
+        return LOOK_EVERY_S if self._targets else IDLE_S
 
     async def _round(self) -> None:
         if self._changed:
@@ -222,32 +203,19 @@ class ScalingDriver:
                 target = self._targets.get(loaded.record.key) or _Target(loaded)
                 target.configure(loaded)
                 targets[target.key] = target
-        self._targets = targets
+        self._targets, self._counted = targets, None
 
     async def _refresh(self) -> None:
-        counts = await self._database.call(loading.counts, self._resources)
-        for target in self._targets.values():
-            target.seen = counts.get(target.key)
+        self._counted, counts = await self._database.call(loading.counts_since, self._counted)
+        if counts is not None:
+            for target in self._targets.values():
+                target.seen = counts.get(target.key)
 
     def _look(self, target: _Target) -> LoadObserved | None:
         """The load of a target; None if its resource is gone or can't be counted."""
-        seen, loads = target.seen, self._loads.get(target.named[1])
-        if seen is None or loads is None or target.resource is None:
+        if target.seen is None:
             return None
-        load = loads.look(target.resource, seen)
-        return LoadObserved(
-            at=self._clock.wall(),
-            capacity=seen.capacity,
-            ready=load.ready,
-            in_flight=load.in_flight,
-            arrivals=load.arrivals,
-            errors=load.errors,
-            scalable=seen.scalable,
-            settled=seen.settled,
-            failure=seen.failure,
-            out_of_reach=seen.out_of_reach,
-            time_to_ready_s=load.time_to_ready_s,
-        )
+        return self._loads.look(target.seen, now=self._clock.wall())
 
     async def _carry_out(self, target: _Target, actions: list[Action]) -> None:
         for action in actions:
@@ -277,7 +245,6 @@ class ScalingDriver:
         decisions = target.scaler.decisions()
         written = await self._database.call(
             writing.set_capacity,
-            self._resources,
             target.named,
             asked,
             decisions[-1] if decisions else None,
@@ -289,7 +256,6 @@ class ScalingDriver:
     async def _run_schedule(self, target: _Target, ran: RunSchedule) -> None:
         written = await self._database.call(
             writing.run_schedule,
-            self._resources,
             target.named,
             ran,
             ids=(_new_id(), _new_id()),
@@ -311,12 +277,10 @@ class ScalingDriver:
         now = self._clock.monotonic()
         if self._pruned_at is None or now >= self._pruned_at + PRUNE_EVERY_S:
             self._pruned_at = now
-            await self._database.call(_prune, self._clock.wall())
+            await self._database.call(_prune, now=self._clock.wall())
 
 
-def _prune(store: Store, now: float) -> None:
-    with store.begin() as db:
-        rows.prune(db, now=now)
+_prune = writes(rows.prune)
 
 
 def _is_wanted(target: _Target, wanted: Mapping[tuple[str, str, str], None]) -> bool:

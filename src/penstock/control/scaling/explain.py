@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from penstock.control.scaling import rows
+from penstock.control.scaling import resources, rows
 from penstock.control.scaling.loading import LOOP
 from penstock.control.scaling.records import ActivityRecord, TargetRecord
 from penstock.control.scaling.resources import CapacityObserved
-from penstock.control.scaling.writing import Resources, decision_json, seen
+from penstock.control.scaling.writing import decision_json
 from penstock.control.store.store import Store
 from penstock.core.scaling.actions import ScalingDecision
 from penstock.core.scaling.observed import LoadObserved
@@ -27,7 +27,6 @@ _SAME_S: Final = 5.0
 
 def endpoint_story(
     store: Store,
-    resources: Resources,
     endpoint: str,
     decisions: dict[tuple[str, str], list[ScalingDecision]],
     looks: dict[tuple[str, str], LoadObserved | None],
@@ -44,7 +43,7 @@ def endpoint_story(
         for record in rows.all_targets(db):
             found = None
             with apart(LOOP, record.key, but=(SQLAlchemyError,)):
-                found = seen(db, resources, record)
+                found = resources.find(db, record.spec.resource_id, record.spec.dimension)
             if found is None or found.endpoint.lower() != endpoint.lower():
                 continue
             named = record.spec.resource_id, record.spec.dimension
@@ -77,7 +76,7 @@ def _story(
     activities: list[ActivityRecord],
     at: float | None,
 ) -> dict[str, Any]:
-    told = [_of_decision(one) for one in decisions]
+    told = [decision_json(one) for one in decisions]
     known = [(one.at, one.to) for one in decisions]
     told += [
         _of_activity(one)
@@ -115,10 +114,6 @@ def _is_known(record: ActivityRecord, known: list[tuple[float, int]]) -> bool:
         return False
     to = record.change.to
     return any(to == capacity and abs(record.started - at) < _SAME_S for at, capacity in known)
-
-
-def _of_decision(decision: ScalingDecision) -> dict[str, Any]:
-    return decision_json(decision)
 
 
 def _of_activity(record: ActivityRecord) -> dict[str, Any]:

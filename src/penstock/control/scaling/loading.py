@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from sqlalchemy import Connection
 
 from penstock.clock import zone_of
 from penstock.control.scaling import rows
 from penstock.control.scaling.records import ScheduledActionRecord, TargetRecord
-from penstock.control.scaling.resources import CapacityObserved
-from penstock.control.scaling.writing import Resources, seen
+from penstock.control.scaling.resources import CapacityObserved, find
 from penstock.control.store import rows as resource_rows
 from penstock.control.store.store import Store
 from penstock.core.scaling.choose import Scaled
-from penstock.core.scaling.spec import ComponentId, ScalingSpec, ScheduledAction, VariantId
+from penstock.core.scaling.observed import LoadObserved
+from penstock.core.scaling.spec import ScalingSpec, ScheduledAction
 from penstock.core.timetable.timetable import Timetable, parse
 from penstock.metrics.counts.registry import MetricRegistry
-from penstock.metrics.counts.totals import VariantTotals
 from penstock.metrics.item_failures import apart, readable
 
 LOOP: Final = "scaling"  #: the label of this loop in the count of failures
@@ -50,16 +49,28 @@ def load_targets(store: Store, *, fast: bool, cooldown_s_max: float) -> list[Tar
         )
 
 
-def counts(store: Store, resources: Resources) -> dict[str, CapacityObserved | None]:
-    """Target key -> the recorded count; None if its resource is gone."""
+#: Target key -> the recorded count; None if its resource is gone.
+RecordedCounts = dict[str, CapacityObserved | None]
+#: The version of the database that counts were read from.
+CountsVersion = tuple[int, int]
+
+
+def counts_since(
+    store: Store, read: CountsVersion | None
+) -> tuple[CountsVersion, RecordedCounts | None]:
+    """The counts and their version. None instead of them: nothing was written since the version
+    `read`, so they are the same."""
     with store.read() as db:
+        version = store.version(db)
+        if version == read:
+            return version, None
         found = readable(
             LOOP,
             rows.all_targets(db),
-            lambda record: (record.key, seen(db, resources, record)),
+            lambda one: (one.key, find(db, one.spec.resource_id, one.spec.dimension)),
             lambda record: record.key,
         )
-        return dict(found)
+        return version, dict(found)
 
 
 def action_of(record: ScheduledActionRecord) -> ScheduledAction:
@@ -113,69 +124,47 @@ Counts = Callable[[str], Mapping[str, int]]
 StartS = Callable[[str, str, str], float | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetLoadObserved:
-    """One look at the load of a resource."""
+class TargetLoads:
+    """The load of variants and of inference components."""
 
-    ready: int = 0  #: instances or copies that serve
-    in_flight: int = 0  #: requests, including queued and held ones
-    arrivals: int = 0  #: requests since the server's start
-    errors: int = 0  #: failed ones of them, without the caller's errors
-    time_to_ready_s: float | None = None  #: from the last starts; None: none was measured
-
-
-class LoadSource(Protocol):
-    """Counts the requests and copies of one dimension."""
-
-    def look(self, resource: VariantId | ComponentId, seen: CapacityObserved) -> TargetLoadObserved:
-        """`seen` has the names as they were given at creation."""
-
-
-class VariantLoad:
-    """The load of variants."""
-
-    def __init__(self, registry: MetricRegistry, ready_counts: Counts, start_s: StartS) -> None:
-        """`ready_counts`: endpoint -> variant -> instances that serve."""
+    def __init__(
+        self,
+        registry: MetricRegistry,
+        *,
+        ready_counts: Counts,
+        copy_counts: Counts,
+        start_s: StartS,
+    ) -> None:
+        """
+        Args:
+            ready_counts: endpoint -> variant -> instances that serve.
+            copy_counts: endpoint -> component -> ready copies.
+        """
         self._registry = registry
         self._ready_counts = ready_counts
-        self._start_s = start_s
-
-    def look(self, resource: VariantId | ComponentId, seen: CapacityObserved) -> TargetLoadObserved:
-        name = seen.endpoint, seen.variant
-        return _seen(
-            self._registry.in_flight(*name),
-            self._registry.totals.get(name),
-            ready=self._ready_counts(seen.endpoint).get(seen.variant, 0),
-            time_to_ready_s=self._start_s(*name, ""),
-        )
-
-
-class ComponentLoad:
-    """The load of inference components."""
-
-    def __init__(self, registry: MetricRegistry, copy_counts: Counts, start_s: StartS) -> None:
-        """`copy_counts`: endpoint -> component -> ready copies."""
-        self._registry = registry
         self._copy_counts = copy_counts
         self._start_s = start_s
 
-    def look(self, resource: VariantId | ComponentId, seen: CapacityObserved) -> TargetLoadObserved:
-        name = seen.endpoint, seen.variant
-        return _seen(
-            self._registry.in_flight(*name, seen.component),
-            self._registry.components.get(name, {}).get(seen.component),
-            ready=self._copy_counts(seen.endpoint).get(seen.component, 0),
-            time_to_ready_s=self._start_s(*name, seen.component),
+    def look(self, seen: CapacityObserved, *, now: float) -> LoadObserved:
+        """`seen` has the names as they were given at creation."""
+        name, component = (seen.endpoint, seen.variant), seen.component
+        if component:
+            ready = self._copy_counts(seen.endpoint).get(component, 0)
+            totals = self._registry.components.get(name, {}).get(component)
+        else:
+            ready = self._ready_counts(seen.endpoint).get(seen.variant, 0)
+            totals = self._registry.totals.get(name)
+        in_flight = self._registry.in_flight(*name, component or None)
+        return LoadObserved(
+            at=now,
+            capacity=seen.capacity,
+            ready=ready,
+            in_flight=in_flight,
+            arrivals=in_flight + (totals.arrivals if totals is not None else 0),
+            errors=totals.failures if totals is not None else 0,
+            scalable=seen.scalable,
+            settled=seen.settled,
+            failure=seen.failure,
+            out_of_reach=seen.out_of_reach,
+            time_to_ready_s=self._start_s(*name, component),
         )
-
-
-def _seen(
-    in_flight: int, totals: VariantTotals | None, *, ready: int, time_to_ready_s: float | None
-) -> TargetLoadObserved:
-    return TargetLoadObserved(
-        ready=ready,
-        in_flight=in_flight,
-        arrivals=in_flight + (totals.arrivals if totals is not None else 0),
-        errors=totals.failures if totals is not None else 0,
-        time_to_ready_s=time_to_ready_s,
-    )

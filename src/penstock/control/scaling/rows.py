@@ -1,4 +1,4 @@
-"""Targets, policies, scheduled actions and activities as rows, and policies as JSON text.
+"""Targets, policies, scheduled actions and activities as rows.
 
 The functions work in an open transaction. An activity is written together with the change that it
 records, and is kept for six weeks.
@@ -7,7 +7,6 @@ records, and is kept for six weeks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 import orjson
@@ -16,6 +15,7 @@ from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 from penstock.control.alarms import rows as alarm_rows
 from penstock.control.alarms.records import AlarmQuery
 from penstock.control.database import schema
+from penstock.control.database.mapping import from_json, record_of, to_json, values_of
 from penstock.control.scaling.records import (
     ActivityRecord,
     ChangeRecord,
@@ -27,7 +27,6 @@ from penstock.control.scaling.records import (
     TargetRecord,
     target_key,
 )
-from penstock.control.store.rows import to_json
 from penstock.core.scaling.activity import IN_PROGRESS, OVERRIDDEN, SUCCESSFUL, NotScaled
 from penstock.core.scaling.choose import Scaled
 from penstock.core.scaling.spec import (
@@ -35,28 +34,12 @@ from penstock.core.scaling.spec import (
     STEP_SCALING,
     Policy,
     ScalableTargetSpec,
-    StepAdjustment,
     StepPolicy,
     Suspended,
     TrackingPolicy,
 )
 from penstock.metrics import item_failures
 from penstock.metrics.item_failures import readable
-
-
-def encode_policy(policy: Policy) -> str:
-    return orjson.dumps(asdict(policy)).decode()
-
-
-def decode_policy(kind: str, text: str) -> Policy:
-    """The inverse of `encode_policy`. Members that an older version did not write get their
-    defaults."""
-    fields = orjson.loads(text)
-    if kind == STEP_SCALING:
-        steps = tuple(StepAdjustment(**one) for one in fields.pop("steps"))
-        return StepPolicy(steps=steps, **fields)
-    return TrackingPolicy(**fields)
-
 
 _targets = schema.scalable_targets
 _policies = schema.scaling_policies
@@ -88,21 +71,9 @@ def all_targets(db: Connection) -> list[TargetRecord]:
 
 def put_target(db: Connection, record: TargetRecord) -> None:
     """Creates or replaces."""
-    spec = record.spec
+    values = values_of(_targets, record.spec) | values_of(_targets, record)
     db.execute(delete(_targets).where(_targets.c.key == record.key))
-    db.execute(
-        insert(_targets).values(
-            key=record.key,
-            resource_id=spec.resource_id,
-            dimension=spec.dimension,
-            arn=record.arn,
-            role_arn=record.role_arn,
-            capacity_min=spec.capacity_min,
-            capacity_max=spec.capacity_max,
-            suspended=to_json(asdict(spec.suspended)),
-            created=record.created,
-        )
-    )
+    db.execute(insert(_targets).values(**values))
 
 
 def move_bounds(db: Connection, key: str, low: int | None, high: int | None) -> None:
@@ -123,24 +94,14 @@ def remove_target(db: Connection, record: TargetRecord, *, now: float) -> None:
 
 
 def _target(row: RowMapping) -> TargetRecord:
-    return TargetRecord(
-        spec=ScalableTargetSpec(
-            resource_id=row["resource_id"],
-            dimension=row["dimension"],
-            capacity_min=row["capacity_min"],
-            capacity_max=row["capacity_max"],
-            suspended=_suspended(row),
-        ),
-        arn=row["arn"],
-        role_arn=row["role_arn"],
-        created=row["created"],
-    )
+    spec = record_of(ScalableTargetSpec, row, suspended=_suspended(row))
+    return record_of(TargetRecord, row, spec=spec)
 
 
 def _suspended(row: RowMapping) -> Suspended:
     """If it can't be read, all scaling is suspended: never scale against the owner's will."""
     try:
-        return Suspended(**orjson.loads(row["suspended"]))
+        return from_json(Suspended, row["suspended"])
     except item_failures.UNREADABLE as error:
         item_failures.note("scaling-rows", row["key"], error)
         return Suspended(scale_in=True, scale_out=True, scheduled=True)
@@ -169,17 +130,8 @@ def put_policy(db: Connection, key: str, record: PolicyRecord) -> None:
     name = record.policy.name
     columns = _policies.c
     db.execute(delete(_policies).where(columns.target_key == key, columns.name == name))
-    db.execute(
-        insert(_policies).values(
-            target_key=key,
-            name=name,
-            arn=record.policy.arn,
-            kind=record.kind,
-            spec=encode_policy(record.policy),
-            request=to_json(record.request),
-            created=record.created,
-        )
-    )
+    policy = {"name": name, "arn": record.policy.arn, "spec": to_json(record.policy)}
+    db.execute(insert(_policies).values(**values_of(_policies, record, target_key=key, **policy)))
 
 
 def remove_policy(db: Connection, key: str, name: str, *, now: float) -> None:
@@ -204,22 +156,18 @@ def _policy(db: Connection, row: RowMapping, *, alarms: bool) -> PolicyRecord:
     )
     policy: Policy
     try:
-        policy, request = (
-            decode_policy(row["kind"], row["spec"]),
-            dict(orjson.loads(row["request"])),
-        )
-        unreadable = ""
+        is_step, spec = row["kind"] == STEP_SCALING, row["spec"]
+        policy = from_json(StepPolicy, spec) if is_step else from_json(TrackingPolicy, spec)
+        request, unreadable = dict(orjson.loads(row["request"])), ""
     except item_failures.UNREADABLE as error:
         item_failures.note("scaling-rows", row["arn"], error)
         policy = StepPolicy(name=row["name"], arn=row["arn"], adjustment_type=CHANGE, steps=())
         request, unreadable = {}, str(error) or type(error).__name__
-    return PolicyRecord(
-        resource_id=row["resource_id"],
-        dimension=row["dimension"],
+    return record_of(
+        PolicyRecord,
+        row,
         policy=policy,
-        kind=row["kind"],
         request=request,
-        created=row["created"],
         alarms=tuple((one.name, one.arn) for one in triggers),
         unreadable=unreadable,
     )
@@ -236,19 +184,14 @@ def schedules(db: Connection, key: str) -> list[ScheduledActionRecord]:
         .where(_schedules.c.target_key == key)
         .order_by(_schedules.c.name)
     )
-    return [
-        ScheduledActionRecord(**{name: row[name] for name in row if name != "target_key"})
-        for row in found.mappings()
-    ]
+    return [record_of(ScheduledActionRecord, row) for row in found.mappings()]
 
 
 def put_schedule(db: Connection, key: str, record: ScheduledActionRecord) -> None:
     """Creates or replaces."""
     columns = _schedules.c
     db.execute(delete(_schedules).where(columns.target_key == key, columns.name == record.name))
-    values = asdict(record) | {"target_key": key}
-    del values["resource_id"], values["dimension"]
-    db.execute(insert(_schedules).values(**values))
+    db.execute(insert(_schedules).values(**values_of(_schedules, record, target_key=key)))
 
 
 def set_due(db: Connection, key: str, name: str, due: float | None) -> None:
@@ -273,23 +216,9 @@ _table = schema.scaling_activities
 
 
 def add(db: Connection, record: ActivityRecord) -> None:
-    db.execute(
-        insert(_table).values(
-            id=record.id,
-            target_key=target_key(record.resource_id, record.dimension),
-            resource_id=record.resource_id,
-            dimension=record.dimension,
-            description=record.description,
-            cause=record.cause,
-            started=record.started,
-            ended=record.ended,
-            status=record.status,
-            message=record.message,
-            details=record.details,
-            not_scaled=_text(record.not_scaled),
-            change=_text(record.change),
-        )
-    )
+    changes = {"not_scaled": _text(record.not_scaled), "change": _text(record.change)}
+    key = target_key(record.resource_id, record.dimension)
+    db.execute(insert(_table).values(**values_of(_table, record, target_key=key, **changes)))
 
 
 def settle(db: Connection, activity_id: str, status: str, message: str, *, now: float) -> None:
@@ -345,7 +274,10 @@ def listed(
     before: int | None = None,
     limit: int,
 ) -> list[ActivityRecord]:
-    """Activities, the newest first. `before`: a number; the list continues after it."""
+    """Activities, the newest first; of all dimensions if `dimension` is empty.
+
+    `before`: a number; the list continues after it.
+    """
     columns = _table.c
     wanted = select(_table).order_by(columns.number.desc()).limit(limit)
     if resource_id and dimension:
@@ -370,23 +302,14 @@ def prune(db: Connection, *, now: float) -> None:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else to_json(asdict(value))
+    return "" if value is None else to_json(value)
 
 
 def _record(row: RowMapping) -> ActivityRecord:
     not_scaled, change = row["not_scaled"], row["change"]
-    return ActivityRecord(
-        id=row["id"],
-        resource_id=row["resource_id"],
-        dimension=row["dimension"],
-        description=row["description"],
-        cause=row["cause"],
-        started=row["started"],
-        ended=row["ended"],
-        status=row["status"],
-        message=row["message"],
-        details=row["details"],
-        not_scaled=NotScaled(**orjson.loads(not_scaled)) if not_scaled else None,
-        change=ChangeRecord(**orjson.loads(change)) if change else None,
-        number=row["number"],
+    return record_of(
+        ActivityRecord,
+        row,
+        not_scaled=from_json(NotScaled, not_scaled) if not_scaled else None,
+        change=from_json(ChangeRecord, change) if change else None,
     )

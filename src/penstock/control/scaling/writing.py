@@ -11,20 +11,15 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from penstock.control.scaling import rows
+from penstock.control.scaling import resources, rows
 from penstock.control.scaling.records import (
     ActivityRecord,
     ChangeRecord,
     TargetRecord,
 )
-from penstock.control.scaling.resources import CapacityObserved, ScalableResource
-from penstock.control.store.store import Store
+from penstock.control.store.store import Store, writes
 from penstock.core.scaling import activity
-from penstock.core.scaling import spec as resource
 from penstock.core.scaling.actions import RunSchedule, ScalingDecision, SetCapacity, TellNotScaled
-
-#: The kinds of scalable resources, by dimension.
-Resources = dict[str, ScalableResource]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,22 +33,8 @@ class Written:
 NOTHING: Final = Written(endpoint="")
 
 
-def seen(db: Connection, resources: Resources, target: TargetRecord) -> CapacityObserved | None:
-    """The recorded count of a target; None if its resource is gone."""
-    return seen_of(db, resources, target.spec.resource_id, target.spec.dimension)
-
-
-def seen_of(
-    db: Connection, resources: Resources, resource_id: str, dimension: str
-) -> CapacityObserved | None:
-    named = resource.parse(resource_id, dimension)
-    counted = resources.get(dimension)
-    return None if named is None or counted is None else counted.find(db, named)
-
-
 def set_capacity(
     store: Store,
-    resources: Resources,
     key: tuple[str, str],
     asked: SetCapacity,
     decision: ScalingDecision | None,
@@ -69,12 +50,11 @@ def set_capacity(
         target = rows.find_target(db, *key)
         if target is None:
             return NOTHING
-        return change(db, resources, target, asked, decision, activity_id=activity_id, now=now)
+        return change(db, target, asked, decision, activity_id=activity_id, now=now)
 
 
 def change(
     db: Connection,
-    resources: Resources,
     target: TargetRecord,
     asked: SetCapacity,
     decision: ScalingDecision | None = None,
@@ -84,11 +64,10 @@ def change(
 ) -> Written:
     """As `set_capacity`, inside a transaction."""
     spec = target.spec
-    found = seen(db, resources, target)
-    named = resource.parse(spec.resource_id, spec.dimension)
-    if found is None or named is None or not found.scalable or found.capacity != asked.was:
+    found = resources.find(db, spec.resource_id, spec.dimension)
+    if found is None or not found.scalable or found.capacity != asked.was:
         return NOTHING
-    endpoint = resources[spec.dimension].put(db, named, asked.to, now)
+    endpoint = resources.put(db, spec.resource_id, spec.dimension, asked.to, now)
     replaced = activity.overridden(spec.dimension, asked.was, asked.to)
     rows.override(db, target.key, replaced, now=now)
     rows.add(
@@ -117,9 +96,7 @@ def change(
     return Written(endpoint=endpoint, activity_id=activity_id)
 
 
-def settle(store: Store, activity_id: str, status: str, message: str, *, now: float) -> None:
-    with store.begin() as db:
-        rows.settle(db, activity_id, status, message, now=now)
+settle = writes(rows.settle)
 
 
 def tell_not_scaled(
@@ -148,7 +125,6 @@ def tell_not_scaled(
 
 def run_schedule(
     store: Store,
-    resources: Resources,
     key: tuple[str, str],
     ran: RunSchedule,
     *,
@@ -185,7 +161,7 @@ def run_schedule(
         )
         if ran.scale is None:
             return NOTHING
-        return change(db, resources, target, ran.scale, activity_id=ids[1], now=now)
+        return change(db, target, ran.scale, activity_id=ids[1], now=now)
 
 
 def decision_json(decision: ScalingDecision) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import orjson
 from sqlalchemy import Connection, RowMapping, delete, select, update
 
 from penstock.control.database import schema
+from penstock.control.database.mapping import record_of, to_json
 from penstock.control.store import paging, rows
 from penstock.control.store.records import (
     COMPONENT,
@@ -72,7 +73,7 @@ def create(
     *,
     arn: str,
     now: float,
-    tags: Mapping[str, str] | None,
+    tags: Mapping[str, str] | None = None,
 ) -> ComponentRecord:
     """Creates a component with the status Creating.
 
@@ -124,7 +125,7 @@ def set_copies(db: Connection, name: str, copies: int, *, now: float) -> Compone
     if row["copies"] != copies:
         request = orjson.loads(row["request"]) | {"RuntimeConfig": {"CopyCount": copies}}
         _write(db, row, now, status=UPDATING, failure_reason="", copies=copies,
-               request=rows.to_json(request))  # fmt: skip
+               request=to_json(request))  # fmt: skip
     return record(db, name)
 
 
@@ -137,7 +138,7 @@ def change(db: Connection, name: str, wanted: ComponentChange, *, now: float) ->
     if wanted.copies is not None:
         values["copies"] = wanted.copies
     if wanted.request is not None:
-        values["request"] = rows.to_json(wanted.request)
+        values["request"] = to_json(wanted.request)
     if wanted.revision is not None:
         number = row["revision_last"] + 1
         values |= {
@@ -235,15 +236,12 @@ def _record(db: Connection, row: RowMapping) -> ComponentRecord:
     if endpoint is None:
         raise NotFound(COMPONENT, row["name"])
     with rows.reading(COMPONENT, row):
-        return ComponentRecord(
-            name=row["name"],
-            arn=row["arn"],
+        return record_of(
+            ComponentRecord,
+            row,
             endpoint=endpoint["name"],
             endpoint_arn=endpoint["arn"],
             request=rows.request_of(row),
-            created=row["created"],
-            modified=row["modified"],
-            failure_reason=row["failure_reason"],
             desired=rows.component_desired(row),
         )
 
@@ -254,7 +252,6 @@ def _listed(db: Connection, row: RowMapping) -> ListedResource:
         rows.listed(row),
         endpoint=row["endpoint_key"] if endpoint is None else endpoint["name"],
         endpoint_arn="" if endpoint is None else endpoint["arn"],
-        variant=row["variant"],
     )
 
 

@@ -63,7 +63,7 @@ class EndpointRecord:
 
         Raises `UnreadableRecord` if there is none: an unreadable endpoint that is Deleting.
         """
-        deployment = self.active or self.target
+        deployment = self.desired().shown
         if deployment is None:
             raise UnreadableRecord(ENDPOINT, self.name, "it has no deployment")
         return deployment
@@ -212,7 +212,6 @@ class ComponentBusy(CallerError):
             hint="Wait until it is InService, or delete it.",
         )
         self.name = name
-        self.component_status = status
 
 
 class BaseUnfit(CallerError):

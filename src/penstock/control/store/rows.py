@@ -1,4 +1,4 @@
-"""Steps inside the store's transactions, and `DeploymentSpec` and `ComponentRevision` as JSON text.
+"""Steps inside the store's transactions.
 
 Each function takes a connection and does one thing to the tables. Only `store.py` calls them; they
 begin and end no transaction.
@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
+import msgspec
 import orjson
 from sqlalchemy import Connection, RowMapping, and_, delete, insert, select, update
 
 from penstock.control.database import schema
+from penstock.control.database.mapping import from_json, record_of, to_json
 from penstock.control.store.records import (
     COMPONENT,
     ENDPOINT,
@@ -32,74 +34,23 @@ from penstock.control.store.records import (
     UnreadableRecord,
 )
 from penstock.core.deployment.component_spec import ComponentRevision, ComponentSpec
-from penstock.core.deployment.deployment import (
-    AsyncSpec,
-    DeploymentSpec,
-    ManagedScaling,
-    ModelSource,
-    PoolSpec,
-    VariantSpec,
-)
+from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import DELETING, IN_SERVICE
-from penstock.core.deployment.wish import CopySpec
 from penstock.core.request.grants import Grant
-from penstock.core.resources import ComputeResources
 from penstock.metrics.item_failures import UNREADABLE, readable
-
-
-def encode_deployment(deployment: DeploymentSpec) -> str:
-    return orjson.dumps(asdict(deployment)).decode()
-
-
-def decode_deployment(text: str) -> DeploymentSpec:
-    """The inverse of `encode_deployment`. Members that an older version did not write get their
-    defaults."""
-    fields = orjson.loads(text)
-    variants = []
-    for variant in fields.pop("variants"):
-        source, managed = variant.pop("model"), variant.pop("managed", None)
-        pools = variant.pop("pools", ())
-        variants.append(
-            VariantSpec(
-                model=None if source is None else _source(source),
-                managed=None if managed is None else ManagedScaling(**managed),
-                pools=tuple(_pool(one) for one in pools),
-                **variant,
-            )
-        )
-    asynchronous = fields.pop("asynchronous", None)
-    return DeploymentSpec(
-        variants=tuple(variants),
-        asynchronous=None if asynchronous is None else AsyncSpec(**asynchronous),
-        **fields,
-    )
 
 
 def encode_revision(revision: ComponentRevision) -> str:
     fields = asdict(revision)
     fields["need"] |= fields["need"].pop("resources")  # stored flat in all versions
-    return orjson.dumps(fields).decode()
+    return to_json(fields)
 
 
 def decode_revision(text: str) -> ComponentRevision:
     fields = orjson.loads(text)
-    model, need = _source(fields.pop("model")), fields.pop("need")
-    resources = ComputeResources(
-        memory_bytes=need.pop("memory_bytes"),
-        cores=need.pop("cores"),
-        accelerators=need.pop("accelerators"),
-    )
-    return ComponentRevision(model=model, need=CopySpec(resources=resources, **need), **fields)
-
-
-def _pool(fields: dict[str, Any]) -> PoolSpec:
-    model = fields.pop("model")
-    return PoolSpec(model=None if model is None else _source(model), **fields)
-
-
-def _source(fields: dict[str, Any]) -> ModelSource:
-    environment = tuple((key, value) for key, value in fields.pop("environment"))
-    return ModelSource(environment=environment, **fields)
+    flat = fields["need"]
+    flat["resources"] = {name: flat[name] for name in ("memory_bytes", "cores", "accelerators")}
+    return msgspec.convert(fields, ComponentRevision)
 
 
 TAG_COUNT_MAX: Final = 50  #: SageMaker's limit per resource
@@ -111,10 +62,6 @@ TABLES: Final = {
     COMPONENT: schema.inference_components,
     TRANSFORM_JOB: schema.transform_jobs,
 }
-
-
-def to_json(value: Mapping[str, Any]) -> str:
-    return orjson.dumps(dict(value)).decode()
 
 
 def find(db: Connection, kind: str, name: str) -> RowMapping | None:
@@ -181,26 +128,15 @@ def request_of(row: RowMapping) -> dict[str, Any]:
 
 
 def listed(row: RowMapping) -> ListedResource:
-    return ListedResource(
-        name=row["name"],
-        arn=row["arn"],
-        created=row["created"],
-        modified=row["modified"],
-        status=row.get("status", ""),
-    )
+    """Only from columns, so that a resource with damaged text is listed too."""
+    return record_of(ListedResource, row)
 
 
 def resource(db: Connection, kind: str, name: str) -> ResourceRecord:
     """Raises `NotFound`, `UnreadableRecord`."""
     row = require(db, kind, name)
     with reading(kind, row):
-        return ResourceRecord(
-            name=row["name"],
-            arn=row["arn"],
-            request=request_of(row),
-            created=row["created"],
-            modified=row["modified"],
-        )
+        return record_of(ResourceRecord, row, request=request_of(row))
 
 
 def endpoint(db: Connection, name: str) -> EndpointRecord:
@@ -216,18 +152,8 @@ def with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
     except UnreadableRecord:
         if row["status"] != DELETING:
             raise
-        return EndpointRecord(
-            name=row["name"],
-            arn=row["arn"],
-            request={},
-            created=row["created"],
-            modified=row["modified"],
-            status=row["status"],
-            failure_reason=row["failure_reason"],
-            active=None,
-            target=None,
-            previous=None,
-        )
+        nothing = dict.fromkeys(("active", "target", "previous"))
+        return record_of(EndpointRecord, row, request={}, **nothing)
 
 
 def _with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
@@ -237,19 +163,15 @@ def _with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
 
     def spec_of(generation: int | None, column: str = "spec") -> DeploymentSpec | None:
         text = found[generation][column] if generation in found else None
-        return None if text is None else decode_deployment(text)
+        return None if text is None else from_json(DeploymentSpec, text)
 
     active, target = spec_of(row["active_generation"]), spec_of(row["target_generation"])
     if active is None and target is None:
         raise LookupError("it has no deployment")
-    return EndpointRecord(
-        name=row["name"],
-        arn=row["arn"],
+    return record_of(
+        EndpointRecord,
+        row,
         request=request_of(row),
-        created=row["created"],
-        modified=row["modified"],
-        status=row["status"],
-        failure_reason=row["failure_reason"],
         active=active,
         target=target,
         previous=spec_of(row["active_generation"], "previous"),
@@ -269,11 +191,9 @@ def components_of(db: Connection, endpoint_key: str) -> tuple[ComponentSpec, ...
 
 
 def component_desired(row: RowMapping) -> ComponentSpec:
-    return ComponentSpec(
-        name=row["name"],
-        variant=row["variant"],
-        status=row["status"],
-        copies=row["copies"],
+    return record_of(
+        ComponentSpec,
+        row,
         active=decode_revision(row["active"]),
         target=None if row["target"] is None else decode_revision(row["target"]),
     )
@@ -295,7 +215,7 @@ def put_deployment(db: Connection, name: str, deployment: DeploymentSpec, now: f
         insert(schema.deployments).values(
             endpoint_key=name.lower(),
             generation=deployment.generation,
-            spec=encode_deployment(deployment),
+            spec=to_json(deployment),
             created=now,
         )
     )
@@ -318,15 +238,7 @@ def settle_deployments(db: Connection, key: str, generation: int, *, restore: bo
 
 def key(row: RowMapping) -> KeyRecord:
     endpoints = frozenset(name for name in row["endpoints"].split(",") if name)
-    return KeyRecord(
-        key_id=row["key_id"],
-        kind=row["kind"],
-        label=row["label"],
-        created=row["created"],
-        secret=row["secret"],
-        salt=row["salt"],
-        grant=Grant(row["scope"], endpoints),
-    )
+    return record_of(KeyRecord, row, grant=Grant(row["scope"], endpoints))
 
 
 def tags_of(db: Connection, arn: str) -> dict[str, str]:

@@ -8,23 +8,21 @@ finished rollout means).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Table, delete, insert, or_, select, update
 
 from penstock.control.database import schema
 from penstock.control.database.connection import DatabaseConnection
-from penstock.control.database.leader_table import Term
-from penstock.control.store import components, paging, rows, target_model_notes
+from penstock.control.database.mapping import to_json, values_of
+from penstock.control.store import components, paging, rows
 from penstock.control.store.records import (
     ENDPOINT,
     ENDPOINT_CONFIG,
     MODEL,
-    ComponentRecord,
     EndpointRecord,
     KeyRecord,
     ListedResource,
@@ -33,40 +31,41 @@ from penstock.control.store.records import (
     ResourceRecord,
     UnknownVariant,
 )
-from penstock.control.store.rows import encode_deployment
-from penstock.control.store.target_model_notes import CrashRecord
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import CREATING, DELETING, UPDATING, SetComponent
 from penstock.metrics.item_failures import readable
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-class Store:
-    """The database of one server. `records.py` has the values and the errors of its methods."""
 
-    def __init__(self, state_dir: Path, url: str = "", *, term: Term | None = None) -> None:
-        """`term`: the term under which a server writes to PostgreSQL; None: writes are not
-        fenced."""
-        self._database = DatabaseConnection(state_dir, url, term=term)
+def writes(step: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], T]:
+    """A step on an open transaction as one transaction on the store."""
 
-    @property
-    def call_s_max(self) -> float | None:
-        """Seconds after which a call is to be aborted; None: calls can't hang (SQLite)."""
-        return self._database.call_s_max
+    @wraps(step)
+    def whole(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with store.begin() as db:
+            return step(db, *args, **kwargs)
 
-    def abort(self) -> None:
-        """Aborts the call that runs on the other thread."""
-        self._database.abort()
+    return whole
 
-    def close(self) -> None:
-        self._database.close()
 
-    def begin(self) -> AbstractContextManager[Connection]:
-        """One transaction, for rows that other files own, such as alarms and scaling policies."""
-        return self._database.begin()
+def reads(step: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], T]:
+    """As `writes`, for a step that only reads."""
 
-    def read(self) -> AbstractContextManager[Connection]:
-        """As `begin`, for a transaction that only reads."""
-        return self._database.read()
+    @wraps(step)
+    def whole(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with store.read() as db:
+            return step(db, *args, **kwargs)
+
+    return whole
+
+
+class Store(DatabaseConnection):
+    """The database of one server. `records.py` has the values and the errors of its methods.
+
+    `begin` and `read` are for rows that other files own, such as alarms and scaling policies.
+    """
 
     # Models
 
@@ -80,18 +79,18 @@ class Store:
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """Raises `AlreadyExists`."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             rows.create(db, MODEL, name, request, arn, now, tags)
 
     def describe_model(self, name: str) -> ResourceRecord:
         """Raises `NotFound`, as all describe and delete methods; `UnreadableRecord`, as all
         describe methods. A resource that can't be read can still be listed and deleted."""
-        with self._database.read() as db:
+        with self.read() as db:
             return rows.resource(db, MODEL, name)
 
     def delete_model(self, name: str) -> None:
         """Endpoints that use the model continue: they have a copy of its definition."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             rows.remove(db, MODEL, name)
 
     def list_models(self, query: ListQuery) -> Page[ListedResource]:
@@ -112,17 +111,17 @@ class Store:
     ) -> None:
         """`models` must exist: raises `NotFound` for the first that does not; also
         `AlreadyExists`."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             for model in models:
                 rows.require(db, MODEL, model)
             rows.create(db, ENDPOINT_CONFIG, name, request, arn, now, tags)
 
     def describe_endpoint_config(self, name: str) -> ResourceRecord:
-        with self._database.read() as db:
+        with self.read() as db:
             return rows.resource(db, ENDPOINT_CONFIG, name)
 
     def delete_endpoint_config(self, name: str) -> None:
-        with self._database.begin() as db:
+        with self.begin() as db:
             rows.remove(db, ENDPOINT_CONFIG, name)
 
     def list_endpoint_configs(self, query: ListQuery) -> Page[ListedResource]:
@@ -142,7 +141,7 @@ class Store:
     ) -> EndpointRecord:
         """Creates generation 1, status Creating. Raises `AlreadyExists`, also while one is
         Deleting."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             extra = {
                 "status": CREATING,
                 "failure_reason": "",
@@ -154,7 +153,7 @@ class Store:
             return rows.endpoint(db, name)
 
     def describe_endpoint(self, name: str) -> EndpointRecord:
-        with self._database.read() as db:
+        with self.read() as db:
             return rows.endpoint(db, name)
 
     def list_endpoints(self, query: ListQuery) -> Page[ListedResource]:
@@ -163,7 +162,7 @@ class Store:
     def all_endpoints(self) -> list[EndpointRecord]:
         """Every endpoint that can be read, oldest first, for the start of a server."""
         columns = schema.endpoints.c
-        with self._database.read() as db:
+        with self.read() as db:
             found = db.execute(select(schema.endpoints).order_by(columns.created, columns.key))
             return readable(
                 "endpoint-rows",
@@ -177,7 +176,7 @@ class Store:
         is."""
         columns = schema.endpoints.c
         unsettled = (CREATING, UPDATING, DELETING)
-        with self._database.read() as db:
+        with self.read() as db:
             on_their_way = select(schema.inference_components.c.endpoint_key).where(
                 schema.inference_components.c.status.in_(unsettled)
             )
@@ -200,7 +199,7 @@ class Store:
 
         Raises `NotFound`, or `EndpointBusy` if the status is not InService.
         """
-        with self._database.begin() as db:
+        with self.begin() as db:
             row = rows.in_service(db, name)
             generation = row["generation_last"] + 1
             values: dict[str, Any] = {
@@ -211,7 +210,7 @@ class Store:
                 "target_generation": generation,
             }
             if request is not None:
-                values["request"] = rows.to_json(request)
+                values["request"] = to_json(request)
             rows.update_endpoint(db, row["key"], values)
             spec = replace(deployment, endpoint=row["name"], generation=generation)
             rows.put_deployment(db, name, spec, now)
@@ -225,7 +224,7 @@ class Store:
 
         Raises `NotFound`, `UnknownVariant`, or `EndpointBusy`.
         """
-        with self._database.begin() as db:
+        with self.begin() as db:
             row = rows.in_service(db, name)
             before = rows.endpoint(db, name).active
             assert before is not None, "an endpoint in service has an active deployment"
@@ -246,8 +245,8 @@ class Store:
                 update(schema.deployments)
                 .where(rows.is_deployment(row["key"], before.generation))
                 .values(
-                    spec=encode_deployment(replace(before, variants=variants)),
-                    previous=encode_deployment(before),
+                    spec=to_json(replace(before, variants=variants)),
+                    previous=to_json(before),
                 )
             )
             values = {"status": UPDATING, "failure_reason": "", "modified": now}
@@ -256,7 +255,7 @@ class Store:
 
     def begin_delete(self, name: str, *, now: float) -> EndpointRecord:
         """Sets the status Deleting, from any. A second call changes nothing. Raises `NotFound`."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             row = rows.require(db, ENDPOINT, name)
             if row["status"] != DELETING:
                 rows.update_endpoint(db, row["key"], {"status": DELETING, "modified": now})
@@ -265,13 +264,15 @@ class Store:
 
     def finish_delete(self, name: str) -> None:
         """Deletes an endpoint that is Deleting; leaves any other alone."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             row = rows.find(db, ENDPOINT, name)
             if row is None or row["status"] != DELETING:
                 return
             key = row["key"]
-            db.execute(delete(schema.deployments).where(schema.deployments.c.endpoint_key == key))
-            target_model_notes.forget(db, key)
+            for table in (
+                schema.deployments, schema.target_model_pins, schema.target_model_crashes
+            ):  # fmt: skip
+                db.execute(delete(table).where(table.c.endpoint_key == key))
             components.remove_all(db, key)
             rows.remove(db, ENDPOINT, name)
 
@@ -291,7 +292,7 @@ class Store:
         `restore_previous` undoes the last change of weights and counts. A deletion that was
         requested meanwhile wins: then nothing changes. None if the endpoint is gone.
         """
-        with self._database.begin() as db:
+        with self.begin() as db:
             row = rows.find(db, ENDPOINT, name)
             if row is None:
                 return None
@@ -309,92 +310,34 @@ class Store:
             rows.update_endpoint(db, key, values)
             return rows.endpoint(db, name)
 
-    # Target models of multi-model endpoints
-
-    def set_target_model_pin(self, endpoint: str, model: str, pinned: bool) -> None:
-        with self._database.begin() as db:
-            target_model_notes.set_pin(db, endpoint, model, pinned)
-
-    def target_model_pins(self, endpoint: str) -> list[str]:
-        with self._database.read() as db:
-            return target_model_notes.pins(db, endpoint)
-
-    def add_target_model_crash(
-        self, endpoint: str, at: float, models: Sequence[tuple[str, str]]
-    ) -> None:
-        """`models`: (name, digest of its artifact) of the models that were at work."""
-        with self._database.begin() as db:
-            target_model_notes.add_crash(db, endpoint, at, models)
-
-    def target_model_crashes(self, endpoint: str) -> list[CrashRecord]:
-        """Oldest first."""
-        with self._database.read() as db:
-            return target_model_notes.crashes(db, endpoint)
-
-    def clear_target_model(self, endpoint: str, model: str) -> None:
-        """Removes the model from all recorded crashes."""
-        with self._database.begin() as db:
-            target_model_notes.clear_model(db, endpoint, model)
-
     # Inference components; `control/store/components.py` says what each step does and raises
 
-    def create_component(
-        self,
-        name: str,
-        wanted: components.NewComponent,
-        *,
-        arn: str,
-        now: float,
-        tags: Mapping[str, str] | None = None,
-    ) -> ComponentRecord:
-        with self._database.begin() as db:
-            return components.create(db, name, wanted, arn=arn, now=now, tags=tags)
-
-    def describe_component(self, name: str) -> ComponentRecord:
-        with self._database.read() as db:
-            return components.record(db, name)
-
-    def list_components(self, query: ListQuery) -> Page[ListedResource]:
-        with self._database.read() as db:
-            return components.page(db, query)
-
-    def update_component(
-        self, name: str, change: components.ComponentChange, *, now: float
-    ) -> ComponentRecord:
-        with self._database.begin() as db:
-            return components.change(db, name, change, now=now)
-
-    def delete_component(self, name: str, *, now: float) -> ListedResource:
-        with self._database.begin() as db:
-            return components.begin_delete(db, name, now=now)
+    create_component = writes(components.create)
+    describe_component = reads(components.record)
+    list_components = reads(components.page)
+    update_component = writes(components.change)
+    delete_component = writes(components.begin_delete)
 
     def set_component(self, endpoint: str, action: SetComponent, *, now: float) -> EndpointRecord:
         """Writes reconciliation's result; returns the endpoint after it."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             components.settle(db, endpoint, action, now=now)
             return rows.endpoint(db, endpoint)
 
     def forget_component(self, endpoint: str, name: str) -> EndpointRecord:
-        with self._database.begin() as db:
+        with self.begin() as db:
             components.forget(db, endpoint, name)
             return rows.endpoint(db, endpoint)
 
     # Tags, by ARN
 
-    def add_tags(self, arn: str, tags: Mapping[str, str]) -> dict[str, str]:
-        """Adds or overwrites tags; returns all. Raises `TooManyTags`. It does not check that `arn`
-        names something: `arn_exists` does."""
-        with self._database.begin() as db:
-            return rows.add_tags(db, arn, tags)
-
-    def list_tags(self, arn: str) -> dict[str, str]:
-        """All tags, by key."""
-        with self._database.read() as db:
-            return rows.tags_of(db, arn)
+    #: adds or overwrites; does not check that the ARN names something: `arn_exists` does
+    add_tags = writes(rows.add_tags)
+    list_tags = reads(rows.tags_of)
 
     def delete_tags(self, arn: str, names: Sequence[str]) -> None:
         columns = schema.tags.c
-        with self._database.begin() as db:
+        with self.begin() as db:
             db.execute(
                 delete(schema.tags).where(columns.arn_key == arn.lower(), columns.name.in_(names))
             )
@@ -404,41 +347,39 @@ class Store:
         kind, _, name = arn.rpartition(":")[2].partition("/")
         if kind not in rows.TABLES:
             return False
-        with self._database.read() as db:
+        with self.read() as db:
             row = rows.find(db, kind, name)
             return row is not None and row["arn"].lower() == arn.lower()
 
     # Access keys, as `control/access/keys.py` stores them
 
     def add_key(self, key: KeyRecord) -> None:
-        with self._database.begin() as db:
+        with self.begin() as db:
             db.execute(
                 insert(schema.keys).values(
-                    key_id=key.key_id,
-                    kind=key.kind,
-                    label=key.label,
-                    secret=key.secret,
-                    salt=key.salt,
-                    created=key.created,
-                    scope=key.grant.scope,
-                    endpoints=",".join(sorted(key.grant.endpoints)),
+                    **values_of(
+                        schema.keys,
+                        key,
+                        scope=key.grant.scope,
+                        endpoints=",".join(sorted(key.grant.endpoints)),
+                    )
                 )
             )
 
     def list_keys(self) -> list[KeyRecord]:
         """The keys that can be read; any other grants nothing."""
         columns = schema.keys.c
-        with self._database.read() as db:
+        with self.read() as db:
             found = db.execute(select(schema.keys).order_by(columns.created, columns.key_id))
             return readable("key-rows", found.mappings(), rows.key, lambda row: row["key_id"])
 
     def delete_key(self, key_id: str) -> bool:
         """False if there is no such key."""
-        with self._database.begin() as db:
+        with self.begin() as db:
             done = db.execute(delete(schema.keys).where(schema.keys.c.key_id == key_id))
             return bool(done.rowcount)
 
     def _listed(self, table: Table, query: ListQuery) -> Page[ListedResource]:
-        with self._database.read() as db:
+        with self.read() as db:
             found = db.execute(paging.filtered(table, query)).mappings().all()
             return paging.page(table, query, found, rows.listed)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.core.deployment.capacity_spec import SPREAD, ComponentCopiesSpec, CopySpec
 from penstock.core.deployment.deployment import ModelSource
-from penstock.core.deployment.wish import SPREAD, ComponentCopiesSpec, CopySpec
 
 _SEPARATOR = "/"  #: no name of SageMaker's contains it
 
@@ -59,7 +59,7 @@ def component_of(name: str) -> str:
     return name.rpartition(_SEPARATOR)[0]
 
 
-def copies_wish(
+def copies_spec(
     component: ComponentSpec, revision: ComponentRevision, copies: int
 ) -> ComponentCopiesSpec:
     return ComponentCopiesSpec(

@@ -2,16 +2,16 @@
 
 Plain values without any rule. The deciders (`capacity`, `placement`, `routes`, and `reconcile`
 above them) share only these types. The control plane's driver fills them in and carries out the
-actions. `core/deployment/wish.py` says what a variant should have.
+actions. `core/deployment/capacity_spec.py` says what a variant should have.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.core.deployment.capacity_spec import WHOLE_INSTANCE, CopySpec
 from penstock.core.deployment.component_spec import ComponentSpec
 from penstock.core.deployment.deployment import DeploymentSpec, EndpointRoutes
-from penstock.core.deployment.wish import WHOLE_INSTANCE, CopySpec
 from penstock.core.resources import NO_RESOURCES, ComputeResources
 
 CREATING = "Creating"
@@ -59,6 +59,16 @@ class EndpointSpec:
     target: DeploymentSpec | None = None
     previous: DeploymentSpec | None = None
     components: tuple[ComponentSpec, ...] = ()  #: inference components, sorted by name
+
+    @property
+    def generations(self) -> tuple[DeploymentSpec, ...]:
+        """The one that serves and the one being rolled out, as far as there are any."""
+        return tuple(one for one in (self.active, self.target) if one is not None)
+
+    @property
+    def shown(self) -> DeploymentSpec | None:
+        """The generation that users see: the one that serves, or else the first one."""
+        return self.active or self.target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

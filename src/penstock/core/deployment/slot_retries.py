@@ -87,18 +87,18 @@ def is_final(failure: SlotFailure, spec: ReconcileSpec) -> bool:
 
 
 def free_slots(
-    wished: int,
+    desired: int,
     taken: Collection[int],
     failures: Mapping[int, SlotFailure],
     spec: ReconcileSpec,
     *,
     missing: int,
 ) -> Iterator[FreeSlot]:
-    """At most `missing` of the slots below `wished` that are not `taken`, the lowest first.
+    """At most `missing` of the slots below `desired` that are not `taken`, the lowest first.
 
     Yields one by one: a user may have set a huge count, and callers stop when they have enough.
     """
-    for ordinal in islice((at for at in range(wished) if at not in taken), max(missing, 0)):
+    for ordinal in islice((at for at in range(desired) if at not in taken), max(missing, 0)):
         failure = failures.get(ordinal)
         if failure is None:
             yield FreeSlot(ordinal, failed=False, due=None)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from penstock.core.deployment.capacity_spec import VariantCapacitySpec
 from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -35,7 +36,6 @@ from penstock.core.deployment.endpoint_state import (
     StopInstance,
 )
 from penstock.core.deployment.slot_retries import FreeSlot, ReconcileSpec, earliest, free_slots
-from penstock.core.deployment.wish import VariantCapacitySpec
 from penstock.core.endpoint import instance_pools
 from penstock.core.endpoint.endings import retire_instance
 from penstock.core.endpoint.instance_pools import InstancePoolChoice
@@ -54,7 +54,7 @@ class CapacityDecision:
 
 
 def decide(
-    wish: VariantCapacitySpec,
+    desired: VariantCapacitySpec,
     observed: EndpointObserved,
     *,
     now: float,
@@ -63,8 +63,8 @@ def decide(
 ) -> CapacityDecision:
     """The instances of one variant. `start_reason`: for an instance that replaces none."""
     copies = observed.copies_by_instance()
-    seen = _seen(wish, observed)
-    kept = alive(wish, observed)[: wish.instances]
+    seen = _seen(desired, observed)
+    kept = alive(desired, observed)[: desired.instances]
     # An instance whose death is about to be reported still holds its slot: its failure decides when
     # the next attempt is due.
     taken = {one.ordinal for one in kept}
@@ -73,16 +73,16 @@ def decide(
         failure.ordinal: failure
         for failure in observed.failures
         if not failure.component
-        and failure.variant == wish.name
-        and failure.generation == wish.generation
+        and failure.variant == desired.name
+        and failure.generation == desired.generation
     }
     starts: list[StartInstance] = []
     refusals: list[RefuseInstance] = []
     deadline: float | None = None
-    pool = _pool(wish, observed, failures.values(), now=now, spec=spec)
-    startable = spec.starting_max - _on_their_way(wish, kept, copies)
+    pool = _pool(desired, observed, failures.values(), now=now, spec=spec)
+    startable = spec.starting_max - _on_their_way(desired, kept, copies)
     for slot in free_slots(
-        wish.instances, taken, failures, spec, missing=wish.instances - len(kept)
+        desired.instances, taken, failures, spec, missing=desired.instances - len(kept)
     ):
         # Limits the cost of deciding, and the processes that start before the machine is known to
         # be full: neither may grow with the count.
@@ -92,23 +92,27 @@ def decide(
             deadline = earliest(deadline, slot.due)
             continue
         if pool.refusal:
-            refusals.append(_refusal(wish, slot, pool))
+            refusals.append(_refusal(desired, slot, pool))
             break  # the slots behind it would get the same answer
         if pool.next_deadline is not None:
             deadline = earliest(deadline, pool.next_deadline)
             break
         reason = "replace-failed" if slot.failed else start_reason
         starts.append(
-            StartInstance(wish.name, wish.generation, slot.ordinal, reason, pool.instance_type)
+            StartInstance(
+                desired.name, desired.generation, slot.ordinal, reason, pool.instance_type
+            )
         )
     return CapacityDecision(tuple(kept), tuple(starts), deadline, tuple(refusals))
 
 
-def alive(wish: VariantCapacitySpec, observed: EndpointObserved) -> list[InstanceObserved]:
+def alive(desired: VariantCapacitySpec, observed: EndpointObserved) -> list[InstanceObserved]:
     """Instances of a variant that may stay, those to keep first at the front."""
     copies = observed.copies_by_instance()
-    found = [one for one in _seen(wish, observed) if _counts(one, copies.get(one.instance_id, ()))]
-    return sorted(found, key=lambda one: _advance(wish, one, copies.get(one.instance_id, ())))
+    found = [
+        one for one in _seen(desired, observed) if _counts(one, copies.get(one.instance_id, ()))
+    ]
+    return sorted(found, key=lambda one: _advance(desired, one, copies.get(one.instance_id, ())))
 
 
 def take_away(
@@ -132,7 +136,7 @@ def take_away(
 
 
 def _pool(
-    wish: VariantCapacitySpec,
+    desired: VariantCapacitySpec,
     observed: EndpointObserved,
     failures: Iterable[SlotFailure],
     *,
@@ -140,22 +144,24 @@ def _pool(
     spec: ReconcileSpec,
 ) -> InstancePoolChoice:
     """Where the next instances come from; a variant of one type has no choice."""
-    if not wish.pools:
+    if not desired.pools:
         return InstancePoolChoice()
-    return instance_pools.choose(wish, observed.shortages, failures, now=now, spec=spec)
+    return instance_pools.choose(desired, observed.shortages, failures, now=now, spec=spec)
 
 
-def _refusal(wish: VariantCapacitySpec, slot: FreeSlot, pool: InstancePoolChoice) -> RefuseInstance:
+def _refusal(
+    desired: VariantCapacitySpec, slot: FreeSlot, pool: InstancePoolChoice
+) -> RefuseInstance:
     return RefuseInstance(
-        wish.name, wish.generation, slot.ordinal, instance_pools.ALL_POOLS_SHORT, pool.refusal
+        desired.name, desired.generation, slot.ordinal, instance_pools.ALL_POOLS_SHORT, pool.refusal
     )
 
 
-def _seen(wish: VariantCapacitySpec, observed: EndpointObserved) -> list[InstanceObserved]:
+def _seen(desired: VariantCapacitySpec, observed: EndpointObserved) -> list[InstanceObserved]:
     return [
         one
         for one in observed.instances
-        if one.variant == wish.name and one.generation == wish.generation
+        if one.variant == desired.name and one.generation == desired.generation
     ]
 
 
@@ -169,7 +175,7 @@ def _counts(one: InstanceObserved, copies: Collection[CopyObserved]) -> bool:
 
 
 def _advance(
-    wish: VariantCapacitySpec, one: InstanceObserved, copies: Collection[CopyObserved]
+    desired: VariantCapacitySpec, one: InstanceObserved, copies: Collection[CopyObserved]
 ) -> tuple[int, int, int, int, int, int, int, str]:
     """Sort key, the most advanced first: serving, else nearest to serving; then in the most
     preferred pool; then with the most requests; then in the lowest slot."""
@@ -179,7 +185,7 @@ def _advance(
         -phases.count(LOST),
         -phases.count(LOADING),
         _ALIVE[::-1].index(one.phase),
-        instance_pools.rank(wish, one),
+        instance_pools.rank(desired, one),
         -sum(copy.outstanding for copy in copies),
         one.ordinal,
         one.instance_id,
@@ -187,13 +193,13 @@ def _advance(
 
 
 def _on_their_way(
-    wish: VariantCapacitySpec,
+    desired: VariantCapacitySpec,
     kept: Collection[InstanceObserved],
     copies: dict[str, list[CopyObserved]],
 ) -> int:
     """Requested instances that are not connected yet. Where each is to have a copy of its own,
     instances without one count too."""
-    each_has_one = any(one.need.whole_instance for one in wish.components)
+    each_has_one = any(one.need.whole_instance for one in desired.components)
     return sum(
         one.phase == STARTING or (each_has_one and one.instance_id not in copies) for one in kept
     )

@@ -7,7 +7,7 @@ Once it is loaded, its measured memory decides.
 
 from __future__ import annotations
 
-from penstock.core.deployment.wish import ComponentCopiesSpec
+from penstock.core.deployment.capacity_spec import ComponentCopiesSpec
 from penstock.core.machine.room import MEASURED
 from penstock.core.models.memory_need import MemoryEstimate
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.core.deployment.component_spec import ComponentSpec, copies_name, copies_wish
+from penstock.core.deployment.capacity_spec import ComponentCopiesSpec
+from penstock.core.deployment.component_spec import ComponentSpec, copies_name, copies_spec
 from penstock.core.deployment.endpoint_state import (
     DELETING,
     FAILED,
@@ -24,14 +25,13 @@ from penstock.core.deployment.endpoint_state import (
     READY,
     CopyObserved,
 )
-from penstock.core.deployment.wish import ComponentCopiesSpec
 
 _THERE = (LOADING, READY, LOST)
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutDecision:
-    wishes: tuple[ComponentCopiesSpec, ...]  #: one per revision, the old one first
+    specs: tuple[ComponentCopiesSpec, ...]  #: one per revision, the old one first
     complete: bool  #: all copies of the newest revision that the spec has are ready, and settled
     next_deadline: float | None  #: when a pause between two batches is over
 
@@ -45,11 +45,11 @@ def decide(
     named = copies_name(component.name, newest.number)
     ready = [one for one in mine if one.component == named and one.phase == READY]
     if component.status in (FAILED, DELETING):
-        wishes = tuple(copies_wish(component, one, 0) for one in component.revisions())
-        return RolloutDecision(wishes, complete=False, next_deadline=None)
+        specs = tuple(copies_spec(component, one, 0) for one in component.revisions())
+        return RolloutDecision(specs, complete=False, next_deadline=None)
     if component.target is None:
-        wish = copies_wish(component, newest, component.copies)
-        return RolloutDecision((wish,), len(ready) >= component.copies, None)
+        desired = copies_spec(component, newest, component.copies)
+        return RolloutDecision((desired,), len(ready) >= component.copies, None)
     former = copies_name(component.name, component.active.number)
     there = sum(one.component == former and one.phase in _THERE for one in mine)
     old, new, deadline = component.copies, component.copies, None
@@ -65,8 +65,8 @@ def decide(
         old = component.copies - (len(ready) // newest.batch) * newest.batch
     return RolloutDecision(
         (
-            copies_wish(component, component.active, max(min(old, there), 0)),
-            copies_wish(component, newest, new),
+            copies_spec(component, component.active, max(min(old, there), 0)),
+            copies_spec(component, newest, new),
         ),
         complete=len(ready) >= component.copies and deadline is None,
         next_deadline=deadline,

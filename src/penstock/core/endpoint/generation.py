@@ -12,6 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
+from penstock.core.deployment.capacity_spec import (
+    ComponentCopiesSpec,
+    VariantCapacitySpec,
+    capacity_specs,
+)
 from penstock.core.deployment.component_spec import ComponentSpec, component_of
 from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 from penstock.core.deployment.endpoint_state import (
@@ -29,7 +34,6 @@ from penstock.core.deployment.endpoint_state import (
     UnloadCopy,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, earliest
-from penstock.core.deployment.wish import ComponentCopiesSpec, VariantCapacitySpec, wished
 from penstock.core.endpoint import adapters, capacity, managed_instances, placement
 from penstock.core.endpoint import component_rollout as rollouts
 from penstock.core.endpoint.component_rollout import RolloutDecision
@@ -43,7 +47,7 @@ _SETTLED = (IN_SERVICE, UPDATING)
 class GenerationObserved:
     """What one generation has, compared with its spec."""
 
-    wishes: tuple[VariantCapacitySpec, ...] = ()
+    specs: tuple[VariantCapacitySpec, ...] = ()
     instances: dict[str, tuple[InstanceObserved, ...]] = field(default_factory=dict)
     copies: dict[str, tuple[CopyObserved, ...]] = field(default_factory=dict)
     #: copies to remove from instances that stay
@@ -57,9 +61,9 @@ class GenerationObserved:
 
     def component_counts(self) -> frozenset[tuple[str, str]]:
         return frozenset(
-            (wish.name, one.name)
-            for wish in self.wishes
-            for one in wish.components
+            (desired.name, one.name)
+            for desired in self.specs
+            for one in desired.components
             if one.component
         )
 
@@ -76,25 +80,25 @@ class GenerationObserved:
 
     def reaches(self, counts: Collection[tuple[str, str]]) -> bool:
         """Whether these counts are reached: (variant, component), "" for instances."""
-        return all(self._reaches(wish, counts) for wish in self.wishes)
+        return all(self._reaches(desired, counts) for desired in self.specs)
 
-    def _reaches(self, wish: VariantCapacitySpec, counts: Collection[tuple[str, str]]) -> bool:
-        running = sum(one.phase == RUNNING for one in self.instances[wish.name])
-        if running < wish.instances and (wish.name, "") in counts:
+    def _reaches(self, desired: VariantCapacitySpec, counts: Collection[tuple[str, str]]) -> bool:
+        running = sum(one.phase == RUNNING for one in self.instances[desired.name])
+        if running < desired.instances and (desired.name, "") in counts:
             return False
-        return self.reaches_copies(wish, counts)
+        return self.reaches_copies(desired, counts)
 
     def reaches_copies(
-        self, wish: VariantCapacitySpec, counts: Collection[tuple[str, str]] | None = None
+        self, desired: VariantCapacitySpec, counts: Collection[tuple[str, str]] | None = None
     ) -> bool:
         """As `reaches`, but only for one variant's copies; None: for all counts."""
         ready: dict[str, int] = {}
-        for copy in self.copies[wish.name]:
+        for copy in self.copies[desired.name]:
             ready[copy.component] = ready.get(copy.component, 0) + (copy.phase == READY)
         return all(
             ready.get(one.name, 0) >= one.copies
-            or (counts is not None and (wish.name, one.name) not in counts)
-            for one in wish.components
+            or (counts is not None and (desired.name, one.name) not in counts)
+            for one in desired.components
         )
 
 
@@ -131,15 +135,16 @@ def keep_up(
         copies = adapters.as_ready(component, wanted, mine)
         rollout = rollouts.decide(component, copies, now=now)
         turn.held.rollouts[component.name] = rollout
-        found[component.variant] = found.get(component.variant, ()) + rollout.wishes
+        found[component.variant] = found.get(component.variant, ()) + rollout.specs
         turn.wake(rollout.next_deadline)
     variants = {one.name: one for one in deployment.variants}
-    turn.held.wishes = tuple(
-        turn.managed(variants[wish.name], wish, first=first) for wish in wished(deployment, found)
+    turn.held.specs = tuple(
+        turn.managed(variants[desired.name], desired, first=first)
+        for desired in capacity_specs(deployment, found)
     )
-    for wish in turn.held.wishes:
-        follows = variants[wish.name].managed is not None and not first
-        turn.keep(wish, COPIES_NEED_MORE if follows else start_reason)
+    for desired in turn.held.specs:
+        follows = variants[desired.name].managed is not None and not first
+        turn.keep(desired, COPIES_NEED_MORE if follows else start_reason)
     for component in wanted:
         if component.base:
             turn.adapt(component, riding, deployment.generation)
@@ -160,40 +165,40 @@ class _GenerationTurn:
         self.held.next_deadline = earliest(self.held.next_deadline, *deadlines)
 
     def managed(
-        self, variant: VariantSpec, wish: VariantCapacitySpec, *, first: bool
+        self, variant: VariantSpec, desired: VariantCapacitySpec, *, first: bool
     ) -> VariantCapacitySpec:
         """Sets the number of instances that the copies need, where it follows them."""
         if variant.managed is None:
-            return wish
+            return desired
         decision = managed_instances.decide(
             variant.managed,
-            wish,
-            capacity.alive(wish, self._observed),
+            desired,
+            capacity.alive(desired, self._observed),
             self._observed,
             now=self._now,
             instances_min=variant.instance_count if first else 0,
         )
         self.wake(decision.next_deadline)
         if decision.reason in RELEASES:
-            self.held.releases[wish.name] = decision.reason
-        return replace(wish, instances=decision.instances)
+            self.held.releases[desired.name] = decision.reason
+        return replace(desired, instances=decision.instances)
 
-    def keep(self, wish: VariantCapacitySpec, start_reason: str) -> None:
+    def keep(self, desired: VariantCapacitySpec, start_reason: str) -> None:
         """Decides the instances of one variant, and the copies on them."""
         instances = capacity.decide(
-            wish, self._observed, now=self._now, spec=self._spec, start_reason=start_reason
+            desired, self._observed, now=self._now, spec=self._spec, start_reason=start_reason
         )
         copies = placement.decide(
-            wish, instances.kept, self._observed, now=self._now, spec=self._spec
+            desired, instances.kept, self._observed, now=self._now, spec=self._spec
         )
         held = self.held
-        held.instances[wish.name] = instances.kept
-        held.copies[wish.name] = copies.kept
+        held.instances[desired.name] = instances.kept
+        held.copies[desired.name] = copies.kept
         held.retires += copies.retires
         held.actions += [*copies.loads, *copies.refusals, *instances.refusals, *instances.starts]
         self.wake(instances.next_deadline, copies.next_deadline)
-        if held.releases.get(wish.name) == CONSOLIDATED and not held.reaches_copies(wish):
-            self._hold_back(wish)
+        if held.releases.get(desired.name) == CONSOLIDATED and not held.reaches_copies(desired):
+            self._hold_back(desired)
 
     def adapt(
         self, adapter: ComponentSpec, riding: Collection[CopyObserved], generation: int
@@ -237,19 +242,19 @@ class _GenerationTurn:
             *(one for one in adapters.held_back(held.retires, riding) if one.copy not in ended),
         ]
 
-    def _hold_back(self, wish: VariantCapacitySpec) -> None:
+    def _hold_back(self, desired: VariantCapacitySpec) -> None:
         """Copies to be removed serve until their replacements on other instances are ready."""
-        staying = {one.instance_id for one in self.held.instances[wish.name]}
+        staying = {one.instance_id for one in self.held.instances[desired.name]}
         going = [
-            one for one in capacity.alive(wish, self._observed) if one.instance_id not in staying
+            one for one in capacity.alive(desired, self._observed) if one.instance_id not in staying
         ]
         ids = {one.instance_id for one in going}
-        names = {one.name for one in wish.components}
-        self.held.instances[wish.name] += tuple(going)
-        self.held.copies[wish.name] += tuple(
+        names = {one.name for one in desired.components}
+        self.held.instances[desired.name] += tuple(going)
+        self.held.copies[desired.name] += tuple(
             copy
             for copy in self._observed.copies
             if copy.instance_id in ids
-            and copy.generation == wish.generation
+            and copy.generation == desired.generation
             and copy.component in names
         )

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from penstock.core.deployment.capacity_spec import VariantCapacitySpec
 from penstock.core.deployment.endpoint_state import InstanceObserved, PoolShortage, SlotFailure
 from penstock.core.deployment.slot_retries import ReconcileSpec, earliest
-from penstock.core.deployment.wish import VariantCapacitySpec
 from penstock.core.machine.room import CAPACITY_ERROR, NO_ROOM, WAIT, RoomDecision
 
 ALL_POOLS_SHORT = "all-pools-short"
@@ -52,7 +52,7 @@ class InstancePoolChoice:
 
 
 def choose(
-    wish: VariantCapacitySpec,
+    desired: VariantCapacitySpec,
     shortages: Iterable[PoolShortage],
     failures: Iterable[SlotFailure],
     *,
@@ -62,7 +62,7 @@ def choose(
     """The pool of a variant's next instance.
 
     Args:
-        wish: the variant's spec.
+        desired: the variant's spec.
         shortages: shortages of any variants.
         failures: failures of the variant's slots: the same refusal is not repeated.
         now: seconds.
@@ -71,16 +71,16 @@ def choose(
     short = {
         one.instance_type: one
         for one in shortages
-        if (one.variant, one.generation) == (wish.name, wish.generation)
+        if (one.variant, one.generation) == (desired.name, desired.generation)
     }
     pauses: list[float] = []
-    for instance_type in wish.pools:
+    for instance_type in desired.pools:
         last = short.get(instance_type)
         at = pause_end(last, spec) if last is not None else None
         if at is None or now >= at:
             return InstancePoolChoice(instance_type=instance_type)
         pauses.append(at)
-    found = [short[one] for one in wish.pools]
+    found = [short[one] for one in desired.pools]
     refused = [one.at for one in failures if one.reason == ALL_POOLS_SHORT]
     known = bool(refused) and max(refused) >= max(one.at for one in found)
     if known or any(one.waits for one in found):
@@ -88,7 +88,7 @@ def choose(
     stale = [one for one in found if now >= one.at + spec.backoff.pause_s_first]
     if stale:  # it may have room by now: an old answer is no reason to refuse
         return InstancePoolChoice(instance_type=stale[0].instance_type)
-    return InstancePoolChoice(refusal=_refusal(wish, found))
+    return InstancePoolChoice(refusal=_refusal(desired, found))
 
 
 def pause_end(shortage: PoolShortage, spec: ReconcileSpec) -> float:
@@ -112,16 +112,16 @@ def shortage_of(
     return replace(found, count=former.count + again)
 
 
-def rank(wish: VariantCapacitySpec, instance: InstanceObserved) -> int:
+def rank(desired: VariantCapacitySpec, instance: InstanceObserved) -> int:
     """Rank of an instance's pool: lower is preferred; of too many the highest is stopped first."""
-    pools = wish.pools
+    pools = desired.pools
     if instance.instance_type in pools:
         return pools.index(instance.instance_type)
     return len(pools)
 
 
-def _refusal(wish: VariantCapacitySpec, found: Sequence[PoolShortage]) -> str:
+def _refusal(desired: VariantCapacitySpec, found: Sequence[PoolShortage]) -> str:
     told = "; ".join(
         f"{one.instance_type}: {one.message.removeprefix(CAPACITY_ERROR).strip()}" for one in found
     )
-    return f"{CAPACITY_ERROR} no instance pool of variant {wish.name} has room. {told}"
+    return f"{CAPACITY_ERROR} no instance pool of variant {desired.name} has room. {told}"

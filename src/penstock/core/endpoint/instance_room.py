@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 
+from penstock.core.deployment.capacity_spec import ComponentCopiesSpec, CopySpec
 from penstock.core.deployment.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -20,7 +21,6 @@ from penstock.core.deployment.endpoint_state import (
     CopyObserved,
     InstanceObserved,
 )
-from penstock.core.deployment.wish import ComponentCopiesSpec, CopySpec
 from penstock.core.machine.room import CAPACITY_ERROR
 from penstock.core.resources import NO_RESOURCES, ComputeResources
 

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.core.deployment.capacity_spec import SPREAD, VariantCapacitySpec
 from penstock.core.deployment.deployment import CONSOLIDATION, ManagedScaling
 from penstock.core.deployment.endpoint_state import (
     CONSOLIDATED,
@@ -30,7 +31,6 @@ from penstock.core.deployment.endpoint_state import (
     EndpointObserved,
     InstanceObserved,
 )
-from penstock.core.deployment.wish import SPREAD, VariantCapacitySpec
 from penstock.core.endpoint.instance_room import InstanceRoom, empty_room
 from penstock.core.endpoint.packing import assign, rooms_needed
 from penstock.core.models.memory_need import START_BYTES
@@ -57,7 +57,7 @@ class ManagedDecision:
 
 def decide(
     managed: ManagedScaling,
-    wish: VariantCapacitySpec,
+    desired: VariantCapacitySpec,
     alive: Sequence[InstanceObserved],
     observed: EndpointObserved,
     *,
@@ -68,14 +68,14 @@ def decide(
 
     Args:
         managed: the bounds.
-        wish: the spec with its copies; its count of instances is not used.
+        desired: the spec with its copies; its count of instances is not used.
         alive: instances of the variant that are not leaving, those to keep first at the front.
         observed: the snapshot.
         now: seconds.
         instances_min: a lower bound in any case, such as for a new generation's first instances.
     """
     least = min(max(managed.instances_min, instances_min), managed.instances_max)
-    variant = _Variant(wish, alive, observed)
+    variant = _Variant(desired, alive, observed)
     count = len(alive)
     more = variant.more(managed.instances_max - count)
     if count + more < least:
@@ -87,7 +87,7 @@ def decide(
     fewer, reason = _fewer(managed, variant, count - least)
     if not fewer:
         return ManagedDecision(count, STEADY)
-    due = _due(managed, wish, alive, observed, now)
+    due = _due(managed, desired, alive, observed, now)
     if now < due:
         return ManagedDecision(count, COOLDOWN, due)
     return ManagedDecision(count - fewer, reason)
@@ -105,13 +105,13 @@ def _fewer(managed: ManagedScaling, variant: _Variant, most: int) -> tuple[int, 
 
 def _due(
     managed: ManagedScaling,
-    wish: VariantCapacitySpec,
+    desired: VariantCapacitySpec,
     alive: Sequence[InstanceObserved],
     observed: EndpointObserved,
     now: float,
 ) -> float:
     """When the cooldown ends; it begins anew with every instance that starts or stops."""
-    changes = [at for name, at in observed.released if name == wish.name]
+    changes = [at for name, at in observed.released if name == desired.name]
     changes += [
         one.since if one.phase == RUNNING and one.since is not None else now for one in alive
     ]
@@ -123,12 +123,12 @@ class _Variant:
 
     def __init__(
         self,
-        wish: VariantCapacitySpec,
+        desired: VariantCapacitySpec,
         alive: Sequence[InstanceObserved],
         observed: EndpointObserved,
     ) -> None:
         copies = observed.copies_by_instance()
-        self._wish = wish
+        self._desired = desired
         self._alive = alive
         self._rooms = [InstanceRoom(one, copies.get(one.instance_id, ())) for one in alive]
         self._missing = self._missing_on(self._rooms)
@@ -162,7 +162,7 @@ class _Variant:
             return False
         *others, last = self._rooms
         of_component = Counter(copy.component for room in self._rooms for copy in room.copies)
-        spread = {one.name for one in self._wish.components if one.strategy == SPREAD}
+        spread = {one.name for one in self._desired.components if one.strategy == SPREAD}
         if any(
             copy.component in spread and of_component[copy.component] > 1 for copy in last.copies
         ):
@@ -174,13 +174,13 @@ class _Variant:
             copy.component for room in rooms for copy in room.copies if self._counts(copy)
         )
         missing: list[ComputeResources] = []
-        for component in self._wish.components:
+        for component in self._desired.components:
             lacks = component.copies - there[component.name]
             missing += [component.need.resources] * min(max(lacks, 0), _MISSING_MAX - len(missing))
         return missing
 
     def _counts(self, copy: CopyObserved) -> bool:
-        return copy.phase in _THERE and copy.generation == self._wish.generation
+        return copy.phase in _THERE and copy.generation == self._desired.generation
 
 
 def _free(room: InstanceRoom) -> ComputeResources | None:

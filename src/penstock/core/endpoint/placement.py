@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from penstock.core.deployment.capacity_spec import BINPACK, ComponentCopiesSpec, VariantCapacitySpec
 from penstock.core.deployment.endpoint_state import (
     ENDING,
     LOADING,
@@ -45,7 +46,6 @@ from penstock.core.deployment.endpoint_state import (
     UnloadCopy,
 )
 from penstock.core.deployment.slot_retries import FreeSlot, ReconcileSpec, earliest, free_slots
-from penstock.core.deployment.wish import BINPACK, ComponentCopiesSpec, VariantCapacitySpec
 from penstock.core.endpoint.endings import retire_copy
 from penstock.core.endpoint.instance_room import InstanceRoom, empty_room, shortage
 from penstock.core.endpoint.packing import ITEMS_MAX, assign
@@ -67,7 +67,7 @@ class PlacementDecision:
 
 
 def decide(
-    wish: VariantCapacitySpec,
+    desired: VariantCapacitySpec,
     instances: Iterable[InstanceObserved],
     observed: EndpointObserved,
     *,
@@ -75,8 +75,8 @@ def decide(
     spec: ReconcileSpec,
 ) -> PlacementDecision:
     """Decides the copies of one variant, on those of its instances that are kept."""
-    turn = _PlacementTurn(wish, instances, observed, now, spec)
-    for component in wish.components:
+    turn = _PlacementTurn(desired, instances, observed, now, spec)
+    for component in desired.components:
         turn.place(component)
     turn.rearrange()
     return turn.decision()
@@ -106,7 +106,7 @@ class _PlacementTurn:
 
     def __init__(
         self,
-        wish: VariantCapacitySpec,
+        desired: VariantCapacitySpec,
         instances: Iterable[InstanceObserved],
         observed: EndpointObserved,
         now: float,
@@ -114,7 +114,7 @@ class _PlacementTurn:
     ) -> None:
         self._copies = observed.copies_by_instance()
         self._running = [one for one in instances if one.phase == RUNNING]
-        self._wish = wish
+        self._desired = desired
         self._now = now
         self._spec = spec
         self._rooms = self._as_they_are()
@@ -122,11 +122,11 @@ class _PlacementTurn:
         self._there = [copy for room in self._rooms for copy in room.copies]
         self._by_component: dict[str, list[CopyObserved]] = {}
         for copy in self._there:
-            if copy.generation == wish.generation:
+            if copy.generation == desired.generation:
                 self._by_component.setdefault(copy.component, []).append(copy)
         self._failures: dict[str, dict[int, SlotFailure]] = {}
         for failure in observed.failures:
-            if failure.variant == wish.name and failure.generation == wish.generation:
+            if failure.variant == desired.name and failure.generation == desired.generation:
                 self._failures.setdefault(failure.component, {})[failure.ordinal] = failure
         self._kept: list[CopyObserved] = []
         self._loads: list[_ToLoad] = []
@@ -191,15 +191,15 @@ class _PlacementTurn:
 
     def decision(self) -> PlacementDecision:
         kept = {copy.copy for copy in self._kept}
-        wished = {component.name for component in self._wish.components}
+        named = {component.name for component in self._desired.components}
         retires: list[DrainCopy | UnloadCopy] = []
         for copy in self._there:
             if copy.copy not in kept:
-                current = copy.generation == self._wish.generation and copy.component in wished
+                current = copy.generation == self._desired.generation and copy.component in named
                 retires += retire_copy(copy, "copy-count" if current else "old-generation")
         return PlacementDecision(
             tuple(self._kept),
-            tuple(one.action(self._wish.generation) for one in self._loads),
+            tuple(one.action(self._desired.generation) for one in self._loads),
             tuple(self._refusals),
             tuple(retires),
             self._deadline,
@@ -242,15 +242,15 @@ class _PlacementTurn:
 
     def _refuse(self, component: ComponentCopiesSpec, slot: FreeSlot) -> None:
         """Refuses a slot with what is missing, if waiting would not help."""
-        if not self._rooms or len(self._rooms) < self._wish.instances:
+        if not self._rooms or len(self._rooms) < self._desired.instances:
             return
         if any(room.may_fit_later(component.need) for room in self._rooms):
             return
-        reason, failure = shortage(component, self._wish.name, self._rooms)
+        reason, failure = shortage(component, self._desired.name, self._rooms)
         self._refusals.append(
             RefuseCopy(
-                self._wish.name,
-                self._wish.generation,
+                self._desired.name,
+                self._desired.generation,
                 component.name,
                 slot.ordinal,
                 reason,

@@ -45,6 +45,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.core.deployment.capacity_spec import raised
 from penstock.core.deployment.component_spec import ComponentSpec
 from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import (
@@ -64,7 +65,6 @@ from penstock.core.deployment.endpoint_state import (
     SlotFailure,
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, earliest, is_final
-from penstock.core.deployment.wish import raised
 from penstock.core.endpoint import capacity, endings, generation, routes
 from penstock.core.endpoint import component_life as life
 from penstock.core.endpoint.generation import GenerationObserved
@@ -162,12 +162,12 @@ def decide(
 class _ReconcileTurn:
     """One call of `decide`: collects actions and the nearest deadline."""
 
-    __slots__ = ("_now", "_observed", "_spec", "_wish", "actions", "deadline")
+    __slots__ = ("_desired", "_now", "_observed", "_spec", "actions", "deadline")
 
     def __init__(
-        self, wish: EndpointSpec, observed: EndpointObserved, now: float, spec: ReconcileSpec
+        self, desired: EndpointSpec, observed: EndpointObserved, now: float, spec: ReconcileSpec
     ) -> None:
-        self._wish = wish
+        self._desired = desired
         self._observed = observed
         self._now = now
         self._spec = spec
@@ -195,7 +195,7 @@ class _ReconcileTurn:
             )
             return
         # Components need a generation that serves.
-        components = self._wish.components if active is not None else ()
+        components = self._desired.components if active is not None else ()
         new = self._keep_up(target, "new-generation", components, first=True)
         counts = raised(target, None) | new.component_counts()
         if new.reaches(counts) and not new.adapters_missing:
@@ -215,7 +215,7 @@ class _ReconcileTurn:
 
     def hold(self, active: DeploymentSpec, previous: DeploymentSpec | None) -> None:
         """Decides for a generation that serves, perhaps with new weights or counts."""
-        changing = self._wish.status == UPDATING
+        changing = self._desired.status == UPDATING
         failure = (
             of_count(active, previous, self._observed, self._spec)
             if changing and previous is not None
@@ -232,26 +232,26 @@ class _ReconcileTurn:
                 )
             )
             return
-        held = self._keep_up(active, "variant-count", self._wish.components)
+        held = self._keep_up(active, "variant-count", self._desired.components)
         self._publish(active, held, "weights-changed" if changing else "copies-changed")
         self._take_away([held], {active.generation})
         if changing and held.reaches(raised(active, previous)):
             self.actions.append(
                 SetStatus(IN_SERVICE, "counts-reached", "", active_generation=active.generation)
             )
-        for component in self._wish.components:
+        for component in self._desired.components:
             self.actions += life.decide(
                 component,
                 held.rollouts[component.name],
                 self._observed,
                 generation=active.generation,
                 spec=self._spec,
-                others=self._wish.components,
+                others=self._desired.components,
             )
 
     def end_components(self, reason: str) -> None:
         """Ends the components of an endpoint that will never serve."""
-        for one in self._wish.components:
+        for one in self._desired.components:
             if one.status == DELETING:
                 self.actions.append(ForgetComponent(one.name, "nothing-left"))
             elif one.status != FAILED:
@@ -282,7 +282,7 @@ class _ReconcileTurn:
         return held
 
     def _publish(self, deployment: DeploymentSpec, held: GenerationObserved, reason: str) -> None:
-        serving = [held.serving(one) for one in self._wish.components]
+        serving = [held.serving(one) for one in self._desired.components]
         self.actions += routes.decide(
             deployment, held.copies, self._observed.published, reason, serving
         )

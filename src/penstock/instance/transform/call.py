@@ -6,13 +6,14 @@ import dataclasses
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import InputObject, Span, TransformSpec
 from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.instance.settings import InstanceSettings
 from penstock.records.filters import Processing
 from penstock.records.reader import RecordReader
-from penstock.records.spec_json import from_dict
 from penstock.wire.frames import RequestMeta
 
 
@@ -43,9 +44,9 @@ class TransformCall:
             return cls(
                 copy=int(call["copy"]),
                 job=str(call["job"]),
-                spec=from_dict(TransformSpec, call["spec"]),
-                object=from_dict(InputObject, call["object"]),
-                span=from_dict(Span, call["span"]),
+                spec=msgspec.convert(call["spec"], TransformSpec),
+                object=msgspec.convert(call["object"], InputObject),
+                span=msgspec.convert(call["span"], Span),
                 parts_uri=str(call["parts_uri"]),
                 settings=dataclasses.replace(artifact, closed=closed),
                 noted=bool(call.get("noted", False)),

@@ -31,7 +31,6 @@ from penstock.instance.transform.call import TransformCall
 from penstock.instance.transform.lane_pool import LanePool
 from penstock.instance.transform.progress import SpanProgress, stopped
 from penstock.instance.transform.rows_span import RowsSpan
-from penstock.records.spec_json import to_dict
 from penstock.wire import frames
 
 #: Time between two events about a span.
@@ -80,7 +79,7 @@ class Transforms:
             if wanted.apart:
                 await self._run_apart(wanted, running.progress, copy, loaded)
                 return {"passed": True}
-            return to_dict(await self._run(wanted, running.progress, copy, loaded))
+            return dataclasses.asdict(await self._run(wanted, running.progress, copy, loaded))
         finally:
             telling.cancel()
             del self._running[wanted.key]

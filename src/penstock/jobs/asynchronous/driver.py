@@ -27,6 +27,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from penstock.clock import Clock
+from penstock.control.loop import DriverLoop
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.deployment.deployment import AsyncSpec, EndpointRoutes
 from penstock.core.jobs.asynchronous import UNWRITTEN_CODE, AsyncQueue
@@ -109,20 +110,22 @@ class AsynchronousDriver:
         self._entering: Commits[Entered, QueueId | None] = Commits(self._enter)
         self._ending: Commits[Ended, None] = Commits(self._end)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wake = asyncio.Event()
         self._look_at = 0.0  #: next look at the copies, monotonic s
-        self._loop_task: asyncio.Task[None] | None = None
+        self._loop = DriverLoop(
+            "asynchronous", self._turn, fault="asynchronous requests", retry_s=LOOK_EVERY_S
+        )
 
     async def start(self) -> None:
         """Resumes every request that is on record."""
         for ident, backlog in (await self._database.call(rows.queues)).items():
             self._queues[ident] = _Queue(ident, backlog)
         self._notifier.start()
-        self._loop_task = asyncio.create_task(self._run(), name="asynchronous")
+        self._loop.start()
 
     async def close(self) -> None:
         """Cancels running work, which the next start repeats. Idempotent."""
-        tasks = [*self._tasks, *([self._loop_task] if self._loop_task is not None else [])]
+        await self._loop.close()
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -181,24 +184,15 @@ class AsynchronousDriver:
 
     # The loop: copies and time
 
-    async def _run(self) -> None:
-        while True:
-            self._wake.clear()
-            now = self._clock.monotonic()
-            try:
-                if now >= self._look_at:
-                    self._look_at = now + LOOK_EVERY_S
-                    await self._look()
-            except PenstockError as error:
-                _log.warning("asynchronous requests: %s: %s", error.code, error.message)
-            except Exception:
-                _log.exception("a look at asynchronous requests failed")
+    async def _turn(self) -> float:
+        now = self._clock.monotonic()
+        try:
+            if now >= self._look_at:
+                self._look_at = now + LOOK_EVERY_S
+                await self._look()
+        finally:
             self._time()
-            try:
-                async with asyncio.timeout(self._until()):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+        return self._until()
 
     def _until(self) -> float:
         """Seconds until the next action, if nothing happens before."""
@@ -292,7 +286,7 @@ class AsynchronousDriver:
                     self._published.at_once()
                     self._look_at = 0.0
                     self._capacity_wanted(queue.id.endpoint, "", "", one.waiting)
-        self._wake.set()
+        self._loop.wake()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -19,9 +19,9 @@ import urllib3
 
 from penstock.artifacts.sources.object_store import without_secrets
 from penstock.clock import Clock
+from penstock.control.loop import DriverLoop
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs import asynchronous_actions
-from penstock.errors import PenstockError
 from penstock.jobs.asynchronous import rows
 from penstock.jobs.asynchronous.rows import Due, Notification
 from penstock.metrics import item_failures
@@ -55,53 +55,25 @@ class Notifier:
         self._clock = clock
         self._counts = counts
         self._post = post or _Poster().post
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        loop = DriverLoop("notifications", self._turn, fault="notifications", retry_s=_LOOK_AGAIN_S)
+        #: `start` resumes what was not delivered; what is not by `close` stays in the record
+        self.start, self.close = loop.start, loop.close
+        self.wake = loop.wake  #: call this when there is a new notification to send
 
     def knows(self, topic: str) -> bool:
         """Whether there is a URL for a topic."""
         return topic in self._topics or ANY_TOPIC in self._topics
 
-    def start(self) -> None:
-        """Resumes notifications that were not delivered before."""
-        self._task = asyncio.create_task(self._run(), name="notifications")
-
-    async def close(self) -> None:
-        """Notifications that are not delivered stay in the record. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
-
-    def wake(self) -> None:
-        """Call this when there is a new notification to send."""
-        self._wake.set()
-
-    async def _run(self) -> None:
-        while True:
-            self._wake.clear()
-            wait_s = _LOOK_AGAIN_S
-            try:
-                now = self._clock.wall()
-                due, next_at = await self._database.call(rows.due, now, _TOGETHER_MAX)
-                if due:
-                    results = await asyncio.gather(*map(self._deliver, due), return_exceptions=True)
-                    for failed in results:
-                        # An error of the record: all have to wait
-                        if isinstance(failed, BaseException):
-                            raise failed
-                    continue
-                if next_at is not None:
-                    wait_s = min(max(next_at - now, 0.05), _LOOK_AGAIN_S)
-            except PenstockError as error:
-                _log.warning("notifications: %s: %s", error.code, error.message)
-            except Exception:
-                _log.exception("notifications could not be sent")
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+    async def _turn(self) -> float:
+        now = self._clock.wall()
+        due, next_at = await self._database.call(rows.due, now, _TOGETHER_MAX)
+        if due:
+            results = await asyncio.gather(*map(self._deliver, due), return_exceptions=True)
+            for failed in results:
+                if isinstance(failed, BaseException):  # an error of the record: all have to wait
+                    raise failed
+            return 0.0
+        return _LOOK_AGAIN_S if next_at is None else min(max(next_at - now, 0.05), _LOOK_AGAIN_S)
 
     async def _deliver(self, due: Due) -> None:
         told = due.notification

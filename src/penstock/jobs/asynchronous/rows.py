@@ -9,8 +9,8 @@ Bodies are in a table of their own: whoever looks at the queue does not read the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from sqlalchemy import (
     Column,
@@ -29,6 +29,7 @@ from sqlalchemy import (
     update,
 )
 
+from penstock.control.database.mapping import record_of, values_of
 from penstock.control.database.schema import metadata
 from penstock.control.store import rows
 from penstock.control.store.records import ENDPOINT
@@ -158,7 +159,7 @@ def enter(store: Store, entered: Sequence[Entered]) -> list[QueueId | None]:
             taken.append(queue)
             if queue is None:
                 continue
-            values = asdict(one.request) | {"endpoint": queue.endpoint, "born": queue.born}
+            values = values_of(async_requests, one.request, **queue._asdict())
             added = db.execute(insert(async_requests).values(**values)).inserted_primary_key
             assert added is not None, "the table numbers its rows"
             if not one.request.input_uri:
@@ -228,12 +229,8 @@ def request(store: Store, number: int) -> AsyncRequest | None:
         row = found.mappings().first()
         if row is None:
             return None
-        fields: dict[str, Any] = {
-            name: value for name, value in row.items() if name not in ("number", "born")
-        }
-        for name in ("answer_in_success", "answer_in_error"):
-            fields[name] = bool(fields[name])
-        return AsyncRequest(**fields)
+        flags = {name: bool(row[name]) for name in ("answer_in_success", "answer_in_error")}
+        return record_of(AsyncRequest, row, **flags)
 
 
 def body(store: Store, number: int) -> bytes:

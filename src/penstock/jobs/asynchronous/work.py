@@ -1,13 +1,14 @@
 """Processes one asynchronous request: its input read, computed by a copy, its outcome written.
 
 Which requests are processed, and when, is decided by the driver's state machine. Here their memory
-is bounded.
+is bounded: the bytes of bodies that are there at once, however many requests wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, ParamSpec, TypeVar
@@ -22,7 +23,6 @@ from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.jobs.asynchronous import outcome, rows
 from penstock.jobs.asynchronous.objects import Objects
-from penstock.jobs.asynchronous.room import BytesRoom
 from penstock.jobs.asynchronous.rows import AsyncRequest, Notification
 from penstock.wire.frames import (
     Reply,
@@ -30,6 +30,56 @@ from penstock.wire.frames import (
     decode_request_meta,
     encode_request_meta,
 )
+
+
+class BytesRoom:
+    """A counter of bytes; first come, first served. A size above the total never fits. For one
+    event loop."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_used = 0
+        self.bytes_peak = 0  #: the highest use so far
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, size: int) -> None:
+        """Returns once there is room for `size` bytes, which is at most `bytes_max`."""
+        assert size <= self.bytes_max
+        if self._waiting or self.bytes_used + size > self.bytes_max:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((size, future))
+            try:
+                await future
+            except asyncio.CancelledError:
+                # It got its room while it was being cancelled: give it back
+                if future.done() and not future.cancelled():
+                    self.give(size)
+                raise
+        else:
+            self._add(size)
+
+    def add(self, size: int) -> None:
+        """Counts bytes that are in memory already, even where there is no room for them."""
+        self._add(size)
+
+    def give(self, size: int) -> None:
+        """Releases bytes that were taken or added."""
+        self.bytes_used -= size
+        while self._waiting:
+            wanted, future = self._waiting[0]
+            if future.done():
+                self._waiting.popleft()
+            elif self.bytes_used + wanted <= self.bytes_max:
+                self._waiting.popleft()
+                self._add(wanted)
+                future.set_result(None)
+            else:
+                break
+
+    def _add(self, size: int) -> None:
+        self.bytes_used += size
+        self.bytes_peak = max(self.bytes_peak, self.bytes_used)
+
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.control.store.store import Store
+from penstock.control.store.store import Store, reads, writes
 from penstock.core.jobs import schedules
 from penstock.core.jobs.schedules import PassOver, ScheduleDecision, StartRun
 from penstock.core.timetable.cron import CronError
@@ -46,15 +46,8 @@ def checked(record: ScheduleRecord, *, now: float) -> ScheduleRecord:
     return replace(record, due=None if record.paused else due)
 
 
-def create(store: Store, record: ScheduleRecord) -> None:
-    """Raises `ScheduleExists`."""
-    with store.begin() as db:
-        rows.create(db, record)
-
-
-def list_(store: Store) -> list[ScheduleRecord]:
-    with store.read() as db:
-        return rows.everything(db)
+create = writes(rows.create)
+list_ = reads(rows.everything)
 
 
 def describe(store: Store, name: str, runs: int) -> tuple[ScheduleRecord, list[RunRecord]]:
@@ -103,10 +96,7 @@ def open_work(store: Store) -> tuple[list[ScheduleRecord], list[RunRecord]]:
         return rows.everything(db), rows.open_runs(db)
 
 
-def last_ends(store: Store) -> dict[tuple[str, str], float]:
-    """(schedule, completed | failed) -> when its last run with that outcome ended."""
-    with store.read() as db:
-        return rows.last_ends(db)
+last_ends = reads(rows.last_ends)
 
 
 def decide(store: Store, name: str, *, now: float) -> ScheduleDecision | None:
@@ -129,12 +119,7 @@ def decide(store: Store, name: str, *, now: float) -> ScheduleDecision | None:
         return decision
 
 
-def settle(
-    store: Store, run: RunRecord, state: str, *, message: str = "", ended: float | None = None
-) -> None:
-    """Records the outcome of a run."""
-    with store.begin() as db:
-        rows.set_state(db, run, state, message=message, ended=ended)
+settle = writes(rows.set_state)  #: records the outcome of a run
 
 
 def _run(record: ScheduleRecord, start: StartRun, now: float) -> RunRecord:

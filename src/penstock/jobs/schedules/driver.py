@@ -7,11 +7,12 @@ next start begins again; if its job exists already, the job belongs to this run.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any, Final, Protocol
 
+from penstock.artifacts.sources.named_places import NamedPlaces
 from penstock.clock import Clock
+from penstock.control.loop import DriverLoop
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs import schedules
 from penstock.core.timetable.cron import CronError
@@ -59,35 +60,67 @@ class SchedulesDriver:
     """All schedules of one server. `start`, then `close`; tests call `tick` instead."""
 
     def __init__(
-        self, *, database: StoreThread, call: ControlPlaneCall, clock: Clock, counts: WorkCounts
+        self,
+        *,
+        database: StoreThread,
+        call: ControlPlaneCall,
+        clock: Clock,
+        counts: WorkCounts,
+        places: NamedPlaces,
     ) -> None:
+        """`places`: checks what a job of a new schedule names."""
         self._counts = counts
+        self._places = places
         self._database = database
         self._call = call
-        self._clock = clock
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self.clock = clock
+        loop = DriverLoop("schedules", self.tick, fault="schedules", retry_s=LOOK_EVERY_S)
+        #: `start` resumes the schedules on record, and the runs that had not ended
+        self.start, self.close = loop.start, loop.close
+        self._changed = loop.wake
 
-    def start(self) -> None:
-        """Resumes the schedules on record, and the runs that had not ended."""
-        self._task = asyncio.create_task(self._run(), name="schedules")
+    # The front door's operations. All raise CallerError as `book` does
 
-    async def close(self) -> None:
-        """Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
+    async def create(self, record: ScheduleRecord) -> ScheduleRecord:
+        """Also raises what DescribeModel raises for a missing model, and what `NamedPlaces.check`
+        raises for its job."""
+        await self._places.check(record.job)
+        checked = book.checked(record, now=self.clock.wall())
+        await self._call("DescribeModel", {"ModelName": str(record.job.get("ModelName", ""))})
+        await self._database.call(book.create, checked)
+        self._changed()
+        return checked
 
-    def changed(self) -> None:
-        """Call this when schedules or runs have changed."""
-        self._wake.set()
+    async def all(self) -> list[ScheduleRecord]:
+        return await self._database.call(book.list_)
+
+    async def describe(self, name: str, runs: int) -> tuple[ScheduleRecord, list[RunRecord]]:
+        return await self._database.call(book.describe, name, runs)
+
+    async def delete(self, name: str) -> None:
+        await self._database.call(book.delete, name)
+        self._changed()
+
+    async def pause(self, name: str) -> None:
+        await self._database.call(book.pause, name)
+        self._changed()
+
+    async def resume(self, name: str) -> None:
+        await self._database.call(book.resume, name, now=self.clock.wall())
+        self._changed()
+
+    async def run_now(self, name: str) -> RunRecord:
+        run = await self._database.call(book.run_now, name, now=self.clock.wall())
+        self._changed()
+        return run
+
+    # The loop
 
     async def tick(self) -> float:
         """One look at everything; returns the seconds until the next one."""
         records, runs = await self._database.call(book.open_work)
         await self._follow_all(records, runs)
-        now = self._clock.wall()
+        now = self.clock.wall()
         began = False
         for record in records:
             if record.due is not None and now >= record.due:
@@ -99,28 +132,12 @@ class SchedulesDriver:
         self._tell(records, await self._database.call(book.last_ends))
         return self._sleep_s(records, bool(runs))
 
-    async def _run(self) -> None:
-        while True:
-            sleep_s = LOOK_EVERY_S
-            self._wake.clear()
-            try:
-                sleep_s = await self.tick()
-            except PenstockError as error:
-                _log.warning("schedules: %s: %s", error.code, error.message)
-            except Exception:
-                _log.exception("a look at the schedules failed")
-            try:
-                async with asyncio.timeout(sleep_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-
     async def _decide(self, record: ScheduleRecord) -> bool:
         """Whether there is a run to begin. Raises `CronError` for a time zone that this machine no
         longer knows."""
         if record.unreadable:
             return False
-        decision = await self._database.call(book.decide, record.name, now=self._clock.wall())
+        decision = await self._database.call(book.decide, record.name, now=self.clock.wall())
         actions = decision.actions if decision is not None else ()
         for action in actions:
             _log.info("schedule %s: %s", record.name, action)
@@ -152,7 +169,7 @@ class SchedulesDriver:
                 error.code,
                 is_there=await self._is_there(run),
                 begun=run.begun,
-                now=self._clock.wall(),
+                now=self.clock.wall(),
             )
             message = "" if judged == RUNNING else f"{error.code}: {error.message}"
             await self._settle(record, run, judged, message=message)
@@ -181,7 +198,7 @@ class SchedulesDriver:
     async def _settle(
         self, record: ScheduleRecord, run: RunRecord, state: str, *, message: str = ""
     ) -> None:
-        ended = None if state in OPEN else self._clock.wall()
+        ended = None if state in OPEN else self.clock.wall()
         if (state, message) != (run.state, run.message):
             await self._database.call(book.settle, run, state, message=message, ended=ended)
             if ended is not None:
@@ -204,14 +221,14 @@ class SchedulesDriver:
         counts.gauge(catalogue.SCHEDULE_FAILING, failing)
         counts.gauge(catalogue.SCHEDULE_SUCCESS, succeeded)
         counts.gauge_from(catalogue.SCHEDULE_OVERDUE, lambda: self._overdue(due))
-        counts.keep(catalogue.RUNS_ENDED, due, catalogue.RUN_ENDS, self._clock.wall())
+        counts.keep(catalogue.RUNS_ENDED, due, catalogue.RUN_ENDS, self.clock.wall())
 
     def _overdue(self, due: dict[str, float | None]) -> list[Row]:
-        now = self._clock.wall()
+        now = self.clock.wall()
         return [((name,), max(0.0, now - (now if at is None else at))) for name, at in due.items()]
 
     def _sleep_s(self, records: list[ScheduleRecord], open_runs: bool) -> float:
-        now = self._clock.wall()
+        now = self.clock.wall()
         looks = [_next_look(record) for record in records if not record.paused]
         sleeps = [max(0.0, look - now) for look in looks if look is not None]
         return min((*sleeps, LOOK_EVERY_S if open_runs else SLEEP_S_MAX, SLEEP_S_MAX))

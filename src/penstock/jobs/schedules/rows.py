@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
-from penstock.control.store.rows import to_json
+from penstock.control.database.mapping import record_of, values_of
 from penstock.jobs.schedules import records as tables
 from penstock.jobs.schedules.records import (
     COMPLETED,
@@ -38,22 +38,7 @@ def create(db: Connection, record: ScheduleRecord) -> None:
     """Raises `ScheduleExists`."""
     if _row(db, record.name) is not None:
         raise ScheduleExists(record.name)
-    db.execute(
-        insert(_schedules).values(
-            key=record.key,
-            name=record.name,
-            expression=record.expression,
-            timezone=record.timezone,
-            missed=record.missed,
-            overlap=int(record.overlap),
-            starts=record.starts,
-            ends=record.ends,
-            job=to_json(record.job),
-            paused=int(record.paused),
-            due=record.due,
-            created=record.created,
-        )
-    )
+    db.execute(insert(_schedules).values(**values_of(_schedules, record)))
     if record.owner:
         db.execute(insert(_owners).values(schedule_key=record.key, owner=record.owner))
 
@@ -133,7 +118,7 @@ def add_runs(db: Connection, records: Sequence[RunRecord]) -> None:
             _runs.c.schedule_key == record.schedule_key, _runs.c.due == record.due
         )
         if db.execute(there).first() is None:
-            db.execute(insert(_runs).values(**_values(record)))
+            db.execute(insert(_runs).values(**values_of(_runs, record)))
     for key in sorted({record.schedule_key for record in records}):
         _forget(db, key)
 
@@ -181,23 +166,13 @@ def _record(row: RowMapping, open_runs: int) -> ScheduleRecord:
     except item_failures.UNREADABLE as error:
         item_failures.note("schedule-rows", row["name"], error)
         unreadable = str(error) or type(error).__name__
-    return ScheduleRecord(
-        name=row["name"],
-        expression=row["expression"],
-        timezone=row["timezone"],
-        missed=row["missed"],
+    return record_of(
+        ScheduleRecord,
+        row,
         overlap=bool(row["overlap"]),
-        starts=row["starts"],
-        ends=row["ends"],
         job=job,
         paused=bool(row["paused"]),
-        due=row["due"],
-        created=row["created"],
         owner=row["owner"] or "",
         open_runs=open_runs,
         unreadable=unreadable,
     )
-
-
-def _values(record: RunRecord) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in _runs.c.keys()}  # noqa: SIM118 - of a table

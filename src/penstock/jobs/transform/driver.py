@@ -7,7 +7,6 @@ publishes what the instances of jobs use as metrics.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import shutil
 from collections.abc import Iterable
@@ -17,13 +16,14 @@ from typing import Any, Final
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.control.instances.instance_status import cpu_percent, cpu_seconds
+from penstock.control.loop import DriverLoop
 from penstock.control.plane import ControlPlane
 from penstock.control.reconcile.views import InstanceView
 from penstock.core.jobs import queue
 from penstock.core.jobs.progress import JobPace
 from penstock.core.jobs.queue import JobRunning, JobWaiting
 from penstock.core.jobs.spec import TransformSpec
-from penstock.errors import CallerError, NotNowError, PenstockError
+from penstock.errors import CallerError, NotNowError
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.capacity import deployment_name, instances_max
 from penstock.jobs.transform.records import GOING, STOPPED, STOPPING, JobRecord, JobTotals
@@ -138,27 +138,29 @@ class TransformDriver:
         self._runs: dict[str, TransformRun] = {}  #: by the job's name in lower case
         self._waits: dict[str, str] = {}  #: by the same name: why the job has not begun
         self._checks: set[asyncio.Future[Any]] = set()
-        self._wake = asyncio.Event()
         self._usage = JobUsage(plane, metrics, clock)
-        self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._loop = DriverLoop(
+            "transform-jobs", self._turn, fault="transform jobs", retry_s=_RETRY_S
+        )
+        self._measuring = DriverLoop(
+            "transform-jobs-usage",
+            self._measure,
+            fault="instances of transform jobs could not be measured",
+            retry_s=_MEASURE_EVERY_S,
+        )
 
     async def start(self) -> None:
         """Resumes every job that has not ended."""
         going = await self._plane.database.call(transactions.going)
         kept = {record.name.lower() for record in going}
         await asyncio.to_thread(_sweep, self._jobs_dir, kept)
-        self._tasks = (
-            asyncio.create_task(self._run(), name="transform-jobs"),
-            asyncio.create_task(self._measure(), name="transform-jobs-usage"),
-        )
+        self._loop.start()
+        self._measuring.start()
 
     async def close(self) -> None:
         """Idempotent."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        self._tasks = ()
+        await self._loop.close()
+        await self._measuring.close()
         await asyncio.gather(*(run.close() for run in self._runs.values()))
         self._runs.clear()
 
@@ -186,7 +188,7 @@ class TransformDriver:
 
     def notify(self, job: str) -> None:
         """Call this when a job was created, or is to be stopped."""
-        self._wake.set()
+        self._loop.wake()
 
     def progress(self, record: JobRecord) -> dict[str, Any]:
         """PenstockProgress of DescribeTransformJob."""
@@ -210,28 +212,9 @@ class TransformDriver:
         if not future.cancelled():
             future.exception()  # whoever still waits for it raises it
 
-    async def _run(self) -> None:
-        while True:
-            self._wake.clear()
-            pause_s = _LOOK_EVERY_S
-            try:
-                pause_s = await self._turn()
-            except PenstockError as error:
-                _log.warning("transform jobs: %s: %s", error.code, error.message)
-                pause_s = _RETRY_S
-            except Exception:
-                _log.exception("transform jobs could not be looked at")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._wake.wait()
-
-    async def _measure(self) -> None:
-        while True:
-            await asyncio.sleep(_MEASURE_EVERY_S)
-            try:
-                await self._usage.sample([run.spec.job for run in self._runs.values()])
-            except Exception:
-                _log.exception("instances of transform jobs could not be measured")
+    async def _measure(self) -> float:
+        await self._usage.sample([run.spec.job for run in self._runs.values()])
+        return _MEASURE_EVERY_S
 
     async def _turn(self) -> float:
         """Begins and stops jobs as needed; returns seconds until the next look."""
@@ -317,7 +300,7 @@ class TransformDriver:
         if outcome:
             self._counts.count(catalogue.JOBS_ENDED, outcome.lower())
         self._runs.pop(name.lower(), None)
-        self._wake.set()
+        self._loop.wake()
 
 
 def _check(spec: TransformSpec, settings: ArtifactSettings) -> None:

@@ -18,9 +18,8 @@ from penstock.core.jobs.job_actions import AWAY, CRASH, FULL, LATER, TAKEN, WRON
 from penstock.core.jobs.spec import InputObject, Span, TransformOutput
 from penstock.core.request.storage_failures import is_storage
 from penstock.errors import CallerError, PenstockError
-from penstock.records.committed import Parts
-from penstock.records.objects.places import place_of
-from penstock.records.parts import part_summary
+from penstock.records.output import place_of
+from penstock.records.parts import Parts, part_summary
 
 #: Errors of a copy that is being ended, or whose connection broke because its instance ended.
 _TAKEN: Final = (

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.control.plane import ControlPlane
+from penstock.control.store.store import Store
 from penstock.core.backoff import Backoff
 from penstock.core.jobs.capacity import HOPELESS
 from penstock.core.jobs.job import TransformJob
@@ -38,10 +39,9 @@ from penstock.errors import CallerError, PenstockError
 from penstock.jobs.transform import transactions, work
 from penstock.jobs.transform.capacity import JobCapacity, deployment_name, instances_max
 from penstock.jobs.transform.outcomes import first_refusal, reason_of
-from penstock.jobs.transform.outputs import JobOutputs
 from penstock.jobs.transform.records import JobRecord, JobTotals
 from penstock.jobs.transform.spans import SpanCalls
-from penstock.jobs.transform.tally import Tally
+from penstock.jobs.transform.work import JobOutputs, Tally
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +55,8 @@ _LISTING_RETRY: Final = Backoff(2.0, 16.0)
 _LISTING: Final = "listing"
 _RECORD: Final = "record"
 _ENDING: Final = "ending"
+
+P = ParamSpec("P")
 
 _Told = Callable[[TransformJob], list[Action]]
 
@@ -209,13 +211,10 @@ class TransformRun:
         while not machine.ended:
             told = await self._next(machine)
             await self._carry_out(machine, told(machine))
-            self._stuck.over(_RECORD)
             self.capacity.count()
             if self._clock.monotonic() >= kept_at + _KEPT_EVERY_S:
                 kept_at = self._clock.monotonic()
-                await self._plane.database.call(
-                    transactions.set_totals, self._record.name, self.totals()
-                )
+                await self._put(transactions.set_totals, self.totals())
 
     async def _next(self, machine: TransformJob) -> _Told:
         """The next event; the passing of time, if nothing else happens."""
@@ -266,18 +265,14 @@ class TransformRun:
                     self._begin(self._assemble(number))
                 case FailObject(object=number, message=message, reason=reason):
                     _log.info("transform job %s: %s (%s)", name, message, reason)
-                    await self._plane.database.call(
-                        transactions.set_object, name, number, failure=message
-                    )
+                    await self._put(transactions.set_object, number, failure=message)
                 case KeepCase(object=number, span=span, case=found):
                     if found.refused:
                         _log.info(
                             "transform job %s: records %s of span %d of object %d end instances",
                             name, [one for one, _ in found.refused], span, number,
                         )  # fmt: skip
-                    await self._plane.database.call(
-                        transactions.keep_case, name, number, span, found
-                    )
+                    await self._put(transactions.keep_case, number, span, found)
                 case ReleaseCapacity():
                     self.capacity.count()
                     self.capacity.release()
@@ -310,7 +305,7 @@ class TransformRun:
             self._tell(lambda machine: machine.passed(span, now=self._clock.monotonic()))
             return
         done = result
-        await self._plane.database.call(transactions.add_spans, self._record.name, [done])
+        await self._put(transactions.add_spans, [done])
         self.tally.done(done, now=now)
         refusal = ""
         if done.refused:
@@ -336,9 +331,7 @@ class TransformRun:
                 lambda machine: machine.not_assembled(number, told, now=self._clock.monotonic())
             )
             return
-        await self._plane.database.call(
-            transactions.set_object, self._record.name, number, assembled=True
-        )
+        await self._put(transactions.set_object, number, assembled=True)
         self._tell(lambda machine: machine.assembled(number, now=self._clock.monotonic()))
 
     async def _end(self, action: EndJob) -> None:
@@ -350,15 +343,22 @@ class TransformRun:
         )
         if self._outputs is not None:
             await self._finish(self._outputs)
-        await self._plane.database.call(
+        await self._put(
             transactions.end,
-            name,
             action.status,
             reason=action.message,
             totals=self.totals(),
             now=self._clock.wall(),
         )
         self._outcome = action.status
+
+    async def _put(
+        self, write: Callable[Concatenate[Store, str, P], None], *args: P.args, **more: P.kwargs
+    ) -> None:
+        """Writes to the job's record. What could be written ends the wait for it; what could be
+        read does not, since a full disk is still read."""
+        await self._plane.database.call(write, self._record.name, *args, **more)
+        self._stuck.over(_RECORD)
 
     async def _finish(self, outputs: JobOutputs) -> None:
         """The report of refused records waits for its disk or store, except where the job is

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
+
+import msgspec
 
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.control.plane import ControlPlane
@@ -17,7 +20,6 @@ from penstock.errors import PenstockError
 from penstock.jobs.transform.outcomes import kind_of_span, reason_of
 from penstock.jobs.transform.records import JobRecord
 from penstock.records.at_work import forget_at_work, take_at_work
-from penstock.records.spec_json import from_dict, to_dict
 
 #: The limit of a span, which takes as long as its model does. An instance ends a span that hangs;
 #: the control plane ends an instance that hangs, and its connection with it.
@@ -54,7 +56,7 @@ class SpanCalls:
         self._call: dict[str, Any] = {
             "op": "transform",
             "job": record.name,
-            "spec": to_dict(record.spec),
+            "spec": asdict(record.spec),
             "parts_uri": parts_uri,
             "settings": settings.to_dict(),
         }
@@ -72,8 +74,8 @@ class SpanCalls:
         begun = bool(instance_id) and self._plane.answers(instance_id)
         call = self._call | {
             "copy": copy,
-            "object": to_dict(self._objects[span.object]),
-            "span": to_dict(span),
+            "object": asdict(self._objects[span.object]),
+            "span": asdict(span),
         }
         if case is not None:
             await asyncio.to_thread(forget_at_work, self._parts_uri, span)
@@ -91,7 +93,7 @@ class SpanCalls:
             story = reason_of(error) if end is None else end.message
             noted = await asyncio.to_thread(take_at_work, self._parts_uri, span)
             return NotDone(kind, story, noted if case is not None else None)
-        return None if "passed" in reply else from_dict(SpanDone, reply)
+        return None if "passed" in reply else msgspec.convert(reply, SpanDone)
 
     async def _end_of(self, instance_id: str) -> SlotFailure | None:
         """How an instance ended whose connection broke, once it is known."""

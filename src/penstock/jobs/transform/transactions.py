@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
+import msgspec
 import orjson
 from sqlalchemy import RowMapping, delete, insert, select, update
 
+from penstock.control.database.mapping import from_json, record_of, to_json, values_of
 from penstock.control.database.schema import (
     transform_crashes,
     transform_jobs,
@@ -30,7 +31,6 @@ from penstock.jobs.transform.records import (
     unreadable_spec,
 )
 from penstock.metrics import item_failures
-from penstock.records.spec_json import from_dict, to_dict
 
 _INSERTED_AT_ONCE: Final = 1000
 
@@ -50,9 +50,9 @@ def create(
         "failure_reason": "",
         "owner": spec.owner,
         "priority": spec.priority,
-        "spec": rows.to_json(to_dict(spec)),
+        "spec": to_json(spec),
         "span_bytes": 0,
-        "totals": rows.to_json({}),
+        "totals": to_json({}),
     }
     with store.begin() as db:
         rows.create(db, TRANSFORM_JOB, spec.job, request, arn, now, tags, extra)
@@ -106,16 +106,7 @@ def begin(
     """Records the objects of a job, only once: from now on the job reads these versions."""
     key = name.lower()
     values = [
-        {
-            "job_key": key,
-            "number": one.number,
-            "object_key": one.key,
-            "uri": one.uri,
-            "size": one.size,
-            "stamp": one.stamp,
-            "assembled": 0,
-            "failure": "",
-        }
+        values_of(transform_objects, one, job_key=key, object_key=one.key, assembled=0, failure="")
         for one in objects
     ]
     with store.begin() as db:
@@ -124,7 +115,7 @@ def begin(
             db.execute(insert(transform_objects), values[at : at + _INSERTED_AT_ONCE])
         _write(
             db, key, started=now, modified=now, span_bytes=span_bytes,
-            totals=rows.to_json(asdict(totals)),
+            totals=to_json(totals),
         )  # fmt: skip
 
 
@@ -142,15 +133,7 @@ def work_of(
         ).mappings()
         objects, failures, assembled = [], {}, set()
         for row in found:
-            objects.append(
-                InputObject(
-                    number=row["number"],
-                    key=row["object_key"],
-                    uri=row["uri"],
-                    size=row["size"],
-                    stamp=row["stamp"],
-                )
-            )
+            objects.append(record_of(InputObject, row, key=row["object_key"]))
             if row["failure"]:
                 failures[row["number"]] = row["failure"]
             if row["assembled"]:
@@ -160,7 +143,7 @@ def work_of(
             .where(transform_spans.c.job_key == key)
             .order_by(transform_spans.c.object, transform_spans.c.span)
         ).mappings()
-        return objects, failures, assembled, [_span_done(row) for row in spans]
+        return objects, failures, assembled, [record_of(SpanDone, row) for row in spans]
 
 
 def add_spans(store: Store, name: str, done: Sequence[SpanDone]) -> None:
@@ -175,7 +158,8 @@ def add_spans(store: Store, name: str, done: Sequence[SpanDone]) -> None:
                     columns.span == one.span,
                 )
             )
-            db.execute(insert(transform_spans).values(job_key=key, **asdict(one)))
+            values = values_of(transform_spans, one, job_key=key)
+            db.execute(insert(transform_spans).values(**values))
 
 
 def set_object(
@@ -198,10 +182,8 @@ def keep_case(store: Store, name: str, number: int, span: int, case: CrashCase) 
     of_span = columns.job_key == key, columns.object == number, columns.span == span
     with store.begin() as db:
         db.execute(delete(transform_crashes).where(*of_span))
-        text = rows.to_json(asdict(case))
-        db.execute(
-            insert(transform_crashes).values(job_key=key, object=number, span=span, crash_case=text)
-        )
+        values = {"job_key": key, "object": number, "span": span, "crash_case": to_json(case)}
+        db.execute(insert(transform_crashes).values(**values))
 
 
 def cases_of(store: Store, name: str) -> dict[tuple[int, int], CrashCase]:
@@ -210,12 +192,14 @@ def cases_of(store: Store, name: str) -> dict[tuple[int, int], CrashCase]:
         found = db.execute(
             select(transform_crashes).where(transform_crashes.c.job_key == name.lower())
         ).mappings()
-        return {(row["object"], row["span"]): _case(row["crash_case"]) for row in found}
+        return {
+            (row["object"], row["span"]): from_json(CrashCase, row["crash_case"]) for row in found
+        }
 
 
 def set_totals(store: Store, name: str, totals: JobTotals) -> None:
     with store.begin() as db:
-        _write(db, name.lower(), totals=rows.to_json(asdict(totals)))
+        _write(db, name.lower(), totals=to_json(totals))
 
 
 def end(
@@ -228,7 +212,7 @@ def end(
             db.execute(delete(table).where(table.c.job_key == key))
         _write(
             db, key, status=status, failure_reason=reason, ended=now, modified=now,
-            totals=rows.to_json(asdict(totals)),
+            totals=to_json(totals),
         )  # fmt: skip
 
 
@@ -242,38 +226,12 @@ def _record(row: RowMapping) -> JobRecord:
     unreadable = ""
     try:
         request = dict(orjson.loads(row["request"]))
-        spec = from_dict(TransformSpec, orjson.loads(row["spec"]))
-        totals = JobTotals(**orjson.loads(row["totals"]))
+        spec = msgspec.json.decode(row["spec"], type=TransformSpec)
+        totals = from_json(JobTotals, row["totals"])
     except item_failures.UNREADABLE as error:
         item_failures.note("transform-rows", row["name"], error)
         request, spec = {"TransformJobName": row["name"]}, unreadable_spec(row["name"])
         totals, unreadable = JobTotals(), str(error) or type(error).__name__
-    return JobRecord(
-        name=row["name"],
-        arn=row["arn"],
-        request=request,
-        spec=spec,
-        status=row["status"],
-        failure_reason=row["failure_reason"],
-        created=row["created"],
-        modified=row["modified"],
-        started=row["started"],
-        ended=row["ended"],
-        span_bytes=row["span_bytes"],
-        totals=totals,
-        unreadable=unreadable,
+    return record_of(
+        JobRecord, row, request=request, spec=spec, totals=totals, unreadable=unreadable
     )
-
-
-def _span_done(row: RowMapping) -> SpanDone:
-    fields = dict(row)
-    del fields["job_key"]
-    return SpanDone(**fields)
-
-
-def _case(text: str) -> CrashCase:
-    members = orjson.loads(text)
-    for numbers in ("common", "suspects"):  # rows of an earlier version may have no `common`
-        members[numbers] = tuple(members.get(numbers, ()))
-    members["refused"] = tuple((number, story) for number, story in members["refused"])
-    return CrashCase(**members)

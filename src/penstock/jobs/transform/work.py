@@ -1,22 +1,34 @@
-"""The work of a job: its objects, listed once, and the spans that they are cut into."""
+"""The work of a job: its objects, listed once, and the spans that they are cut into; how much of it
+is done and how fast, as DescribeTransformJob shows it; and its outputs, assembled on threads, with
+error files where there is no output.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
+from penstock.artifacts.files.budget import disk_errors
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.blame.crashed_instances import CrashCase
 from penstock.core.jobs.job import TransformJob
-from penstock.core.jobs.job_actions import JobPolicy
+from penstock.core.jobs.job_actions import JobPolicy, NotDone
+from penstock.core.jobs.progress import JobPace, JobProgress
 from penstock.core.jobs.shares import span_bytes_for
 from penstock.core.jobs.spec import InputObject, Span, SpanDone, cut
+from penstock.core.request.storage_failures import is_storage
+from penstock.errors import PenstockError
 from penstock.jobs.transform import transactions
-from penstock.jobs.transform.outcomes import first_refusal
+from penstock.jobs.transform.outcomes import first_refusal, kind_of_output, put_errors, reason_of
 from penstock.jobs.transform.records import JobRecord, JobTotals
 from penstock.records.objects.objects import list_objects
-from penstock.records.parts import part_path
+from penstock.records.output import assemble
+from penstock.records.parts import forget, part_path, parts_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +108,156 @@ def machine_of(record: JobRecord, work: JobWork, parts_uri: str) -> TransformJob
         refusals=refusals,
         cases=work.cases,
     )
+
+
+class Tally:
+    """The counters of one running job."""
+
+    def __init__(self, totals: JobTotals) -> None:
+        """`totals`: those on record."""
+        self._totals = totals
+        self._progress = JobProgress(bytes_total=totals.bytes_total)
+
+    def begin(self, work: JobWork, *, now: float) -> None:
+        """Begins with the spans that are done already."""
+        self._totals = replace(
+            self._totals,
+            objects=len(work.objects),
+            spans=len(work.spans),
+            spans_done=len(work.done),
+            records=sum(one.records for one in work.done),
+            refused=sum(one.refused for one in work.done),
+            bytes_in=sum(one.bytes_in for one in work.done),
+            bytes_out=sum(one.bytes_out for one in work.done),
+            bytes_total=work.bytes_total,
+        )
+        self._progress = JobProgress(
+            bytes_total=work.bytes_total,
+            records=self._totals.records,
+            bytes_in=self._totals.bytes_in,
+        )
+
+    def under_way(self, event: dict[str, Any], *, now: float) -> None:
+        """The progress of a span: an instance's `transform-progress` event."""
+        span = int(event["object"]), int(event["span"])
+        self._progress.under_way(span, int(event["records"]), int(event["refused"]), now=now)
+
+    def done(self, result: SpanDone, *, now: float) -> None:
+        before = self._totals
+        self._totals = replace(
+            before,
+            spans_done=before.spans_done + 1,
+            records=before.records + result.records,
+            refused=before.refused + result.refused,
+            bytes_in=before.bytes_in + result.bytes_in,
+            bytes_out=before.bytes_out + result.bytes_out,
+        )
+        key = result.object, result.span
+        self._progress.done(key, result.records, result.bytes_in, now=now)
+
+    def not_done(self, span: tuple[int, int], *, now: float) -> None:
+        self._progress.not_done(span, now=now)
+
+    def totals(self, *, instance_s: float, cost: float) -> JobTotals:
+        """The totals of completed spans."""
+        return replace(self._totals, instance_s=instance_s, cost=cost)
+
+    def pace(self, *, now: float) -> JobPace:
+        return self._progress.pace(now=now)
+
+    def so_far(self, *, instance_s: float, cost: float) -> JobTotals:
+        """The totals including the progress of running spans."""
+        totals, progress = self.totals(instance_s=instance_s, cost=cost), self._progress
+        return replace(
+            totals,
+            records=progress.records,
+            refused=totals.refused + progress.refused_under_way,
+            bytes_in=progress.bytes_in,
+        )
+
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 2
+
+
+class JobOutputs:
+    """The outputs of one running job."""
+
+    def __init__(
+        self, record: JobRecord, work: JobWork, parts_uri: str, settings: ArtifactSettings
+    ) -> None:
+        self._record = record
+        self._parts_uri = parts_uri
+        self._settings = settings
+        self._objects = {one.number: one for one in work.objects}
+        self._spans = work.spans_of()
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._in_place = set(work.assembled)
+        self._refused = {(one.object, one.span) for one in work.done if one.refused}
+
+    async def assemble(self, number: int) -> NotDone | None:
+        """None: the output is in its place. Idempotent."""
+        async with self._places:
+            try:
+                await asyncio.to_thread(self._assemble, number)
+            except PenstockError as error:
+                return NotDone(kind_of_output(error), reason_of(error))
+        self._in_place.add(number)
+        return None
+
+    def _assemble(self, number: int) -> None:
+        spec = self._record.spec
+        with self._disk():
+            assemble(
+                self._objects[number],
+                self._spans[number],
+                self._parts_uri,
+                spec.output,
+                self._settings,
+                processing=spec.processing,
+            )
+
+    def _disk(self) -> AbstractContextManager[None]:
+        """Held while parts are read, wherever the output goes."""
+        return disk_errors("parts of the job's output", parts_folder(self._parts_uri))
+
+    def refused(self, number: int, span: int) -> None:
+        """Notes that a committed part has refused records."""
+        self._refused.add((number, span))
+
+    async def finish(self) -> PenstockError | None:
+        """Writes why objects have no output, and removes all parts. Idempotent.
+
+        Returns an error where a disk or a store fails for now: then nothing is removed. Call it
+        again, or `give_up`.
+        """
+        return await asyncio.to_thread(self._finish)
+
+    async def give_up(self) -> None:
+        """Removes all parts, even if errors were not written."""
+        await asyncio.to_thread(forget, self._parts_uri)
+
+    def _finish(self) -> PenstockError | None:
+        for number in sorted({one for one, _ in self._refused} - self._in_place):
+            spans = (span for one, span in self._refused if one == number)
+            error = self._put_errors(number, spans)
+            if error is not None and is_storage(error):
+                return error
+        forget(self._parts_uri)
+        return None
+
+    def _put_errors(self, number: int, spans: Iterable[int]) -> PenstockError | None:
+        wanted = set(spans)
+        refused = [span for span in self._spans[number] if span.number in wanted]
+        spec = self._record.spec
+        try:
+            with self._disk():
+                put_errors(
+                    self._objects[number], refused, self._parts_uri, spec.output, self._settings
+                )
+        except PenstockError as error:
+            name = self._record.name
+            _log.warning("transform job %s: no errors are written: %s", name, error.message)
+            return error
+        return None

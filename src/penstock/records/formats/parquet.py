@@ -8,11 +8,14 @@ The sizes of rows as JSON are computed as lower bounds, without writing any. A f
 kilobytes may repeat a long text in each row. Such columns are read as they are stored, a dictionary
 and an index per row, and the sizes are summed up from those. So the caller knows how many rows fit
 into memory as records.
+
+pyarrow belongs to an extra and is imported on first use.
 """
 
 from __future__ import annotations
 
 import base64
+import importlib
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,10 +28,32 @@ import orjson
 
 from penstock.core.jobs.spec import Span
 from penstock.errors import CallerError, PenstockError
-from penstock.records.formats.arrow import arrow, arrow_parquet
 from penstock.records.formats.block import RecordBlock
 from penstock.records.objects.sources import ObjectBytes
 from penstock.records.refusals import too_large, unreadable
+
+
+def arrow() -> Any:
+    """The package, with `compute`. Raises `CallerError` (`parquet-missing`)."""
+    _module("pyarrow.compute")
+    return _module("pyarrow")
+
+
+def arrow_parquet() -> Any:
+    """Its module for reading and writing Parquet. Raises `CallerError` (`parquet-missing`)."""
+    return _module("pyarrow.parquet")
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise CallerError(
+            "parquet-missing",
+            f"Parquet needs pyarrow, which this server lacks: {error}",
+            hint="Install the extra on the server: pip install 'penstock[parquet]'.",
+        ) from error
+
 
 Sizes = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -16,13 +16,12 @@ from typing import Any, Final
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.core.jobs.spec import INPUT, DataProcessing, InputObject, Span
 from penstock.errors import CallerError
-from penstock.records.committed import Parts
 from penstock.records.formats import parquet
-from penstock.records.formats.arrow import arrow, arrow_parquet
-from penstock.records.formats.media_types import OUTPUT_KEY
-from penstock.records.formats.texts import cell, json_value
+from penstock.records.formats.parquet import arrow, arrow_parquet
+from penstock.records.formats.texts import OUTPUT_KEY, cell, json_value
 from penstock.records.json_path import JsonPath, parse
 from penstock.records.objects.sources import open_object
+from penstock.records.parts import Parts
 
 #: Answers that are read together.
 _ROWS: Final = 4096

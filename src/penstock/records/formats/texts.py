@@ -1,4 +1,5 @@
-"""CSV and JSON of records and answers, read and written without loss."""
+"""CSV and JSON of records and answers, read and written without loss; and which content types have
+records that can be filtered and joined."""
 
 from __future__ import annotations
 
@@ -13,6 +14,32 @@ import orjson
 
 from penstock.errors import CallerError
 from penstock.wire.plain_json import loads
+
+CSV: Final = "csv"
+JSON: Final = "json"
+JSON_LINES: Final = "json-lines"
+PARQUET: Final = "parquet"
+OTHER: Final = ""
+
+#: Keys in JSON for a record that is no object, and for an answer.
+INPUT_KEY: Final = "SageMakerInput"
+OUTPUT_KEY: Final = "SageMakerOutput"
+
+_TYPES: Final = {
+    "text/csv": CSV,
+    "application/json": JSON,
+    "application/jsonlines": JSON_LINES,
+    "application/x-jsonlines": JSON_LINES,
+    "application/jsonl": JSON_LINES,
+    "application/x-ndjson": JSON_LINES,
+    "application/x-parquet": PARQUET,
+    "application/vnd.apache.parquet": PARQUET,
+}
+
+
+def format_of(content_type: str) -> str:
+    return _TYPES.get(content_type.partition(";")[0].strip().lower(), OTHER)
+
 
 RECORD: Final = "record"
 ANSWER: Final = "answer"

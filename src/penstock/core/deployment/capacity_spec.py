@@ -2,9 +2,9 @@
 
 An instance is capacity; a copy is a loaded model on an instance. A component is a model with a
 number of copies, and with what one copy takes of its instance. A variant with a model of its own
-(given to CreateEndpointConfig) is a special case that only `wished` makes: one component of the
-variant's name, with as many copies as instances, each alone on its instance. A variant without a
-model has the inference components that were created on it.
+(given to CreateEndpointConfig) is a special case that only `capacity_specs` makes: one component of
+the variant's name, with as many copies as instances, each alone on its instance. A variant without
+a model has the inference components that were created on it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class VariantCapacitySpec:
         raise KeyError(name)
 
 
-def wished(
+def capacity_specs(
     deployment: DeploymentSpec,
     components: Mapping[str, tuple[ComponentCopiesSpec, ...]] | None = None,
 ) -> tuple[VariantCapacitySpec, ...]:
@@ -101,10 +101,10 @@ def raised(deployment: DeploymentSpec, former: DeploymentSpec | None) -> frozens
 
 
 def _counts(deployment: DeploymentSpec) -> Iterator[tuple[tuple[str, str], int]]:
-    for wish in wished(deployment):
-        yield (wish.name, ""), wish.instances
-        for one in wish.components:
-            yield (wish.name, one.name), one.copies
+    for desired in capacity_specs(deployment):
+        yield (desired.name, ""), desired.instances
+        for one in desired.components:
+            yield (desired.name, one.name), one.copies
 
 
 def _of_components(

@@ -1,4 +1,6 @@
-"""`core/deployment/wish.py`: what a variant should have, and which of its counts were raised."""
+"""`core/deployment/capacity_spec.py`: what a variant should have, and which counts were
+raised.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ from dataclasses import replace
 import pytest
 from tests.core.reconcile_words import deployment
 
-from penstock.core.deployment.wish import (
+from penstock.core.deployment.capacity_spec import (
     SPREAD,
     ComponentCopiesSpec,
     CopySpec,
     VariantCapacitySpec,
+    capacity_specs,
     raised,
-    wished,
 )
 from penstock.core.resources import ComputeResources
 
@@ -21,7 +23,7 @@ from penstock.core.resources import ComputeResources
 def test_a_model_behind_a_variant_is_one_component_with_an_instance_for_each_copy() -> None:
     (blue,) = deployment().variants
     two = replace(deployment(3, count=2), variants=(replace(blue, instance_count=2), blue))
-    first, second = wished(two)
+    first, second = capacity_specs(two)
     assert first == VariantCapacitySpec(
         name="blue",
         generation=3,
@@ -45,10 +47,10 @@ def test_a_model_behind_a_variant_is_one_component_with_an_instance_for_each_cop
 
 
 def test_a_component_is_found_by_its_name() -> None:
-    (wish,) = wished(deployment())
-    assert wish.component("blue") is wish.components[0]
+    (desired,) = capacity_specs(deployment())
+    assert desired.component("blue") is desired.components[0]
     with pytest.raises(KeyError):
-        wish.component("green")
+        desired.component("green")
 
 
 def test_counts_that_are_higher_than_before_were_raised_of_instances_and_of_copies() -> None:
