@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.core.reconcile_words import deployment
+from tests.kit.core_reconcile import deployment
 
 from penstock.core.deployment.wish import (
     SPREAD,

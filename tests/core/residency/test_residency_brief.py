@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from residency_words import Host
+from tests.kit.core_residency import Host
 
 
 def test_a_line_tells_state_pin_last_call_and_last_event() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from penstock.core.timetable.calendar import date_of, day_number, month_length, time_of, weekday
+from penstock.core.timetable.cron import date_of, day_number, month_length, time_of, weekday
 
 
 def test_each_day_from_1970_to_2200_has_its_date_its_number_and_its_day_of_the_week() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.core.alarms.spec import ALARM, BREACHING, AlarmSpec, Datapoint
-from penstock.core.timetable.calendar import time_of
+from penstock.core.timetable.cron import time_of
 
 
 def moment(at: float) -> str:

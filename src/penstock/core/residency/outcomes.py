@@ -14,11 +14,9 @@ from penstock.core.residency import actions as why
 from penstock.core.residency.account import Account
 from penstock.core.residency.actions import Action, Admit
 from penstock.core.residency.evictor import Evictor, Shortage
-from penstock.core.residency.loads import Loads, bytes_of
-from penstock.core.residency.model import RESIDENT, Failure, State, TargetModel
-from penstock.core.residency.refusals import Refusals
+from penstock.core.residency.loads import Loads, Refusals, bytes_of
+from penstock.core.residency.model import RESIDENT, Failure, State, Table, TargetModel
 from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
-from penstock.core.residency.table import Table
 
 #: s for which a server's report counts that it has no memory for a further model.
 _FULL_S = 300.0

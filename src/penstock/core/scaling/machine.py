@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.core.alarms.spec import AlarmFired
-from penstock.core.scaling import activity, bounds, fast, step, tracking
+from penstock.core.scaling import activity, bounds, step, tracking
 from penstock.core.scaling import choose as cooldown
 from penstock.core.scaling.actions import (
     Action,
@@ -28,9 +28,15 @@ from penstock.core.scaling.actions import (
     SettleActivity,
     TellNotScaled,
 )
-from penstock.core.scaling.choose import PERIODS_KEPT, PolicyRequest, Scaled, choose
+from penstock.core.scaling.choose import (
+    OUT_OF_REACH,
+    PERIODS_KEPT,
+    PolicyRequest,
+    Scaled,
+    choose,
+    end_of,
+)
 from penstock.core.scaling.observed import LoadObserved, LoadWindow
-from penstock.core.scaling.settling import OUT_OF_REACH, end_of
 from penstock.core.scaling.spec import Policy, ScalingSpec, ScheduledAction, StepPolicy
 
 #: s after a count was out of reach: the machine is full, and will not be empty the next second.
@@ -268,7 +274,7 @@ class TargetScaler:
         if not target.fast or not policies or not observed.capacity:
             return []
         policy = min(policies, key=lambda one: (one.target_value, one.name))
-        wish = fast.wished(policy, self._window)
+        wish = tracking.wished_fast(policy, self._window)
         if wish is None:
             return []
         to = min(wish.capacity, target.capacity_max)
