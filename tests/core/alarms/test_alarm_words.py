@@ -5,39 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.kit.core_alarms import alarm, points
 
 from penstock.core.alarms.evaluate import decide
 from penstock.core.alarms.spec import (
     ALARM,
     INSUFFICIENT_DATA,
     OK,
-    AlarmSpec,
     Datapoint,
     MetricQuery,
-    MetricStat,
 )
 from penstock.core.alarms.words import reason_data
 
-STAT = MetricStat(
-    namespace="Shop", name="Queue", dimensions=(), period_s=60, stat="p99.9", unit="Count"
-)
-SPEC = AlarmSpec(
-    name="busy",
-    queries=(MetricQuery(id="", stat=STAT),),
+SPEC = alarm(
+    "p99.9",
     period_s=60,
-    evaluation_periods=3,
+    unit="Count",
     datapoints_to_alarm=2,
-    threshold=5.0,
     comparison="GreaterThanOrEqualToThreshold",
 )
 T0 = 1_700_000_040  # 14/11/23 22:14:00
 
 
 def text(row: str, state: str, rule: str = "missing", *, n: int = 3, m: int = 2) -> str:
-    values = {"0": 1.25, "X": 9.0, "-": None}
     spec = replace(SPEC, treat_missing_data=rule, evaluation_periods=n, datapoints_to_alarm=m)
-    points = [Datapoint(T0 + 60 * i, values[letter]) for i, letter in enumerate(row)]
-    return decide(spec, points, state, now=T0 + 302.0).text
+    seen = points(row, start=T0, period_s=60, within=1.25)
+    return decide(spec, seen, state, now=T0 + 302.0).text
 
 
 @pytest.mark.parametrize(
