@@ -94,6 +94,22 @@ def test_a_model_on_two_instances_is_one_line_and_models_of_a_tenant_are_one() -
     assert tenant.dollars_per_request == pytest.approx(3.0 / 101)
 
 
+def test_figures_of_one_model_are_added_up_and_its_peak_is_the_largest() -> None:
+    """Of a tenant the peak is the sum: its models may be loaded together."""
+    less = dataclasses.replace(BUSY, loads=3, bytes_peak=30)
+    other = usage("a-2", requests=7, bytes_peak=5)
+    found = report([instance(BUSY), instance(less, other, name="i-2")], tenants_by())
+    model = next(line for line in found.models if line.name == BUSY.model)
+    assert (model.models, model.requests, model.loads, model.bytes_peak) == (1, 100, 4, 40)
+    (tenant,) = found.tenants
+    assert (tenant.name, tenant.endpoint, tenant.models) == ("a", "", 2)
+    assert (tenant.requests, tenant.loads, tenant.bytes_peak) == (107, 4, 45)
+
+
+def test_hours_are_those_of_all_instances() -> None:
+    assert report([instance(), instance(name="i-2")], tenants_by()).hours == 2000.0 / 3600.0
+
+
 def test_nothing_answered_has_no_price_per_request() -> None:
     found = report([instance(LOADED_FOR_NOTHING)], tenants_by())
     assert found.models[0].dollars_per_request is None

@@ -247,10 +247,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/scaling/actions.py": (*_SCALING,),
     "core/scaling/activity.py": _SCALING,
     "core/scaling/bounds.py": _SCALING,
-    "core/scaling/choose.py": (
-        *_SCALING,
-        "core/scaling/test_scaling_crash.py",
-    ),
+    "core/scaling/choose.py": ("core/scaling/test_scaling_choose.py", *_SCALING),
     "core/scaling/machine.py": (*_SCALING, "core/scaling/test_scaling_fast.py"),
     "core/scaling/metrics.py": ("core/scaling/test_scaling_metrics.py",),
     "core/scaling/observed.py": ("core/scaling/test_scaling_crash.py", *_SCALING),

@@ -173,7 +173,10 @@ class _PlacementTurn:
 
     def rearrange(self) -> None:
         """Where copies found no room one by one, searches for places for all of them."""
-        fitting = [one for one in self._left if self._fits_somewhere(one.component)]
+        empty = [empty_room(one) for one in self._running]
+        fitting = [
+            one for one in self._left if any(room.fits(one.component.need) for room in empty)
+        ]
         wanted = [*self._loads, *fitting]
         if not fitting or any(one.component.need.whole_instance for one in wanted):
             return
@@ -210,9 +213,6 @@ class _PlacementTurn:
 
     def _as_they_are(self) -> list[InstanceRoom]:
         return [InstanceRoom(one, self._copies.get(one.instance_id, ())) for one in self._running]
-
-    def _fits_somewhere(self, component: ComponentCopiesSpec) -> bool:
-        return any(empty_room(one).fits(component.need) for one in self._running)
 
     def _keep(
         self, component: ComponentCopiesSpec, alive: Collection[CopyObserved]

@@ -71,7 +71,9 @@ class Loads:
 
     def in_order(self) -> list[TargetModel]:
         """The queue, the next load first."""
-        return sorted(self._table.queue.values(), key=_turn)
+        return sorted(
+            self._table.queue.values(), key=lambda one: (one.urgency, one.since, one.name)
+        )
 
     def load_s(self, model: TargetModel) -> float:
         """Expected s of its load: by its earlier loads, or else by others'; 0 = not known.
@@ -124,7 +126,8 @@ class Loads:
                 break
             if self._held(blocked, now):
                 break
-            shortage = self._shortage(ahead + model.need, 1 + ahead_count)
+            missing = self._account.short_of(ahead + model.need)
+            shortage = Shortage(missing, self._account.models_over(1 + ahead_count))
             if shortage.is_any:
                 begun = self._make_room(model, shortage, now)
                 actions += begun
@@ -150,9 +153,6 @@ class Loads:
         return all(one.need_known for one in (model, *self._table.loading.values())) or (
             not self._table.loading
         )
-
-    def _shortage(self, need: Footprint, count: int) -> Shortage:
-        return Shortage(self._account.short_of(need), self._account.models_over(count))
 
     def _held(self, blocked: list[TargetModel], now: float) -> bool:
         """Whether loads behind `blocked` wait, because it was overtaken too often."""
@@ -251,10 +251,6 @@ class Loads:
         cost_s = model.reload_s
         model.story.tell("unload", reason, now=now, made_room_for=made_room_for, cost_s=cost_s)
         return Unload(model.name, reason, made_room_for)
-
-
-def _turn(model: TargetModel) -> tuple[int, float, str]:
-    return model.urgency, model.since, model.name
 
 
 def refuse_all(

@@ -460,10 +460,8 @@ class Table:
     def _forget(self) -> None:
         """Drops an eighth at once, so that the cost per name is low."""
         idle = [model for model in self.in_state(State.UNLOADED) if not model.pinned]
-        idle.sort(key=lambda model: (_called_at(model), model.name))
+        idle.sort(
+            key=lambda model: (-inf if model.called_at is None else model.called_at, model.name)
+        )
         for model in idle[: KNOWN_MAX // 8]:
             del self.models[model.name]
-
-
-def _called_at(model: TargetModel) -> float:
-    return -inf if model.called_at is None else model.called_at
