@@ -244,7 +244,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "core/residency/outcomes.py": ("core/residency/test_residency_full.py", *_RESIDENCY),
     "core/residency/spec.py": ("core/residency/test_residency_spec.py", *_RESIDENCY),
-    "core/scaling/actions.py": (*_SCALING,),
+    "core/scaling/actions.py": ("core/scaling/test_scaling_choose.py", *_SCALING),
     "core/scaling/activity.py": _SCALING,
     "core/scaling/bounds.py": _SCALING,
     "core/scaling/choose.py": ("core/scaling/test_scaling_choose.py", *_SCALING),

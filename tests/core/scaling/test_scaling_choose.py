@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.kit.core_scaling import steps, tracking
 
+from penstock.core.scaling.actions import settled
 from penstock.core.scaling.choose import (
     CountChoice,
-    End,
     PolicyRequest,
     Scaled,
     against_scale_in,
     choose,
-    end_of,
 )
 from penstock.core.scaling.observed import LoadObserved, LoadWindow
 from penstock.core.scaling.spec import VARIANT
@@ -109,12 +108,12 @@ def test_a_change_ends_as_what_is_observed_says(
     last: tuple[int, int], observed: LoadObserved, status: str, reason: str
 ) -> None:
     change = Scaled(was=last[0], to=last[1], ended=None, cooldown_s=60.0)
-    end = end_of(change, observed, VARIANT)
-    assert isinstance(end, End)
-    assert (end.status, end.reason) == (status, reason)
+    end = settled("one", change, observed, VARIANT)
+    assert end is not None
+    assert (end.activity_id, end.status, end.reason) == ("one", status, reason)
 
 
 @pytest.mark.parametrize(("last", "ready"), [((2, 4), 3), ((4, 2), 3)])
 def test_a_change_goes_on_until_as_many_copies_answer(last: tuple[int, int], ready: int) -> None:
     change = Scaled(was=last[0], to=last[1], ended=None, cooldown_s=60.0)
-    assert end_of(change, seen(last[1], ready), VARIANT) is None
+    assert settled("one", change, seen(last[1], ready), VARIANT) is None

@@ -12,18 +12,15 @@ scale-out happens at once. Time is in seconds, however often the machine is call
 A crash must not scale in. Copies that are down have no requests in flight, and requests that fail
 at once are gone before they are counted. So a low metric is trusted only if all copies answered
 during the whole time that the alarm covers, and if the requests that arrived were answered.
-
-`end_of` says how an activity ended: its count was reached, given up, or overruled by another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
-from penstock.core.scaling import activity
-from penstock.core.scaling.observed import LoadObserved, LoadWindow
+from penstock.core.scaling.observed import LoadWindow
 from penstock.core.scaling.spec import Policy, StepPolicy, TrackingPolicy
 
 #: Alarms fire again each period while they last; a request not renewed after this many has lapsed.
@@ -136,33 +133,3 @@ def against_scale_in(window: LoadWindow, *, since: float, now: float) -> str:
     if errors and errors > ERROR_SHARE_MAX * arrivals:
         return "requests-fail"
     return ""
-
-
-#: The machine has no room for the count: it is not requested again at once.
-OUT_OF_REACH: Final = "capacity-out-of-reach"
-
-
-class End(NamedTuple):
-    """The end of the activity that was under way."""
-
-    status: str
-    reason: str  #: capacity-reached | capacity-out-of-reach | capacity-changed
-    message: str  #: for people
-
-
-def end_of(last: Scaled, observed: LoadObserved, dimension: str) -> End | None:
-    """The observed end of the last change; None while it goes on."""
-    if observed.capacity == last.to:
-        reached = observed.ready >= last.to if last.out else observed.ready <= last.to
-        if reached:
-            message = activity.succeeded(dimension, last.to)
-            return End(activity.SUCCESSFUL, "capacity-reached", message)
-        if not observed.out_of_reach:
-            return None
-        message = activity.failed(dimension, last.to, observed.failure)
-        return End(activity.UNFULFILLED, OUT_OF_REACH, message)
-    if observed.failure and observed.settled:
-        message = activity.failed(dimension, last.to, observed.failure)
-        return End(activity.FAILED, OUT_OF_REACH, message)
-    message = activity.overridden(dimension, last.to, observed.capacity)
-    return End(activity.OVERRIDDEN, "capacity-changed", message)

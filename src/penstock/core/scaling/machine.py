@@ -20,6 +20,7 @@ from penstock.core.alarms.spec import AlarmFired
 from penstock.core.scaling import activity, bounds, step, tracking
 from penstock.core.scaling import choose as cooldown
 from penstock.core.scaling.actions import (
+    OUT_OF_REACH,
     Action,
     RunSchedule,
     ScalingDecision,
@@ -27,14 +28,13 @@ from penstock.core.scaling.actions import (
     SetCapacity,
     SettleActivity,
     TellNotScaled,
+    settled,
 )
 from penstock.core.scaling.choose import (
-    OUT_OF_REACH,
     PERIODS_KEPT,
     PolicyRequest,
     Scaled,
     choose,
-    end_of,
 )
 from penstock.core.scaling.observed import LoadObserved, LoadWindow
 from penstock.core.scaling.spec import Policy, ScalingSpec, ScheduledAction, StepPolicy
@@ -308,18 +308,15 @@ class TargetScaler:
         last = self._last
         if not self._open or last is None:
             return []
-        end = end_of(last, observed, self._spec.target.dimension)
+        end = settled(self._open, last, observed, self._spec.target.dimension)
         if end is None:
             return []
-        settled = SettleActivity(
-            activity_id=self._open, status=end.status, message=end.message, reason=end.reason
-        )
         self._open = ""
         if end.reason == OUT_OF_REACH:
             self._blocked_until = observed.at + max(last.cooldown_s, OUT_OF_REACH_S)
         succeeded = end.status == activity.SUCCESSFUL
         self._last = replace(last, ended=observed.at) if succeeded else None
-        return [settled]
+        return [end]
 
     def _run(
         self,

@@ -119,7 +119,6 @@ _SLOWER_MAX: Final = 1.5
 class FastScaling:
     capacity: int  #: the capacity needed; may be below the present one, and then nothing happens
     in_flight: int
-    expected: float  #: requests in flight when a copy requested now is ready
     reason: str
 
 
@@ -140,7 +139,7 @@ def wished_fast(policy: TrackingPolicy, window: LoadWindow) -> FastScaling | Non
         expected = min(expected, max(settles, lasting))
     reason = "load-above-target" if expected <= lasting else "load-grows"
     return FastScaling(
-        needed(max(expected, lasting), policy.target_value), latest.in_flight, expected, reason
+        needed(max(expected, lasting), policy.target_value), latest.in_flight, reason
     )
 
 
