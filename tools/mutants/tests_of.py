@@ -456,7 +456,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "artifacts/test_artifact_ensemble.py",
         *_TRITON,
     ),
-    "file_schema.py": ("artifacts/test_file_schema.py", *_MODEL_YAML),
+    "file_schema.py": ("artifacts/test_file_schema.py", "sim/test_sim_scenario.py", *_MODEL_YAML),
     "artifacts/description/yaml_tree.py": _MODEL_YAML,
     "metrics/series/sketch.py": ("metrics/test_metrics_sketch.py",),
     "artifacts/model_prefix.py": (

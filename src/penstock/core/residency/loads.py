@@ -17,9 +17,8 @@ load. So a model of unknown size loads alone, and while it waits for that no loa
 otherwise a steady stream of loads would keep it waiting for ever. Models of known size load side by
 side.
 
-Requests are refused (`Refusals`) at once, where waiting would not help; later, when their deadline
-can't be met any more; and all waiting ones when a load fails, for as long as the failure is
-remembered.
+Requests are refused at once, where waiting would not help; later, when their deadline can't be met
+any more; and all waiting ones when a load fails, for as long as the failure is remembered.
 """
 
 from __future__ import annotations
@@ -228,7 +227,7 @@ class Loads:
         )
         self.drop(model, now)
         retry_after_s = None if pins else self._spec.failure_s
-        return refuse_all(self._table, model, why.NO_ROOM, message, retry_after_s, now=now)
+        return self._refuse_all(model, why.NO_ROOM, message, retry_after_s, now=now)
 
     def evict(
         self,
@@ -252,40 +251,9 @@ class Loads:
         model.story.tell("unload", reason, now=now, made_room_for=made_room_for, cost_s=cost_s)
         return Unload(model.name, reason, made_room_for)
 
+    # refusals
 
-def refuse_all(
-    table: Table,
-    model: TargetModel,
-    reason: str,
-    message: str,
-    retry_after_s: float | None,
-    *,
-    now: float,
-) -> RefuseParked:
-    """Removes all its parked requests, and any explicit request to load it."""
-    model.unpark_all()
-    table.look_waiting(model)
-    model.unwant()
-    model.story.tell("refused", reason, now=now, text=message)
-    return RefuseParked(model.name, reason, message, retry_after_s)
-
-
-def bytes_of(footprint: Footprint) -> str:
-    """For messages: names the accelerator only where it is used."""
-    host = f"{footprint.host_bytes / 2**20:.0f} MiB"
-    if not footprint.accelerator_bytes:
-        return host
-    return f"{host} and {footprint.accelerator_bytes / 2**20:.0f} MiB of accelerator memory"
-
-
-class Refusals:
-    def __init__(self, spec: ResidencySpec, table: Table, account: Account, loads: Loads) -> None:
-        self._spec = spec
-        self._table = table
-        self._account = account
-        self._loads = loads
-
-    def at_once(
+    def refused_at_once(
         self, known: TargetModel, now: float, deadline: float | None
     ) -> RefuseParked | None:
         name = known.name
@@ -295,7 +263,7 @@ class Refusals:
             return RefuseParked(
                 name, failure.reason, failure.message, retry_after_s, newest_only=True
             )
-        ready_at = known.ready_at(now, self._loads.load_s(known))
+        ready_at = known.ready_at(now, self.load_s(known))
         if len(known.parked) >= self._spec.waiting_max:
             return RefuseParked(
                 name,
@@ -312,9 +280,9 @@ class Refusals:
         )
         return RefuseParked(name, why.NOT_IN_TIME, message, ready_at - now, newest_only=True)
 
-    def late(self, known: TargetModel, now: float) -> list[Action]:
+    def refuse_late(self, known: TargetModel, now: float) -> list[Action]:
         """Refuses its parked requests whose deadline can't be met any more."""
-        load_s = self._loads.load_s(known)
+        load_s = self.load_s(known)
         due = known.unpark_late(now, load_s)
         if not due:
             return []
@@ -328,27 +296,25 @@ class Refusals:
             known.story.tell("refused", reason, now=now, text=message)
             return [RefuseParked(known.name, reason, message, retry_after_s, deadline_max=due[-1])]
         wished = known.wished
-        refused = refuse_all(self._table, known, reason, message, retry_after_s, now=now)
+        refused = self._refuse_all(known, reason, message, retry_after_s, now=now)
         if wished:
             known.wish()
         if not (blocked or known.dismissed):
             known.expect(why.RETRY_EXPECTED)
         if not known.wanted:
-            self._loads.drop(known, now)
+            self.drop(known, now)
         return [refused]
 
-    def remembered(
+    def remember(
         self, known: TargetModel, failure: Failure, retry_after_s: float | None, now: float
     ) -> list[Action]:
         """Refuses all its waiting requests, and further ones until `failure` is over."""
         known.fail(failure)
         asked = known.asked
-        refused = refuse_all(
-            self._table, known, failure.reason, failure.message, retry_after_s, now=now
-        )
+        refused = self._refuse_all(known, failure.reason, failure.message, retry_after_s, now=now)
         return [refused] if asked else []
 
-    def too_large(self, known: TargetModel, now: float) -> RefuseParked:
+    def refuse_too_large(self, known: TargetModel, now: float) -> RefuseParked:
         assert known.need is not None
         message = (
             f"model {known.name} needs {bytes_of(known.need)}, and the budget is "
@@ -356,10 +322,10 @@ class Refusals:
             f"without any model"
         )
         known.fail(Failure(inf, why.LARGER_THAN_BUDGET, message))
-        self._loads.drop(known, now)
-        return refuse_all(self._table, known, why.LARGER_THAN_BUDGET, message, None, now=now)
+        self.drop(known, now)
+        return self._refuse_all(known, why.LARGER_THAN_BUDGET, message, None, now=now)
 
-    def wish_for_quarantined(self, known: TargetModel, now: float) -> RefuseParked | None:
+    def refuse_quarantined(self, known: TargetModel, now: float) -> RefuseParked | None:
         """The refusal of an explicit load of a model in quarantine; None where it is in none."""
         failure = known.refused(now)
         if failure is None or failure.reason != why.QUARANTINED:
@@ -373,4 +339,28 @@ class Refusals:
         left_alone_s = self._spec.quarantine_s if seconds is None else seconds
         known.story.tell("quarantined", why.QUARANTINED, now=now, text=message)
         failure = Failure(now + left_alone_s, why.QUARANTINED, message)
-        return self.remembered(known, failure, left_alone_s, now)
+        return self.remember(known, failure, left_alone_s, now)
+
+    def _refuse_all(
+        self,
+        model: TargetModel,
+        reason: str,
+        message: str,
+        retry_after_s: float | None,
+        *,
+        now: float,
+    ) -> RefuseParked:
+        """Removes all its parked requests, and any explicit request to load it."""
+        model.unpark_all()
+        self._table.look_waiting(model)
+        model.unwant()
+        model.story.tell("refused", reason, now=now, text=message)
+        return RefuseParked(model.name, reason, message, retry_after_s)
+
+
+def bytes_of(footprint: Footprint) -> str:
+    """For messages: names the accelerator only where it is used."""
+    host = f"{footprint.host_bytes / 2**20:.0f} MiB"
+    if not footprint.accelerator_bytes:
+        return host
+    return f"{host} and {footprint.accelerator_bytes / 2**20:.0f} MiB of accelerator memory"

@@ -78,7 +78,7 @@ class Residency(ResidencyOutcomes):
         if self._stays(known):
             return [self._take_back(known, now)]
         known.missed(now)
-        refused = self._refusals.at_once(known, now, deadline)
+        refused = self._loads.refused_at_once(known, now, deadline)
         if refused is not None:
             known.story.tell("refused", refused.reason, now=now, text=refused.message)
             if refused.reason != why.NOT_IN_TIME:
@@ -112,7 +112,7 @@ class Residency(ResidencyOutcomes):
         otherwise a model that crashes its host would do so at each such request.
         """
         known = self._table.of(model)
-        refused = None if pardon else self._refusals.wish_for_quarantined(known, now)
+        refused = None if pardon else self._loads.refuse_quarantined(known, now)
         if refused is not None:
             return [refused]
         known.forget_failures()
@@ -151,7 +151,7 @@ class Residency(ResidencyOutcomes):
 
     def quarantined(self, model: str, *, seconds: float, message: str, now: float) -> list[Action]:
         """Puts it in quarantine for `seconds`: earlier hosts crashed with it."""
-        return self._refusals.quarantine(self._table.of(model), message, now, seconds=seconds)
+        return self._loads.quarantine(self._table.of(model), message, now, seconds=seconds)
 
     def replaced(self, model: str, *, now: float) -> list[Action]:
         """Its artifact changed or is gone: what is loaded only finishes the requests in flight."""
@@ -186,7 +186,7 @@ class Residency(ResidencyOutcomes):
         """Refuses requests whose deadline can't be met, and begins what waited for this time."""
         actions: list[Action] = []
         for known in list(self._table.waiting.values()):
-            actions += self._refusals.late(known, now)
+            actions += self._loads.refuse_late(known, now)
         return actions + self._go_on(now)
 
     def next_deadline(self) -> float | None:

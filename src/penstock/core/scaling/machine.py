@@ -277,17 +277,18 @@ class TargetScaler:
         wish = tracking.wished_fast(policy, self._window)
         if wish is None:
             return []
-        to = min(wish.capacity, target.capacity_max)
+        wanted, reason = wish
+        to = min(wanted, target.capacity_max)
         if to <= observed.capacity:
             return []
-        trigger = activity.fast_cause(policy.name, wish.in_flight, observed.ready)
+        trigger = activity.fast_cause(policy.name, observed.in_flight, observed.ready)
         against = self._against_out(observed)
         if against:
             return self._decided(observed, observed.capacity, against, trigger)
         asked = SetCapacity(
             was=observed.capacity,
             to=to,
-            reason=wish.reason,
+            reason=reason,
             cause=trigger,
             policy=policy.name,
             cooldown_s=policy.scale_out_cooldown_s,

@@ -22,14 +22,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from penstock.core.alarms.evaluate import EXTRA_PERIODS
 from penstock.core.alarms.schedule import SETTLE_S
 from penstock.core.alarms.spec import AlarmFired
-from penstock.core.scaling.observed import LoadWindow
+from penstock.core.scaling.observed import LoadObserved, LoadWindow
 from penstock.core.scaling.spec import TrackingPolicy
 
 #: Relative rounding error of floats: 3 * (10 / 3) / 5 is 2, not 3.
@@ -115,40 +114,30 @@ _ARRIVALS_MIN: Final = 10
 _SLOWER_MAX: Final = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class FastScaling:
-    capacity: int  #: the capacity needed; may be below the present one, and then nothing happens
-    in_flight: int
-    reason: str
-
-
-def wished_fast(policy: TrackingPolicy, window: LoadWindow) -> FastScaling | None:
-    """The capacity that the last observations need; None while there are too few to tell."""
+def wished_fast(policy: TrackingPolicy, window: LoadWindow) -> tuple[int, str] | None:
+    """The capacity that the last observations need, which may be below the present one, and the
+    reason; None while there are too few observations to tell."""
     latest = window.latest()
     if latest is None:
         return None
-    seen = window.since(latest.at - _LOOKED_AT_S)[-LOOKS:]
+    recent = window.since(latest.at - _LOOKED_AT_S)
+    seen = recent[-LOOKS:]
     if len(seen) < LOOKS or seen[0].at < latest.at - _LOOKED_AT_S:
         return None
-    loads = [one.in_flight for one in seen]
     ahead_s = min(max(latest.time_to_ready_s or 0.0, 0.0), AHEAD_S_MAX)
-    lasting = min(loads)
-    expected = min(lasting + growth_per_s(seen_at_loads(window)) * ahead_s, GROWTH_MAX * lasting)
-    settles = settles_at(window)
+    lasting = min(one.in_flight for one in seen)
+    growth = growth_per_s([(one.at, one.in_flight) for one in recent[-LOOKS - 1 :]])
+    expected = min(lasting + growth * ahead_s, GROWTH_MAX * lasting)
+    settles = _settles_at(window, latest)
     if settles is not None:
         expected = min(expected, max(settles, lasting))
     reason = "load-above-target" if expected <= lasting else "load-grows"
-    return FastScaling(
-        needed(max(expected, lasting), policy.target_value), latest.in_flight, reason
-    )
+    return needed(max(expected, lasting), policy.target_value), reason
 
 
-def settles_at(window: LoadWindow) -> float | None:
+def _settles_at(window: LoadWindow, latest: LoadObserved) -> float | None:
     """Requests in flight that the recent arrivals lead to in the end; None where too few requests
     came before them to tell how long one takes."""
-    latest = window.latest()
-    if latest is None:
-        return None
     seen = window.since(latest.at - _BEFORE_S)
     now = [one for one in seen if one.at >= latest.at - _LOOKED_AT_S][-LOOKS - 1 :]
     before = seen[: len(seen) - len(now) + 1]
@@ -160,14 +149,6 @@ def settles_at(window: LoadWindow) -> float | None:
     )
     per_s = window.arrivals(now[0].at) / (latest.at - now[0].at)
     return per_s * (together_s / came) * _SLOWER_MAX
-
-
-def seen_at_loads(window: LoadWindow) -> list[tuple[float, int]]:
-    """(wall s, requests in flight) of the observations that growth is measured by."""
-    latest = window.latest()
-    if latest is None:
-        return []
-    return [(one.at, one.in_flight) for one in window.since(latest.at - _LOOKED_AT_S)][-LOOKS - 1 :]
 
 
 def growth_per_s(loads: Sequence[tuple[float, int]]) -> float:
