@@ -125,10 +125,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/blame/death_limits.py": _BLAME,
     "core/blame/poison_requests.py": ("core/blame/test_blame_poison_requests.py",),
     "core/request/body_budget.py": ("core/test_core_body_budget.py",),
-    "core/models/instruction_sets.py": (
-        "core/test_core_builds.py",
-        "core/test_instruction_sets.py",
-    ),
+    "core/models/instruction_sets.py": ("core/test_core_builds.py",),
     "core/endpoint/capacity.py": (
         "core/test_core_capacity.py",
         "core/test_core_instance_pools.py",
@@ -146,7 +143,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/endpoint/component_memory.py": ("core/components/test_component_memory.py",),
     "core/deployment/component_spec.py": ("core/components/test_component_rollout.py", *_RECONCILE),
     "core/deployment/deployment.py": (
-        "core/test_core_deployment.py",
+        "core/test_core_endpoint_state.py",
         "core/test_core_reconcile.py",
         *_ROUTING,
     ),
@@ -173,13 +170,9 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/jobs/asynchronous_actions.py": (
         "core/test_jobs_asynchronous.py",
         "core/test_jobs_invocations.py",
-        "core/test_jobs_notifying.py",
     ),
     "core/jobs/capacity.py": ("core/jobs/test_jobs_capacity.py",),
-    "core/jobs/container.py": (
-        "core/jobs/test_jobs_container.py",
-        "core/jobs/test_jobs_options.py",
-    ),
+    "core/jobs/container.py": ("core/jobs/test_jobs_container.py",),
     "core/jobs/invocations.py": ("core/test_jobs_invocations.py",),
     "core/jobs/job.py": (
         "core/jobs/test_jobs_job.py",
@@ -188,24 +181,17 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/jobs/job_actions.py": ("core/jobs/test_jobs_job.py",),
     "core/jobs/progress.py": (
         "core/jobs/test_jobs_progress.py",
-        "core/jobs/test_jobs_stuck.py",
         "core/jobs/test_jobs_job.py",
     ),
     "core/jobs/queue.py": ("core/jobs/test_jobs_queue.py",),
-    "core/jobs/schedules.py": (
-        "core/jobs/test_run_template.py",
-        "core/jobs/test_jobs_schedules.py",
-    ),
+    "core/jobs/schedules.py": ("core/jobs/test_jobs_schedules.py",),
     "core/jobs/shares.py": ("core/jobs/test_jobs_shares.py",),
     "core/jobs/spec.py": (
         "core/test_jobs_spans.py",
         "records/test_records_spec_json.py",
     ),
     "core/endpoint/managed_instances.py": ("core/test_core_managed_instances.py", *_RECONCILE),
-    "core/models/memory_need.py": (
-        "core/test_core_memory_need.py",
-        "core/test_memory_kin.py",
-    ),
+    "core/models/memory_need.py": ("core/test_core_memory_need.py",),
     "core/request/nested_calls.py": ("core/test_core_nested_calls.py",),
     "core/pipeline/pipeline.py": ("core/test_core_pipeline.py",),
     "core/pipeline/spec.py": ("core/test_core_pipeline.py",),
@@ -216,7 +202,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/alarms/test_alarm_properties.py",
     ),
     "core/alarms/words.py": (
-        "core/alarms/test_alarm_moments.py",
         "core/alarms/test_alarm_words.py",
         "core/alarms/test_alarm_evaluate.py",
     ),
@@ -236,7 +221,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/residency/machine.py": (
         *_RESIDENCY,
         "core/residency/test_residency_properties.py",
-        "core/residency/test_residency_brief.py",
     ),
     "core/residency/model.py": (
         "core/residency/test_residency_model.py",
@@ -300,7 +284,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/timetable/cron.py": (
         "core/timetable/test_timetable.py",
         "core/timetable/test_hours.py",
-        "core/timetable/test_calendar.py",
     ),
     "core/timetable/timetable.py": (
         "core/timetable/test_timetable.py",
@@ -324,7 +307,6 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/apply/versioned_names.py": ("core/test_core_versioned_names.py",),
     "core/machine/warm_pool.py": ("core/test_core_warm_pool.py",),
     "core/deployment/wish.py": (
-        "core/test_core_wish.py",
         "core/test_core_endpoint_state.py",
         *_RECONCILE,
     ),
@@ -475,10 +457,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "artifacts/triton/warm_up.py": ("artifacts/test_warm_up_keys.py",),
     "core/cost/compared.py": ("core/test_core_cost_compared.py",),
-    "core/cost/report.py": (
-        "core/test_core_cost_report.py",
-        "core/test_core_cost_usage.py",
-    ),
+    "core/cost/report.py": ("core/test_core_cost_report.py",),
     "core/jobs/windows.py": ("core/test_jobs_windows.py",),
     "core/residency/keep_warm.py": ("core/test_keep_warm.py",),
     "core/models/most_called.py": ("core/test_most_called.py",),
