@@ -27,7 +27,6 @@ from bench.open_loop import Figures, open_loop
 from bench.processes import penstock_up
 from bench.report import finish, spread, versions
 from penstock.core.batching.batcher import BatchSpec
-from penstock.core.request.admission import AdmissionSpec
 from penstock.sim.outcome import percentile
 from penstock.sim.scenario import Scenario, VariantScenario
 from penstock.sim.service import ServiceSpec
@@ -172,7 +171,6 @@ def in_twin(share: float, seconds: float, *, slower: float = SLOWER) -> float:
             length_s=seconds,
             variants=(variant,),
             batching=BatchSpec(rows_max=1),
-            admission=AdmissionSpec(in_flight_max=100_000),
             workload=WorkloadSpec(arrivals="poisson", rate_rps=share * (1 + 1 / slower) / FAST_S),
             service=ServiceSpec(base_s=FAST_S, sigma=SIGMA),
         )

@@ -35,6 +35,7 @@ from penstock.packaging.apply_spec import ApplyKeys
 from penstock.packaging.package_spec import PackageKeys
 from penstock.runtimes import registry
 from penstock.runtimes.pipeline.file import PipelineKeys
+from penstock.sim.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "penstock"
@@ -47,6 +48,7 @@ FILES: dict[str, type] = {
     "package.yaml": PackageKeys,
     "apply.yaml": ApplyKeys,
     "regions.yaml": RegionsKeys,
+    "scenario.toml": Scenario,
 }
 ERRORS = ("CallerError", "NotNowError", "ModelError", "InternalError")
 
@@ -171,7 +173,8 @@ def _value(info: Any) -> str:
         if made or isinstance(option, declared.AnyType):
             return "anything"
     value = allowed_by(info)
-    if isinstance(options[0], declared.CollectionType):
+    described = isinstance(info, declared.Metadata) and "allowed" in (info.extra or {})
+    if isinstance(options[0], declared.CollectionType) and not described:
         item = options[0].item_type
         if not isinstance(item, declared.DataclassType | declared.StructType):
             value = f"{value}: {_value(item)}"
@@ -238,6 +241,8 @@ def _without_null(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     found = {key: _without_null(value) for key, value in schema.items()}
+    if "or type" in found:  # msgspec sets the type itself, whatever a declaration adds
+        found["type"] = [found["type"], found.pop("or type")]
     options = [one for one in found.get("anyOf", ()) if one != {"type": "null"}]
     if "anyOf" in found:
         found["anyOf"] = options

@@ -60,12 +60,13 @@ def matching(pattern: re.Pattern[str], allowed: str, *, reserved: Sequence[str] 
     return Meta(extra={"pattern": pattern, "allowed": allowed, "reserved": tuple(reserved)})
 
 
-def read_by(read: Callable[[Any, str], Any]) -> Meta:
+def read_by(read: Callable[[Any, str], Any], *, unchecked: bool = False) -> Meta:
     """A value that `read(value, where)` makes from the file's value.
 
     `read` raises ValueError with the words for what is allowed, or the caller's error itself.
+    `unchecked`: the declared type is that of the result, and the file may have another one.
     """
-    return Meta(extra={"read": read})
+    return Meta(extra={"read": read, "unchecked": unchecked})
 
 
 def in_words(allowed: str) -> Meta:
@@ -106,7 +107,7 @@ class Reader:
             extra, info = info.extra or {}, info.type
         if isinstance(info, inspect.UnionType):
             return self.value(self._member(info, value, path, extra), value, path)
-        if isinstance(info, inspect.CustomType) and "read" in extra:
+        if extra.get("unchecked") or (isinstance(info, inspect.CustomType) and "read" in extra):
             return self._as_read(extra, value, path)
         if isinstance(info, inspect.StrType):
             value = self._text(value, path, extra)
@@ -116,6 +117,8 @@ class Reader:
             value = self._map(info, value, path)
         elif isinstance(info, inspect.CollectionType):
             value = self._list(info, value, path)
+        elif isinstance(info, inspect.TupleType):
+            value = self._fixed(info, value, path)
         elif not _fits(info, value):
             raise self.wrong(path, value, allowed_by(info))
         elif isinstance(info, inspect.FloatType):
@@ -205,6 +208,13 @@ class Reader:
             raise self.wrong(path, len(values), f"a list of {low} {most} {name}")
         return tuple(self.items(info.item_type, values, path))
 
+    def _fixed(self, info: inspect.TupleType, values: object, path: str) -> tuple[Any, ...]:
+        """A list of so many items, each of its own type."""
+        if not isinstance(values, list) or len(values) != len(info.item_types):
+            raise self.wrong(path, values, allowed_by(info))
+        pairs = enumerate(zip(info.item_types, values, strict=True))
+        return tuple(self.value(item, value, f"{path}[{at}]") for at, (item, value) in pairs)
+
     def _text(
         self, value: object, path: str, extra: Mapping[str, Any], *, empty: bool = False
     ) -> str:
@@ -255,6 +265,7 @@ def _fits(info: inspect.Type, value: object) -> bool:
         inspect.BoolType: bool,
         inspect.StrType: str,
         inspect.VarTupleType: list,
+        inspect.TupleType: list,
         inspect.DictType: dict,
         inspect.DataclassType: dict,
         inspect.StructType: dict,
@@ -285,6 +296,8 @@ def allowed_by(info: inspect.Type) -> str:
         return "text; put it in quotes"
     if isinstance(info, inspect.CollectionType):
         return "a list"
+    if isinstance(info, inspect.TupleType):
+        return f"a list of {', '.join(allowed_by(one) for one in info.item_types)}"
     if isinstance(info, inspect.CustomType):
         return f"a {info.cls.__name__.lower()}"
     texts = isinstance(info, inspect.DictType) and isinstance(info.value_type, inspect.StrType)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.core.components.component_words import chat
+from tests.kit.core_components import chat
 
 from penstock.control.instances.entries import CopyEntry, InstanceEntry
 from penstock.control.instances.ledger import EndpointLedger, Slot

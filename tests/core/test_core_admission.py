@@ -304,15 +304,15 @@ def routes(*bounds: float | None, rows_max: int = 4) -> EndpointRoutes:
 
 def test_the_bound_on_waiting_is_the_loosest_of_all_variants() -> None:
     """A request is admitted before its variant is drawn."""
-    assert admission_spec(routes(0.5), in_flight_max=9) == AdmissionSpec(9, 0.5)
-    assert admission_spec(routes(0.5, 2), in_flight_max=9) == AdmissionSpec(9, 2.0)
-    assert admission_spec(routes(0.5, None), in_flight_max=9) == AdmissionSpec(9, None)
-    assert admission_spec(routes(), in_flight_max=9) == AdmissionSpec(9, None, shares_runs=False)
+    assert admission_spec(routes(0.5)) == AdmissionSpec(queue_wait_s_max=0.5)
+    assert admission_spec(routes(0.5, 2)) == AdmissionSpec(queue_wait_s_max=2.0)
+    assert admission_spec(routes(0.5, None)) == AdmissionSpec()
+    assert admission_spec(routes()) == AdmissionSpec(shares_runs=False)
 
 
 def test_a_model_that_takes_one_row_has_a_lane_for_each_request() -> None:
-    spec = admission_spec(routes(0.5, 2, rows_max=1), in_flight_max=9)
-    assert spec == AdmissionSpec(9, 2.0, shares_runs=False)
+    spec = admission_spec(routes(0.5, 2, rows_max=1))
+    assert spec == AdmissionSpec(queue_wait_s_max=2.0, shares_runs=False)
 
 
 def test_new_bounds_hold_at_once_and_keep_what_was_learned() -> None:

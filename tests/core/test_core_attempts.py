@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from tests.core.reconcile_words import failure
+from tests.kit.core_reconcile import failure
 
 from penstock.core.backoff import Backoff
 from penstock.core.deployment.slot_retries import (

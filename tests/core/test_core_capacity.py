@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.core.reconcile_words import Seen, failure, observed, seen
+from tests.kit.core_reconcile import Seen, failure, observed, seen
 
 from penstock.core.deployment.capacity_spec import (
     ComponentCopiesSpec,

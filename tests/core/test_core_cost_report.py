@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.cost.report import Cost, InstanceUsage, ModelUsage, divided, report, tenants_by
+from penstock.core.cost.report import (
+    Cost,
+    InstanceUsage,
+    ModelUsage,
+    divided,
+    report,
+    tenants_by,
+    usage_from_dict,
+)
 from penstock.errors import CallerError
 
 
@@ -94,6 +104,22 @@ def test_a_model_on_two_instances_is_one_line_and_models_of_a_tenant_are_one() -
     assert tenant.dollars_per_request == pytest.approx(3.0 / 101)
 
 
+def test_figures_of_one_model_are_added_up_and_its_peak_is_the_largest() -> None:
+    """Of a tenant the peak is the sum: its models may be loaded together."""
+    less = dataclasses.replace(BUSY, loads=3, bytes_peak=30)
+    other = usage("a-2", requests=7, bytes_peak=5)
+    found = report([instance(BUSY), instance(less, other, name="i-2")], tenants_by())
+    model = next(line for line in found.models if line.name == BUSY.model)
+    assert (model.models, model.requests, model.loads, model.bytes_peak) == (1, 100, 4, 40)
+    (tenant,) = found.tenants
+    assert (tenant.name, tenant.endpoint, tenant.models) == ("a", "", 2)
+    assert (tenant.requests, tenant.loads, tenant.bytes_peak) == (107, 4, 45)
+
+
+def test_hours_are_those_of_all_instances() -> None:
+    assert report([instance(), instance(name="i-2")], tenants_by()).hours == 2000.0 / 3600.0
+
+
 def test_nothing_answered_has_no_price_per_request() -> None:
     found = report([instance(LOADED_FOR_NOTHING)], tenants_by())
     assert found.models[0].dollars_per_request is None
@@ -165,3 +191,51 @@ def test_every_dollar_is_paid_once_and_nobody_is_paid(groups: list[list[ModelUsa
         assert paid == pytest.approx(found.dollars)
         for line in lines:
             assert min(dataclasses.astuple(line.cost)) >= -1e-12
+
+
+# Usage as JSON: what was written is read back, and nothing is taken for what it is not.
+
+
+MODEL = ModelUsage(
+    model="a.tar.gz", resident_s=9.0, resident_byte_s=90.0, compute_s=1.5, requests=3, loads=1,
+    load_s=0.5, bytes_peak=10,
+)  # fmt: skip
+INSTANCE = InstanceUsage(
+    endpoint="e", instance_id="i-1", instance_type="ml.local.small", price_per_hour=0.02,
+    held_s=10.0, cores=1.0, memory_bytes=100, models=(MODEL,),
+)  # fmt: skip
+
+
+def written() -> dict[str, Any]:
+    return json.loads(json.dumps({"instances": [dataclasses.asdict(INSTANCE)]}))
+
+
+def test_what_was_written_is_read_back() -> None:
+    assert usage_from_dict(written()) == (INSTANCE,)
+    assert usage_from_dict({"instances": []}) == ()
+
+
+def test_an_instance_may_have_no_models() -> None:
+    given = written()
+    del given["instances"][0]["models"]
+    assert usage_from_dict(given) == (dataclasses.replace(INSTANCE, models=()),)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("held_s", "10"), ("held_s", -1), ("cores", None), ("endpoint", 7), ("more", 1),
+     ("models", [{"model": "a"}]), ("models", [7]), ("models", 7)],
+)  # fmt: skip
+def test_what_is_no_usage_is_refused_with_a_remedy(name: str, value: object) -> None:
+    given = written()
+    given["instances"][0][name] = value
+    with pytest.raises(CallerError) as caught:
+        usage_from_dict(given)
+    assert caught.value.code == "usage-invalid"
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("given", [None, [], {}, {"instances": 7}, {"instances": [None]}])
+def test_anything_else_is_refused_as_well(given: object) -> None:
+    with pytest.raises(CallerError):
+        usage_from_dict(given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.core.reconcile_words import Seen, observed, seen
+from tests.kit.core_reconcile import Seen, observed, seen
 
 from penstock.core.deployment.capacity_spec import CopySpec
 from penstock.core.deployment.endpoint_state import (

@@ -124,20 +124,7 @@ def test_it_converges_whatever_has_room_when(
     for (what, which, detail), more in events:
         if more is not None:
             world.room = dict(zip(TYPES, more, strict=True))
-        if what == "step" and world.instances:
-            assert isinstance(detail, str)
-            world.step(list(world.instances)[which % len(world.instances)], detail)
-        elif what == "time" and world.deadline is not None:
-            world.now = world.deadline
-        elif what == "calm":
-            world.calm()
-        elif what == "restart":
-            world.restart()
-        elif what in ("update", "counts", "delete"):
-            assert isinstance(detail, tuple)
-            world.ask(what, detail)
-        world.settle()
-        world.check()
+        world.happen(what, which, detail)
     world.room = dict.fromkeys(TYPES, 100)
     world.heal()
     desired = world.desired

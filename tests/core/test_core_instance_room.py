@@ -5,7 +5,7 @@ refused.
 from __future__ import annotations
 
 import pytest
-from tests.core.placement_words import (
+from tests.kit.core_placement import (
     component,
     copy,
     decided,
@@ -15,7 +15,7 @@ from tests.core.placement_words import (
     need,
     resources,
 )
-from tests.core.reconcile_words import failure
+from tests.kit.core_reconcile import failure
 
 from penstock.core.deployment.capacity_spec import (
     PLACEMENT_STRATEGIES,

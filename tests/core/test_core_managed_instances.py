@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.core.placement_words import component, copy, instance, instances, need
+from tests.kit.core_placement import component, copy, instance, instances, need
 
 from penstock.core.deployment.capacity_spec import BINPACK, ComponentCopiesSpec, VariantCapacitySpec
 from penstock.core.deployment.deployment import CONSOLIDATION, ManagedScaling
@@ -20,7 +20,7 @@ from penstock.core.endpoint.managed_instances import ManagedDecision, decide
 
 MANAGED = ManagedScaling(instances_min=0, instances_max=4, cooldown_s=60.0)
 PACKS = replace(MANAGED, strategy=CONSOLIDATION, step_max=1)
-#: Two of them fill an instance of `placement_words`.
+#: Two of them fill an instance of `tests.kit.core_placement`.
 HALF = need(3.5)
 
 

@@ -1,6 +1,4 @@
-"""`core/endpoint/packing.py`: places for several copies at once, against every arrangement there
-is.
-"""
+"""Places for several copies at once, against every arrangement there is."""
 
 from __future__ import annotations
 
@@ -8,9 +6,9 @@ import itertools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.placement_words import resources
+from tests.kit.core_placement import resources
 
-from penstock.core.endpoint.packing import ITEMS_MAX, assign, rooms_needed
+from penstock.core.endpoint.instance_room import ITEMS_MAX, assign, rooms_needed
 from penstock.core.resources import ComputeResources
 
 #: Few different sizes, so that much is alike and much is tight.

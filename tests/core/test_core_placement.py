@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.core.placement_words import (
+from tests.kit.core_placement import (
     component,
     copy,
     decided,
@@ -14,7 +14,7 @@ from tests.core.placement_words import (
     loads,
     need,
 )
-from tests.core.reconcile_words import failure
+from tests.kit.core_reconcile import failure
 
 from penstock.core.deployment.capacity_spec import (
     BINPACK,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.placement_words import (
+from tests.kit.core_placement import (
     component,
     copy,
     decided,
@@ -20,7 +20,7 @@ from tests.core.placement_words import (
     loads,
     need,
 )
-from tests.core.reconcile_words import failure
+from tests.kit.core_reconcile import failure
 
 from penstock.core.deployment.capacity_spec import BINPACK, SPREAD, ComponentCopiesSpec, CopySpec
 from penstock.core.deployment.endpoint_state import CopyObserved, InstanceObserved, LoadCopy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.core.reconcile_words import deployment, failure, observed, routes, seen
+from tests.kit.core_reconcile import deployment, failure, observed, routes, seen
 
 from penstock.core.deployment.endpoint_state import (
     CREATING,

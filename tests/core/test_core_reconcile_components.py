@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.core.reconcile_words import Seen, deployment, observed, routes, seen
+from tests.kit.core_reconcile import Seen, deployment, observed, routes, seen
 
 from penstock.core.deployment import capacity_spec
 from penstock.core.deployment.capacity_spec import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.core.components.component_words import NEED, chat, copy, failed, revision
+from tests.kit.core_components import NEED, chat, copy, failed, revision
 
 from penstock.core.deployment.capacity_spec import BINPACK, CopySpec
 from penstock.core.deployment.component_spec import ComponentSpec

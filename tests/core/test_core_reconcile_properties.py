@@ -102,6 +102,24 @@ class World:
             return set()
         return {copy.copy for variant in self.published.variants for copy in variant.copies}
 
+    def happen(self, what: str, which: int, detail: object) -> None:
+        """One of `EVENTS`, and all that is decided because of it."""
+        if what == "step" and self.instances:
+            names = list(self.instances)
+            assert isinstance(detail, str)
+            self.step(names[which % len(names)], detail)
+        elif what == "time" and self.deadline is not None:
+            self.now = self.deadline
+        elif what == "calm":
+            self.calm()
+        elif what == "restart":
+            self.restart()
+        elif what in ("update", "counts", "delete"):
+            assert isinstance(detail, tuple)
+            self.ask(what, detail)
+        self.settle()
+        self.check()
+
     def settle(self) -> None:
         """Decides until nothing more is to be done now; that must come soon."""
         for _ in range(20):
@@ -356,21 +374,7 @@ def test_it_converges_and_never_takes_what_serves(
     if in_service:
         world.heal()
     for what, which, detail in events:
-        if what == "step" and world.instances:
-            names = list(world.instances)
-            assert isinstance(detail, str)
-            world.step(names[which % len(names)], detail)
-        elif what == "time" and world.deadline is not None:
-            world.now = world.deadline
-        elif what == "calm":
-            world.calm()
-        elif what == "restart":
-            world.restart()
-        elif what in ("update", "counts", "delete"):
-            assert isinstance(detail, tuple)
-            world.ask(what, detail)
-        world.settle()
-        world.check()
+        world.happen(what, which, detail)
     world.heal()
     desired = world.desired
     if desired is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.core.reconcile_words import deployment, observed, routes, seen
+from tests.kit.core_reconcile import deployment, observed, routes, seen
 
 from penstock.core.deployment.deployment import EndpointRoutes
 from penstock.core.deployment.endpoint_state import (

@@ -35,8 +35,8 @@ from penstock.instance.codecs.base import Decoded
 from penstock.instance.copy import Copy
 from penstock.instance.engines.batches import Batches
 from penstock.instance.request import Item, Request
-from penstock.sim import events as kinds
-from penstock.sim.generation_copy import engine_noise
+from penstock.sim import copy as kinds
+from penstock.sim.copy import engine_noise
 from penstock.sim.record import DecisionRecorder, admission_row, batcher_row, router_row
 from penstock.sim.scenario import COPY_HUNG, Scenario, WorkerDeath
 from penstock.sim.service import ServiceTimes

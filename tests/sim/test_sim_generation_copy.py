@@ -69,7 +69,7 @@ def test_what_had_begun_is_broken_and_what_waited_goes_elsewhere(tmp_path: Path)
     [
         (("answer_tokens = 4", "answer_tokens = 4\n[batching]\nrows_max = 2"), "generation: not"),
         (("sequences_max = 1", "sequences_max = 0"), "generation: not valid"),
-        (("sequences_max = 1", "sequence_max = 1"), "generation: sequence_max: unknown key"),
+        (("sequences_max = 1", "sequence_max = 1"), "unknown key generation.sequence_max"),
         (
             ("copies = 2", 'copies = 2\nstrategy = "PREFIX_AWARE"'),
             "variants: not valid; allowed: prefix_length_max and concurrency_threshold",

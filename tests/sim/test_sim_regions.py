@@ -14,8 +14,8 @@ from penstock.core.deployment.deployment import (
     ROUND_ROBIN,
 )
 from penstock.core.traffic import MANUAL
+from penstock.sim.outcome import RegionsOutcome
 from penstock.sim.regions.regions import RegionsTwin
-from penstock.sim.regions.regions_outcome import RegionsOutcome
 from penstock.sim.regions.regions_scenario import (
     CUT,
     REGION_LOST,

@@ -10,8 +10,10 @@ set aside (`core/machine/room.py`) need no rule of their own: nobody asks for th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from operator import add, sub
+from typing import Any, Final
 
 #: What may be missing, in the order in which it is named: the scarcest first.
 ACCELERATORS: Final = "accelerators"
@@ -31,33 +33,24 @@ class ComputeResources:
     accelerators: int = 0  #: whole devices
 
     def __add__(self, other: ComputeResources) -> ComputeResources:
-        return ComputeResources(
-            memory_bytes=self.memory_bytes + other.memory_bytes,
-            cores=self.cores + other.cores,
-            accelerators=self.accelerators + other.accelerators,
-        )
+        return self._each(add, other)
 
     def __sub__(self, other: ComputeResources) -> ComputeResources:
-        return ComputeResources(
-            memory_bytes=self.memory_bytes - other.memory_bytes,
-            cores=self.cores - other.cores,
-            accelerators=self.accelerators - other.accelerators,
-        )
+        return self._each(sub, other)
 
     def at_least(self, other: ComputeResources) -> ComputeResources:
         """The larger amount of each resource."""
-        return ComputeResources(
-            memory_bytes=max(self.memory_bytes, other.memory_bytes),
-            cores=max(self.cores, other.cores),
-            accelerators=max(self.accelerators, other.accelerators),
-        )
+        return self._each(max, other)
 
     def at_most(self, other: ComputeResources) -> ComputeResources:
         """The smaller amount of each resource."""
+        return self._each(min, other)
+
+    def _each(self, make: Callable[[Any, Any], Any], other: ComputeResources) -> ComputeResources:
         return ComputeResources(
-            memory_bytes=min(self.memory_bytes, other.memory_bytes),
-            cores=min(self.cores, other.cores),
-            accelerators=min(self.accelerators, other.accelerators),
+            memory_bytes=make(self.memory_bytes, other.memory_bytes),
+            cores=make(self.cores, other.cores),
+            accelerators=make(self.accelerators, other.accelerators),
         )
 
     def missing(self, free: ComputeResources) -> tuple[str, ...]:

@@ -1,24 +1,61 @@
-"""A copy in a run: its `Batcher`, its timer, and lanes with random run times.
+"""A copy in a run, and the events that drive it and all the rest.
 
-It follows the live copy and its batcher driver step by step.
+`TwinCopy` runs batches: its `Batcher`, its timer, and lanes with random run times. It follows the
+live copy and its batcher driver step by step. `TwinGenerationCopy` generates: an engine whose steps
+are events (`core/batching/generation_steps.py` says how long they take). It reports as the live
+copy does: the first piece of an answer and its end, and at a death which answers are broken and
+which can be computed elsewhere.
+
+An event is (at, kind, key, epoch): seconds, one of the kinds below, the object concerned, and the
+number of deaths of the copy when the event was planned. Events at the same moment happen by kind,
+then by key. Equal events are interchangeable, so a run can be repeated without a running number.
 """
 
 from __future__ import annotations
 
+import gc
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from heapq import heappush
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.core.batching.batcher import Action, Batcher, RunBatch
+from penstock.core.batching.generation_steps import EngineModel
 from penstock.core.blame.poison_requests import reason_of_death
 from penstock.core.routing.rebalance import evenly
-from penstock.sim.events import BATCHER_TIMER, LANE_DONE, Event
 from penstock.sim.outcome import RunOutcome
 from penstock.sim.record import DecisionRecorder, batcher_row
 from penstock.sim.scenario import Scenario
 from penstock.sim.service import ServiceTimes
 from penstock.sim.workload import Arrival
 
+Event = tuple[float, int, int, int]
+
+# In their order at the same moment. Each comment names the key.
+FAULT: Final = 0  #: twice the fault's number in the scenario, plus 1 for the recovery
+LANE_DONE: Final = 1  #: copy * lanes + lane
+ARRIVAL: Final = 2  #: 0; the request's properties are drawn when it arrives
+CLIENT_GONE: Final = 3  #: request
+BATCHER_TIMER: Final = 4  #: copy; after the arrivals of this moment, which are one socket read
+DEADLINES: Final = 5  #: 0
+HELD_RETRY: Final = 6  #: 0
+OUTLIER_LOOK: Final = 7  #: 0
+
 _INF = float("inf")
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Handles events without garbage collection: nothing there makes cycles, and traversing live
+    objects costs a fifth of a run."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class Reports(Protocol):
@@ -45,39 +82,8 @@ class Reports(Protocol):
     def copy_ready(self, copy: int, now: float) -> None: ...
 
 
-class SimulatedCopy(Protocol):
-    """What the gateway and the heap of events call on a copy."""
-
-    def accept(
-        self, number: int, arrival: Arrival, deadline: float, now: float, *, alone: bool = False
-    ) -> None: ...
-
-    def cancel(self, number: int, now: float) -> None: ...
-
-    def give_back(self, count: int, now: float) -> list[int]: ...
-
-    def on_timer(self, now: float) -> None: ...
-
-    def on_lane_done(self, lane: int, epoch: int, now: float) -> None: ...
-
-    def die(self, now: float) -> None: ...
-
-    def come_back(self, now: float) -> None: ...
-
-    def hang(self, now: float) -> None: ...
-
-    def go_on(self, now: float) -> None: ...
-
-    def check_invariants(self) -> None: ...
-
-
 class TwinCopy:
     """One copy on an instance of its own, whose model runs batch by batch."""
-
-    __slots__ = (
-        "_ahead", "_alone", "_epoch", "_events", "_gateway", "_hangs", "_lanes", "_number",
-        "_outcome", "_recorder", "_service", "_spec", "_speed", "_timer_at", "batcher",
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -243,3 +249,120 @@ class TwinCopy:
 
     def check_invariants(self) -> None:
         self.batcher.check_invariants()
+
+
+def engine_noise(seed: object, number: int) -> random.Random:
+    """The noise on the step times of copy `number`, in the run with this seed."""
+    return random.Random(f"{seed}/{number}/engine")
+
+
+class TwinGenerationCopy:
+    """One copy on an instance of its own, whose engine generates answers token by token."""
+
+    def __init__(
+        self,
+        number: int,
+        engine: EngineModel,
+        gateway: Reports,
+        events: list[Event],
+        outcome: RunOutcome,
+    ) -> None:
+        self._number = number
+        self._engine = engine
+        self._gateway = gateway
+        self._events = events
+        self._outcome = outcome
+        self._epoch = 0  #: number of deaths; a step of an earlier engine is ignored
+        self._started: float | None = None  #: start of the present step; None = idle
+        self._hangs = False
+        self._streaming: set[int] = set()  #: requests with at least one token
+        self._begun: dict[int, float] = {}  #: request -> time at which it got its slot
+
+    def accept(
+        self, number: int, arrival: Arrival, deadline: float, now: float, *, alone: bool = False
+    ) -> None:
+        """Receives an INVOKE frame. The gateway's own timer handles the deadline."""
+        self._engine.add(number, arrival)
+        if self._started is None and not self._hangs:
+            self._begin(now)
+
+    def cancel(self, number: int, now: float) -> None:
+        """Receives a CANCEL frame: the sequence leaves with the present step."""
+        self._engine.cancel(number)
+        self._streaming.discard(number)
+        self._begun.pop(number, None)
+
+    def give_back(self, count: int, now: float) -> list[int]:
+        """Gives back at most `count` requests that wait for room in the engine."""
+        return [] if self._hangs else self._engine.give_back(count)
+
+    def _begin(self, now: float) -> None:
+        step_s = self._engine.begin_step()
+        self._started = None if step_s is None else now
+        if step_s is not None:
+            heappush(self._events, (now + step_s, LANE_DONE, self._number, self._epoch))
+            self._begun.update((number, now) for number, _ in self._engine.joining())
+            self._outcome.batches[self._engine.occupancy] += 1
+            self._outcome.reasons["step"] += 1
+
+    def on_lane_done(self, lane: int, epoch: int, now: float) -> None:
+        if epoch != self._epoch:
+            return
+        assert self._started is not None, f"copy {self._number} ends a step that never began"
+        self._outcome.busy_s += now - self._started
+        firsts, done = self._engine.end_step()
+        for number in firsts:
+            self._gateway.first_token(number, now)
+        self._streaming.update(firsts)
+        self._streaming.difference_update(done)
+        if self._streaming:  # each gets another token with each step
+            self._gateway.heard(self._number)
+        for number in done:
+            run_us = int((now - self._begun.pop(number)) * 1e6)  # as in an END frame
+            self._gateway.streamed(number, run_us, now)
+        self._begin(now)
+
+    def on_timer(self, now: float) -> None:
+        raise AssertionError("an engine has no timer: it steps while there is work")
+
+    def die(self, now: float) -> None:
+        """Answers that had begun are broken; the other requests go back to the gateway."""
+        self._epoch += 1
+        if self._started is not None:
+            self._outcome.busy_s += now - self._started
+            self._started = None
+        self._begun.clear()
+        self._streaming.clear()
+        begun, not_begun = self._engine.die()
+        for number in begun:
+            self._gateway.broken(number, now)
+        reason = reason_of_death(len(begun) + len(not_begun) - 1)
+        self._gateway.returned(tuple(not_begun), reason, now)
+        self._gateway.copy_lost(self._number)
+
+    def come_back(self, now: float) -> None:
+        """A new engine is ready, its cache empty."""
+        self._gateway.copy_ready(self._number, now)
+
+    def hang(self, now: float) -> None:
+        """Its instance is stopped: no step ends any more."""
+        self._hangs = True
+        self._epoch += 1
+        if self._started is not None:
+            self._outcome.busy_s += now - self._started
+            self._started = None
+
+    def go_on(self, now: float) -> None:
+        """The instance was killed and another is ready; the gateway sees a new connection."""
+        self._hangs = False
+        self._engine.die()
+        self._begun.clear()
+        self._gateway.connection_lost(self._number, now)
+        self._streaming.clear()
+        self._gateway.copy_ready(self._number, now)
+
+    def check_invariants(self) -> None:
+        self._engine.check_invariants()
+
+
+SimulatedCopy = TwinCopy | TwinGenerationCopy

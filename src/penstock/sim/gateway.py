@@ -8,18 +8,17 @@ those for requests that arrive while there is no copy.
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from penstock.config import LimitConfig
-from penstock.core.blame.poison_requests import CONNECTION_LOST, FRESH, INSTANCE_SILENT
+from penstock.core.blame.poison_requests import CONNECTION_LOST, FRESH, INSTANCE_SILENT, Past
 from penstock.core.request import holding, retry
 from penstock.core.request.admission import Admission, Refusal
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
-from penstock.sim.copy import SimulatedCopy
-from penstock.sim.events import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event
+from penstock.sim.copy import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event, SimulatedCopy
 from penstock.sim.outcome import RunOutcome
-from penstock.sim.outliers import TwinOutliers
-from penstock.sim.rebalancing import TwinRebalancing
+from penstock.sim.outliers import TwinOutliers, TwinRebalancing
 from penstock.sim.record import DecisionRecorder, admission_row, router_row
 from penstock.sim.scenario import Scenario
 from penstock.sim.workload import Arrival, Workload
@@ -37,28 +36,21 @@ _HOLD = holding.HoldSpec(
 _GONE, _STAYS, _BLOCKS = "gone", "stays", "blocks"
 
 
+@dataclass(slots=True, eq=False)
 class SimulatedRequest:
     """A request in flight."""
 
-    __slots__ = (
-        "arrival", "at", "copy", "deadline", "failures", "line", "met", "number", "past",
-        "streams", "variant",
-    )  # fmt: skip
-
-    def __init__(
-        self, number: int, arrival: Arrival, at: float, deadline: float, variant: str | None
-    ) -> None:
-        self.number = number
-        self.arrival = arrival
-        self.at = at
-        self.deadline = deadline
-        self.variant = variant  #: the variant that took it, or that it waits for
-        self.copy: CopyState | None = None  #: the copy whose slot it holds; None = none
-        self.past = FRESH
-        self.failures: tuple[int, ...] = ()  #: copies that gave it back
-        self.met = False  #: whether a copy has received it
-        self.streams = False  #: whether a part of its answer has arrived
-        self.line: str | None = None  #: the queue that it waits in; None = none
+    number: int
+    arrival: Arrival
+    at: float
+    deadline: float
+    variant: str | None  #: the variant that took it, or that it waits for
+    copy: CopyState | None = None  #: the copy whose slot it holds; None = none
+    past: Past = FRESH
+    failures: tuple[int, ...] = ()  #: copies that gave it back
+    met: bool = False  #: whether a copy has received it
+    streams: bool = False  #: whether a part of its answer has arrived
+    line: str | None = None  #: the queue that it waits in; None = none
 
 
 class TwinGateway:

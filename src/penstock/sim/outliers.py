@@ -1,7 +1,9 @@
-"""Outlier ejection in the twin: checks copies that do not answer, and takes their requests back.
+"""Requests that are taken from copies in the twin: from outliers, and from longer queues.
 
-The router decides, by `core.routing.outliers`. An instance answers a health check at once, unless
-it hangs.
+Copies that do not answer are checked: the router decides, by `core.routing.outliers`. An instance
+answers a health check at once, unless it hangs. Waiting requests are shared with a copy that came
+back, as the live gateway does: `core.routing.rebalance` decides. A copy answers at once, like a
+live one over a link without delay, so nothing changes while a request to it is open.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from heapq import heappush
 
 from penstock.core.routing import CopyState, EndpointRouter
 from penstock.core.routing.outliers import LOOK_EVERY_S, Eject, InstanceLooks
-from penstock.sim.copy import SimulatedCopy
-from penstock.sim.events import OUTLIER_LOOK, Event
+from penstock.core.routing.rebalance import Rebalancer
+from penstock.sim.copy import OUTLIER_LOOK, Event, SimulatedCopy
 
 
 class TwinOutliers:
@@ -77,3 +79,36 @@ class TwinOutliers:
             if looks.look(heard=heard, waits=True) and instance_id not in hung:
                 self.heard[instance_id] += 1
         return {instance_id for instance_id, looks in self._instances.items() if looks.silent}
+
+
+class TwinRebalancing:
+    """The sharing for one endpoint."""
+
+    def __init__(
+        self,
+        router: EndpointRouter,
+        copies: Mapping[int, SimulatedCopy],
+        move: Callable[[int, int, float], None],
+    ) -> None:
+        """`move(request, copy, now)`: called for a request that left that copy's queue, to route
+        it."""
+        self._router = router
+        self._copies = copies
+        self._move = move
+        self._machines = {group: Rebalancer() for group in router.groups()}
+
+    def copy_well(self, copy: int, now: float) -> None:
+        """A copy came back, and may have less work than others."""
+        group = self._router.group_of(copy)
+        if group is None:
+            return
+        machine, loads = self._machines[group], self._router.loads
+        asked = machine.changed(loads(group))
+        given = [
+            (action.copy, self._copies[action.copy].give_back(action.requests, now))
+            for action in asked
+        ]
+        for source, numbers in given:
+            for number in numbers:
+                self._move(number, source, now)
+            assert machine.answered(source, loads(group)) == (), "nothing changed meanwhile"

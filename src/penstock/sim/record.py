@@ -56,8 +56,6 @@ def batcher_row(at: float, copy: int, action: Action) -> Row:
 class DecisionRecorder:
     """Hashes rows as they come; keeps them only on request (tests compare whole lists)."""
 
-    __slots__ = ("_hash", "_kept", "_rows", "count")
-
     def __init__(self, *, keep: bool = False) -> None:
         self.count = 0
         self._hash = hashlib.sha256()

@@ -1,7 +1,7 @@
 """A scenario file: spec, workload, service times, faults, seed and length, as one checked value.
 
-The file is TOML; `scenarios/steady.toml` shows every table. An unknown key or a wrong type is an
-error that names the key's path, never a silent default.
+The file is TOML; `scenarios/steady.toml` shows every table. The classes here and those that they
+name declare it (`file_schema.py`); what two keys say of one another is in `_check`.
 
 The faults of a run have their times here; clients that disconnect are part of the workload.
 """
@@ -9,9 +9,9 @@ The faults of a run have their times here; clients that disconnect are part of t
 from __future__ import annotations
 
 import tomllib
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Final
 
 from penstock.core.batching.batcher import BatchSpec
 from penstock.core.batching.generation_steps import GenerationSpec
@@ -25,12 +25,15 @@ from penstock.core.deployment.deployment import (
 )
 from penstock.core.request.admission import AdmissionSpec
 from penstock.errors import CallerError
+from penstock.file_schema import Reader, one_of
 from penstock.sim.service import ServiceSpec
-from penstock.sim.workload import ARRIVALS, WorkloadSpec
+from penstock.sim.workload import WorkloadSpec
 
 COPY_LOST: Final = "copy-lost"
 COPY_HUNG: Final = "copy-hung"
 KINDS: Final = (COPY_LOST, COPY_HUNG)
+
+_HINT: Final = "scenarios/steady.toml shows every table."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +46,8 @@ class WorkerDeath:
 
     at_s: float
     copy: int
-    kind: str = COPY_LOST  #: one of KINDS
+    kind: Annotated[str, one_of(KINDS)] = COPY_LOST
     back_after_s: float = 1.0  #: until a new worker, or a new instance, is ready
-
-
-_Table = TypeVar("_Table")
-
-_IN_FLIGHT_MAX = 100_000  #: default of the endpoint's bound, as in the gateway
-_MIXES = ("rows", "length", "priority", "deadline_s", "variant", "answer_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +57,7 @@ class VariantScenario:
     name: str
     copies: int = 1
     weight: float = 1.0
-    strategy: str = LEAST_OUTSTANDING_REQUESTS
+    strategy: Annotated[str, one_of(ROUTING_STRATEGIES)] = LEAST_OUTSTANDING_REQUESTS
     prefix_length_max: int = 0  #: for PREFIX_AWARE, which needs both this and a threshold
     concurrency_threshold: int = 0
     outstanding_max: int = 0  #: per copy; 0 = as many as its queue and lanes hold
@@ -73,18 +70,18 @@ class VariantScenario:
 class Scenario:
     """All inputs of a run, except a seed given on the command line."""
 
-    name: str
+    name: str = ""  #: left out: the file's name
     about: str
     seed: int
     length_s: float  #: end of the arrivals; requests in flight are still answered
     variants: tuple[VariantScenario, ...]
-    batching: BatchSpec
-    admission: AdmissionSpec
+    batching: BatchSpec = field(default_factory=BatchSpec)
+    admission: AdmissionSpec = field(default_factory=AdmissionSpec)
     workload: WorkloadSpec
-    service: ServiceSpec
+    service: ServiceSpec = field(default_factory=ServiceSpec)
     #: copies generate with these step times, instead of batching and service; None = they don't
     generation: GenerationSpec | None = None
-    faults: tuple[WorkerDeath, ...] = field(default_factory=tuple)
+    faults: tuple[WorkerDeath, ...] = ()
     timeout_s: float = 60.0  #: the gateway's limit for every request
 
     def __post_init__(self) -> None:
@@ -150,47 +147,25 @@ def load_scenario(path: Path) -> Scenario:
         table = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise _wrong(str(path), str(error)) from error
-    where = path.name
-    scenario = _read(
-        Scenario,
-        {"name": path.stem, "admission": {}, "batching": {}, "service": {}, **table},
-        where,
-        {
-            "variants": lambda value, at: tuple(
-                _read(VariantScenario, entry, f"{at}[{index}]")
-                for index, entry in enumerate(_list(value, at))
-            ),
-            "faults": lambda value, at: tuple(
-                _read(WorkerDeath, entry, f"{at}[{index}]")
-                for index, entry in enumerate(_list(value, at))
-            ),
-            "batching": lambda value, at: _read(BatchSpec, value, at, {"runs_measured": _runs}),
-            "admission": lambda value, at: _read(
-                AdmissionSpec, {"in_flight_max": _IN_FLIGHT_MAX, **_table(value, at)}, at
-            ),
-            "generation": lambda value, at: _read(GenerationSpec, value, at),
-            "service": lambda value, at: _read(ServiceSpec, value, at, {"measured": _runs}),
-            "workload": lambda value, at: _read(
-                WorkloadSpec, value, at, dict.fromkeys(_MIXES, _mix)
-            ),
-        },
+    reader = Reader(
+        path.name, lambda _, cause, hint: CallerError("invalid-scenario", cause, hint=hint)
     )
-    _check(scenario, where)
+    try:
+        scenario = reader.read(Scenario, {"name": path.stem, **table})
+        _check(scenario)
+    except CallerError as error:
+        hint = error.hint if error.code == "invalid-scenario" else _HINT
+        raise CallerError("invalid-scenario", f"{path.name}: {error.message}", hint=hint) from None
     return scenario
 
 
-def _check(scenario: Scenario, where: str) -> None:
+def _check(scenario: Scenario) -> None:
     copies = sum(variant.copies for variant in scenario.variants)
     workload = scenario.workload
     for key, good, allowed in (
         ("length_s", scenario.length_s > 0, "more than 0"),
         ("admission.shares_runs", scenario.admission.shares_runs, "nothing: it is derived"),
         ("variants", copies > 0, "at least one with at least one copy"),
-        (
-            "variants.strategy",
-            all(variant.strategy in ROUTING_STRATEGIES for variant in scenario.variants),
-            " or ".join(ROUTING_STRATEGIES),
-        ),
         (
             "variants",
             all(
@@ -226,7 +201,6 @@ def _check(scenario: Scenario, where: str) -> None:
             scenario.generation is not None or workload.answer_tokens == ((1, 1.0),),
             "only with [generation]",
         ),
-        ("workload.arrivals", workload.arrivals in ARRIVALS, ", ".join(ARRIVALS)),
         (
             "workload.cancel_after_s_mean",
             not workload.cancel_fraction or workload.cancel_after_s_mean > 0,
@@ -242,11 +216,10 @@ def _check(scenario: Scenario, where: str) -> None:
             all(1 <= rows <= scenario.batching.rows_max for rows, _ in workload.rows),
             "1 to batching.rows_max: an instance cuts larger requests, the twin does not",
         ),
-        ("faults.kind", all(f.kind in KINDS for f in scenario.faults), ", ".join(KINDS)),
         ("faults.copy", all(1 <= f.copy <= copies for f in scenario.faults), f"1 to {copies}"),
     ):
         if not good:
-            raise _wrong(f"{where}: {key}", f"not valid; allowed: {allowed}")
+            raise _wrong(key, f"not valid; allowed: {allowed}")
 
 
 def _apart(faults: tuple[WorkerDeath, ...]) -> bool:
@@ -259,90 +232,5 @@ def _apart(faults: tuple[WorkerDeath, ...]) -> bool:
     return True
 
 
-def _read(
-    kind: type[_Table],
-    value: object,
-    where: str,
-    readers: dict[str, Any] | None = None,
-) -> _Table:
-    """Builds a dataclass from a TOML table; unknown keys and wrong types are errors."""
-    table = dict(_table(value, where))
-    known = {entry.name: entry for entry in fields(kind)}  # type: ignore[arg-type]
-    for key in table:
-        if key not in known:
-            raise _wrong(f"{where}: {key}", f"unknown key; known: {', '.join(known)}")
-    for key, entry in known.items():
-        if key not in table:
-            if entry.default is MISSING and entry.default_factory is MISSING:
-                raise _wrong(f"{where}: {key}", "missing")
-        elif readers and key in readers:
-            table[key] = readers[key](table[key], f"{where}: {key}")
-        else:
-            table[key] = _plain(table[key], str(entry.type), f"{where}: {key}")
-    try:
-        return kind(**table)
-    except CallerError as error:
-        raise _wrong(where, error.message) from error
-
-
-def _plain(value: object, wanted: str, where: str) -> object:
-    """A number, text, or list of numbers, of the type in the field's declaration."""
-    if wanted.startswith("tuple["):
-        kind = wanted.removeprefix("tuple[").partition(",")[0]
-        return tuple(_plain(entry, kind, where) for entry in _list(value, where))
-    if wanted.startswith("float") and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    kinds = {"float": float, "int": int, "str": str}
-    if isinstance(value, bool) or not isinstance(value, kinds[wanted.partition(" ")[0]]):
-        raise _wrong(where, f"{value!r} is not of type {wanted}")
-    return value
-
-
-def _runs(value: object, where: str) -> tuple[tuple[int, int, float], ...]:
-    """A list of [rows, length, seconds]."""
-    runs = []
-    for entry in _list(value, where):
-        numbers = _list(entry, where)
-        if len(numbers) != 3:
-            raise _wrong(where, f"{entry!r} is not [rows, length, seconds]")
-        rows, length, run_s = numbers
-        runs.append(
-            (
-                _plain(rows, "int", where),
-                _plain(length, "int", where),
-                _plain(run_s, "float", where),
-            )
-        )
-    return tuple(runs)  # type: ignore[arg-type]
-
-
-def _mix(value: object, where: str) -> tuple[tuple[object, float], ...]:
-    """One value, or a list of [value, weight] pairs."""
-    if not isinstance(value, list):
-        return ((value, 1.0),)
-    pairs = []
-    for entry in value:
-        if not (isinstance(entry, list) and len(entry) == 2 and entry[1] > 0):
-            raise _wrong(where, f"{entry!r} is not a [value, weight] pair with a weight above 0")
-        pairs.append((entry[0], float(entry[1])))
-    return tuple(pairs)
-
-
-def _table(value: object, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _wrong(where, f"{value!r} is not a table")
-    return value
-
-
-def _list(value: object, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _wrong(where, f"{value!r} is not a list")
-    return value
-
-
 def _wrong(where: str, what: str) -> CallerError:
-    return CallerError(
-        "invalid-scenario",
-        f"{where}: {what}",
-        hint="scenarios/steady.toml shows every table.",
-    )
+    return CallerError("invalid-scenario", f"{where}: {what}", hint=_HINT)

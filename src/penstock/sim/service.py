@@ -27,8 +27,6 @@ class ServiceSpec:
 class ServiceTimes:
     """Draws one run time per batch, in the order in which batches start."""
 
-    __slots__ = ("_known_s", "_mu", "_noise", "_ratios", "_sigma", "_spec")
-
     def __init__(self, spec: ServiceSpec, seed: object) -> None:
         self._spec = spec
         self._known_s: dict[tuple[int, int], float] = {}  #: (rows, bucket) -> mean

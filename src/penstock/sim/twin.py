@@ -7,15 +7,21 @@ through the live drivers under a fake clock gives the identical list of actions.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from heapq import heappop, heappush
 
 from penstock.core.batching.generation_steps import EngineModel
-from penstock.sim.copy import SimulatedCopy, TwinCopy
-from penstock.sim.events import ARRIVAL, FAULT, Event
+from penstock.sim.copy import (
+    ARRIVAL,
+    FAULT,
+    Event,
+    SimulatedCopy,
+    TwinCopy,
+    TwinGenerationCopy,
+    engine_noise,
+    without_collector,
+)
 from penstock.sim.gateway import TwinGateway
-from penstock.sim.generation_copy import TwinGenerationCopy, engine_noise
 from penstock.sim.outcome import RunOutcome
 from penstock.sim.record import DecisionRecorder
 from penstock.sim.scenario import COPY_HUNG, Scenario
@@ -83,14 +89,8 @@ class Twin:
             gateway.on_held_retry,
             gateway.on_outlier_look,
         )
-        collecting = gc.isenabled()
-        gc.disable()  # nothing here makes cycles; traversing live objects costs a fifth of the run
-        try:
-            handled = self._handle_all(handlers)
-        finally:
-            if collecting:
-                gc.enable()
-        self.outcome.events += handled
+        with without_collector():
+            self.outcome.events += self._handle_all(handlers)
         self.check_invariants()
         assert not gateway.requests, f"{len(gateway.requests)} requests never ended"
         return self.outcome

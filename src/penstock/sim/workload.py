@@ -12,10 +12,39 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta
+
+from penstock.file_schema import one_of, read_by
 
 #: ((value, weight), ...); a single value needs no draw, so it takes no random number.
 Mix = tuple[tuple[Any, float], ...]
+
+
+def _mix_of(kind: type[int] | type[float] | type[str], words: str) -> Meta:
+    """In a file a mix is one value, or a list of [value, weight] pairs with weights above 0."""
+    kinds = (int, float) if kind is float else (kind,)
+
+    def is_pair(entry: object) -> bool:
+        if not isinstance(entry, list) or len(entry) != 2:
+            return False
+        value, weight = entry
+        return type(value) in kinds and type(weight) in (int, float) and weight > 0
+
+    def read(value: object, _where: str) -> Mix:
+        pairs: list[Any] = value if isinstance(value, list) else [[value, 1.0]]
+        if not pairs or not all(is_pair(entry) for entry in pairs):
+            raise ValueError(allowed)
+        return tuple((value, float(weight)) for value, weight in pairs)
+
+    allowed = f"{words}, or a list of pairs of {words} and a weight above 0"
+    checks = read_by(read, unchecked=True).extra or {}
+    names = {int: "integer", float: "number", str: "string"}
+    return Meta(extra={**checks, "allowed": allowed}, extra_json_schema={"or type": names[kind]})
+
+
+_Whole = Annotated[Mix, _mix_of(int, "an integer")]
 
 _TOKEN_BYTES = 4  #: bytes of English text per token, roughly, with today's vocabularies
 
@@ -40,7 +69,7 @@ class Arrival(NamedTuple):
 class WorkloadSpec:
     """The requests to make. Rates in requests per s."""
 
-    arrivals: str  #: one of ARRIVALS
+    arrivals: Annotated[str, one_of(ARRIVALS)]
     rate_rps: float = 0.0  #: poisson: the rate; on-off: the rate while on
     rate_off_rps: float = 0.0  #: on-off: the rate while off
     on_s_mean: float = 1.0  #: on-off: mean length of a phase; lengths are exponential
@@ -49,12 +78,12 @@ class WorkloadSpec:
     think_s_mean: float = 0.0  #: closed-loop: mean pause after an answer; exponential
     trace_s: tuple[float, ...] = ()  #: trace: arrival times, ascending; equal times are one read
     trace_repeat_s: float = 0.0  #: trace: interval after which it starts again; 0 = once
-    rows: Mix = ((1, 1.0),)
-    length: Mix = ((0, 1.0),)
-    priority: Mix = ((0, 1.0),)
-    deadline_s: Mix = ((0.0, 1.0),)  #: 0 = none
-    variant: Mix = (("", 1.0),)  #: "" = by weight
-    answer_tokens: Mix = ((1, 1.0),)  #: lengths of generated answers
+    rows: _Whole = ((1, 1.0),)
+    length: _Whole = ((0, 1.0),)
+    priority: _Whole = ((0, 1.0),)
+    deadline_s: Annotated[Mix, _mix_of(float, "a number")] = ((0.0, 1.0),)  #: 0 = none
+    variant: Annotated[Mix, _mix_of(str, "text")] = (("", 1.0),)  #: "" = by weight
+    answer_tokens: _Whole = ((1, 1.0),)  #: lengths of generated answers
     prefixes: int = 0  #: number of shared prefixes; 0 = prompts share none
     prefix_tokens: int = 0  #: tokens of each shared prefix
     prefix_skew: float = 0.0  #: the k-th prefix is used k ** -skew as often as the first
@@ -77,9 +106,9 @@ class Workload:
         """The text of a prompt: that of its shared prefix, then one of its own."""
         shared = self._prefixes.get(arrival.prefix)
         if shared is None:
-            shared = _text(b"prefix %d " % arrival.prefix, arrival.prefix_tokens)
+            shared = filler_text(b"prefix %d " % arrival.prefix, arrival.prefix_tokens)
             self._prefixes[arrival.prefix] = shared
-        return shared + _text(b"request %d " % number, arrival.length)
+        return shared + filler_text(b"request %d " % number, arrival.length)
 
     def open(self) -> Iterator[float]:
         """Arrival times of an open loop before the end, ascending."""
@@ -138,7 +167,7 @@ class Workload:
             base += self._spec.trace_repeat_s
 
 
-def _text(word: bytes, tokens: int) -> bytes:
+def filler_text(word: bytes, tokens: int) -> bytes:
     """`word` repeated, with four bytes per token."""
     length = _TOKEN_BYTES * tokens
     return (word * (length // len(word) + 1))[:length]

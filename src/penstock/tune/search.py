@@ -19,7 +19,6 @@ import yaml
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.description import ModelDescription
 from penstock.core.batching.batcher import BatchSpec
-from penstock.core.request.admission import AdmissionSpec
 from penstock.durable_files import replace_file
 from penstock.errors import NotNowError
 from penstock.sim.outcome import percentile
@@ -203,7 +202,6 @@ def simulate(
         length_s=_REQUESTS / rate_rps,
         variants=(VariantScenario(name="tuned"),),
         batching=setting.batch_spec(description),
-        admission=AdmissionSpec(in_flight_max=100_000),
         workload=WorkloadSpec(
             arrivals="poisson",
             rate_rps=rate_rps,

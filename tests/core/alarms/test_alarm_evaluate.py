@@ -1,7 +1,6 @@
 """The state of an alarm, row by row: datapoints as they lie in time, and what follows from them.
 
-In a row `0` is a datapoint within the threshold, `X` one that breaches it, `-` a missing one; the
-newest is on the right. N is 3, so five periods are looked at.
+Rows are those of `tests.kit.core_alarms`. N is 3, so five periods are looked at.
 """
 
 from __future__ import annotations
@@ -9,38 +8,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.kit.core_alarms import RULES, alarm
+from tests.kit.core_alarms import points as row_of
 
 from penstock.core.alarms.evaluate import AlarmDecision, decide, not_computable
 from penstock.core.alarms.spec import (
     ALARM,
     INSUFFICIENT_DATA,
     OK,
-    AlarmSpec,
     Datapoint,
-    MetricQuery,
-    MetricStat,
 )
 
-STAT = MetricStat(namespace="Shop", name="Queue", dimensions=(), period_s=10, stat="Average")
-SPEC = AlarmSpec(
-    name="busy",
-    queries=(MetricQuery(id="", stat=STAT),),
-    period_s=10,
-    evaluation_periods=3,
-    datapoints_to_alarm=3,
-    threshold=5.0,
-    comparison="GreaterThanThreshold",
-)
-VALUES = {"0": 1.0, "X": 9.0, "-": None}
+SPEC = alarm()
 START = 1_000
-RULES = ("missing", "ignore", "breaching", "notBreaching")
 
 
-def points(row: str, *, sample_count: float = 1.0) -> list[Datapoint]:
-    return [
-        Datapoint(START + 10 * place, VALUES[letter], 0.0 if letter == "-" else sample_count)
-        for place, letter in enumerate(row.replace(" ", ""))
-    ]
+def points(row: str, *, samples: float = 1.0) -> list[Datapoint]:
+    return row_of(row, start=START, samples=samples)
 
 
 def decided(
@@ -221,17 +205,15 @@ def test_an_alarm_without_a_state_follows_its_rule_even_after_a_start() -> None:
 def test_a_percentile_of_few_samples_changes_nothing_if_asked_so(
     stat: str, sample_count: float, state: str
 ) -> None:
-    queries = (MetricQuery(id="", stat=replace(STAT, stat=stat)),)
-    few = points("XXXXX", sample_count=sample_count)
-    ignoring = replace(SPEC, queries=queries, low_samples="ignore")
+    few = points("XXXXX", samples=sample_count)
+    ignoring = alarm(stat, low_samples="ignore")
     assert decide(ignoring, few, OK, now=1_052.0).state == state
-    evaluating = replace(SPEC, queries=queries)
+    evaluating = alarm(stat)
     assert decide(evaluating, few, OK, now=1_052.0).state == ALARM
 
 
 def test_few_samples_are_the_reason_that_is_told() -> None:
-    queries = (MetricQuery(id="", stat=replace(STAT, stat="p99")),)
-    spec = replace(SPEC, queries=queries, low_samples="ignore")
+    spec = alarm("p99", low_samples="ignore")
     assert decide(spec, points("XXXXX"), OK, now=1_052.0).reason == "too-few-samples"
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kit.core_alarms import RULES, alarm, points
 
 from penstock.core.alarms.evaluate import EXTRA_PERIODS, decide
 from penstock.core.alarms.spec import (
@@ -13,27 +14,9 @@ from penstock.core.alarms.spec import (
     INSUFFICIENT_DATA,
     OK,
     AlarmSpec,
-    Datapoint,
-    MetricQuery,
-    MetricStat,
 )
 
-RULES = ("missing", "ignore", "breaching", "notBreaching")
-VALUES = {"0": 1.0, "X": 9.0, "-": None}
-SPEC = AlarmSpec(
-    name="busy",
-    queries=(
-        MetricQuery(
-            id="",
-            stat=MetricStat(namespace="Shop", name="Queue", dimensions=(), period_s=10, stat="Sum"),
-        ),
-    ),
-    period_s=10,
-    evaluation_periods=1,
-    datapoints_to_alarm=1,
-    threshold=5.0,
-    comparison="GreaterThanThreshold",
-)
+SPEC = alarm("Sum", evaluation_periods=1, datapoints_to_alarm=1)
 
 
 @st.composite
@@ -51,8 +34,7 @@ def cases(draw: st.DrawFn) -> tuple[AlarmSpec, str]:
 
 
 def state(spec: AlarmSpec, row: str, before: str = "kept", *, since: float = 0.0) -> str:
-    points = [Datapoint(10 * place, VALUES[letter]) for place, letter in enumerate(row)]
-    return decide(spec, points, before, now=10.0 * len(row) + 2, watched_since=since).state
+    return decide(spec, points(row), before, now=10.0 * len(row) + 2, watched_since=since).state
 
 
 @given(cases())

@@ -5,39 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.kit.core_alarms import alarm, points
 
 from penstock.core.alarms.evaluate import decide
 from penstock.core.alarms.spec import (
     ALARM,
     INSUFFICIENT_DATA,
     OK,
-    AlarmSpec,
     Datapoint,
     MetricQuery,
-    MetricStat,
 )
-from penstock.core.alarms.words import reason_data
+from penstock.core.alarms.words import moment, reason_data, stamp
 
-STAT = MetricStat(
-    namespace="Shop", name="Queue", dimensions=(), period_s=60, stat="p99.9", unit="Count"
-)
-SPEC = AlarmSpec(
-    name="busy",
-    queries=(MetricQuery(id="", stat=STAT),),
+SPEC = alarm(
+    "p99.9",
     period_s=60,
-    evaluation_periods=3,
+    unit="Count",
     datapoints_to_alarm=2,
-    threshold=5.0,
     comparison="GreaterThanOrEqualToThreshold",
 )
 T0 = 1_700_000_040  # 14/11/23 22:14:00
 
 
 def text(row: str, state: str, rule: str = "missing", *, n: int = 3, m: int = 2) -> str:
-    values = {"0": 1.25, "X": 9.0, "-": None}
     spec = replace(SPEC, treat_missing_data=rule, evaluation_periods=n, datapoints_to_alarm=m)
-    points = [Datapoint(T0 + 60 * i, values[letter]) for i, letter in enumerate(row)]
-    return decide(spec, points, state, now=T0 + 302.0).text
+    seen = points(row, start=T0, period_s=60, within=1.25)
+    return decide(spec, seen, state, now=T0 + 302.0).text
 
 
 @pytest.mark.parametrize(
@@ -163,3 +156,27 @@ def test_words_and_data_stay_within_what_the_service_allows() -> None:
     assert found.state == ALARM
     assert len(found.text) <= 1_023
     assert len(str(found.data)) <= 4_000
+
+
+# Moments in CloudWatch's two forms.
+
+
+@pytest.mark.parametrize(
+    ("at", "in_json", "in_words"),
+    [
+        (0, "1970-01-01T00:00:00.000+0000", "01/01/70 00:00:00"),
+        (951_782_400, "2000-02-29T00:00:00.000+0000", "29/02/00 00:00:00"),
+        (1_700_000_040, "2023-11-14T22:14:00.000+0000", "14/11/23 22:14:00"),
+        (1_709_251_199, "2024-02-29T23:59:59.000+0000", "29/02/24 23:59:59"),
+        (1_709_251_200, "2024-03-01T00:00:00.000+0000", "01/03/24 00:00:00"),
+        (4_107_542_399, "2100-02-28T23:59:59.000+0000", "28/02/00 23:59:59"),
+        (4_107_542_400, "2100-03-01T00:00:00.000+0000", "01/03/00 00:00:00"),
+    ],
+)
+def test_a_moment_in_json_and_in_words(at: int, in_json: str, in_words: str) -> None:
+    assert (moment(at), stamp(at)) == (in_json, in_words)
+
+
+def test_json_has_milliseconds() -> None:
+    assert moment(1_700_000_040.25) == "2023-11-14T22:14:00.250+0000"
+    assert moment(0.999_9) == "1970-01-01T00:00:00.999+0000"

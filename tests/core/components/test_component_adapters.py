@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.core.components.component_words import chat, copy, failed, revision
+from tests.kit.core_components import chat, copy, failed, revision
 
 from penstock.core.deployment.component_spec import ComponentSpec
 from penstock.core.deployment.endpoint_state import (
@@ -32,7 +32,7 @@ from penstock.core.deployment.endpoint_state import (
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint import adapters
 from penstock.core.endpoint import component_life as life
-from penstock.core.endpoint.component_rollout import RolloutDecision
+from penstock.core.endpoint.component_life import RolloutDecision
 
 SPEC = ReconcileSpec()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.core.components.component_words import chat, copy, failed, revision
+from tests.kit.core_components import chat, copy, failed, revision
 
 from penstock.core.deployment.component_spec import ComponentSpec
 from penstock.core.deployment.endpoint_state import (
@@ -25,14 +25,13 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec
 from penstock.core.endpoint import component_life as life
-from penstock.core.endpoint import component_rollout as rollout
 
 
 def decided(
     component: ComponentSpec, *copies: CopyObserved, failures: tuple[SlotFailure, ...] = ()
 ) -> tuple[SetComponent | ForgetComponent, ...]:
     observed = EndpointObserved(copies=copies, failures=failures)
-    done = rollout.decide(component, copies, now=0.0)
+    done = life.roll_out(component, copies, now=0.0)
     return life.decide(component, done, observed, generation=1, spec=ReconcileSpec())
 
 

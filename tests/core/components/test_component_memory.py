@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.core.components.component_words import chat, revision
+from tests.kit.core_components import chat, revision
 
 from penstock.core.deployment.capacity_spec import ComponentCopiesSpec, CopySpec
 from penstock.core.deployment.component_spec import copies_spec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.residency.residency_words import bytes_
+from tests.kit.core_residency import bytes_
 
 from penstock.core.residency.account import Account, fits
 from penstock.core.residency.spec import Footprint

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.residency.residency_words import Host, bytes_
+from tests.kit.core_residency import Host, bytes_
 
 from penstock.core.residency import Load, ResidencySpec, Unload
 from penstock.core.residency.evictor import Evictor, Shortage
-from penstock.core.residency.model import State, TargetModel
-from penstock.core.residency.table import Table
+from penstock.core.residency.model import State, Table, TargetModel
 
 NOBODY: list[str] = []
 

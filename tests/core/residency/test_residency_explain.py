@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.core.residency.residency_words import Host, bytes_
+from tests.kit.core_residency import Host, bytes_
 
-from penstock.core.residency import Footprint, ResidencySpec
+from penstock.core.residency.actions import ResidencyStory
 from penstock.core.residency.model import State
-from penstock.core.residency.story import ResidencyStory
-from penstock.errors import CallerError
 
 
 def test_a_loaded_model_is_told_whole() -> None:
@@ -191,41 +189,6 @@ def test_failures_and_crashes_are_in_the_story() -> None:
     }  # fmt: skip
 
 
-# what residency is told
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"loads_max": 0}, "loads_max 0: it is at least 1"),
-        ({"residency_s_min": -1.0}, "residency_s_min -1.0: it is at least 0.0"),
-        ({"failure_s": float("nan")}, "failure_s nan: it is at least 0.0"),
-        ({"crashes_max": 0}, "crashes_max 0: it is at least 1"),
-        ({"quarantine_s": -0.1}, "quarantine_s -0.1: it is at least 0.0"),
-        ({"waiting_max": 0}, "waiting_max 0: it is at least 1"),
-        ({"models_max": -1}, "models_max -1: it is at least 0"),
-        ({"failure_s": 9.0, "failure_s_max": 8.0}, "failure_s_max 8.0 is below failure_s 9.0"),
-        ({"budget": Footprint()}, "there must be memory"),
-        ({"budget": bytes_(10, -1)}, "there must be memory"),
-        ({"budget_running": bytes_(9)}, "budget_running .* is below budget"),
-    ],
-)
-def test_a_spec_that_can_not_be_is_refused_with_what_is_wrong(
-    wrong: dict[str, object], says: str
-) -> None:
-    with pytest.raises(CallerError, match=says) as caught:
-        ResidencySpec(**({"budget": bytes_(10)} | wrong))  # type: ignore[arg-type]
-    assert caught.value.code == "residency-spec"
-
-
-def test_memory_is_compared_in_both_dimensions() -> None:
-    assert bytes_(3, 4).within(bytes_(3, 4))
-    assert not bytes_(4, 4).within(bytes_(3, 9))
-    assert not bytes_(3, 5).within(bytes_(9, 4))
-    assert bytes_(3, 5) + bytes_(1, 1) - bytes_(4, 2) == bytes_(0, 4)
-    assert bytes_(3, 5).at_least(bytes_(4, 2)) == bytes_(4, 5)
-
-
 def test_a_contradiction_is_found_in_every_part() -> None:
     def broken(host: Host) -> str:
         with pytest.raises(AssertionError) as caught:
@@ -285,3 +248,25 @@ def test_what_is_measured_elsewhere_is_called_measured() -> None:
     host.request("a", 0.0)
     host.machine.prepared("a", bytes_(10), now=0.0, prepare_s=0.0, measured=True)
     assert host.explain("a")["footprint"]["basis"] == "measured"
+
+
+# A model in a line: what a list of thousands shows of it.
+
+
+def test_a_line_tells_state_pin_last_call_and_last_event() -> None:
+    host = Host()
+    machine = host.machine
+    assert machine.brief("a", now=1.0) == {
+        "state": "unknown", "pinned": False, "called_ago_s": None, "last_event": None,
+    }  # fmt: skip
+    host.request("a", 1.0)
+    host.prepared("a", 10, 2.0)
+    host.loaded("a", 10, 3.0)
+    host.called("a", 4.0)
+    machine.pin("a", True, now=4.0)
+    brief = machine.brief("a", now=6.0)
+    whole = machine.explain("a", now=6.0)
+    assert brief["state"] == "loaded"
+    assert brief["pinned"] is True
+    assert brief["called_ago_s"] == whole["called_ago_s"]
+    assert brief["last_event"] == whole["story"][-1]

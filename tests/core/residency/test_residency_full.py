@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.core.residency.residency_words import Host
+from tests.kit.core_residency import Host
 
 from penstock.core.residency import Action, Load, Prepare, RefuseParked, Unload
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.core import residency
-from penstock.core.residency.model import NEXT, RoomState, State, TargetModel
+from penstock.core.residency.model import KNOWN_MAX, NEXT, RoomState, State, Table, TargetModel
 from penstock.core.residency.spec import Footprint
-from penstock.core.residency.table import KNOWN_MAX, Table
 
 UNLOADED, QUEUED, PREPARING, PREPARED, LOADING, LOADED, DRAINING, LEAVING = State
 #: The shortest way to each state.

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.core.residency.residency_words import bytes_
+from tests.kit.core_residency import bytes_
 
 from penstock.core.residency import (
     Action,

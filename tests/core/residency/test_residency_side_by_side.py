@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.core.residency.residency_words import Host, bytes_
+from tests.kit.core_residency import Host, bytes_
 
 from penstock.core.residency import Admit, Load, Prepare, Unload
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.core.scaling.scaling_words import asked, fired, low, scaler, seen, steps, tracking, watch
+from tests.kit.core_scaling import asked, fired, low, scaler, seen, steps, tracking, watch
 
 
 def came_in(machine, at: float, **more: int) -> list:  # type: ignore[no-untyped-def, type-arg]

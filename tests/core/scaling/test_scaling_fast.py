@@ -9,12 +9,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.scaling.scaling_words import accept, asked, fired, low, scaler, seen, tracking
+from tests.kit.core_scaling import accept, asked, fired, low, scaler, seen, tracking
 
 from penstock.core.scaling.actions import Action, SetCapacity
-from penstock.core.scaling.fast import growth_per_s
 from penstock.core.scaling.machine import TargetScaler
 from penstock.core.scaling.spec import Suspended, TrackingPolicy
+from penstock.core.scaling.tracking import growth_per_s
 
 
 def concurrency(value: float = 5.0) -> TrackingPolicy:

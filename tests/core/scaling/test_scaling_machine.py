@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.core.scaling.scaling_words import (
+from tests.kit.core_scaling import (
     accept,
     asked,
     fired,

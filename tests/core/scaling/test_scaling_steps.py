@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.scaling.scaling_words import fired, steps
+from tests.kit.core_scaling import fired, steps
 
 from penstock.core.scaling.spec import StepAdjustment
 from penstock.core.scaling.step import fault_of, wished

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.core.scaling.scaling_words import fired, low, seen, tracking
+from tests.kit.core_scaling import fired, low, seen, tracking
 
 from penstock.core.scaling.observed import LoadWindow
 from penstock.core.scaling.tracking import needed, wished

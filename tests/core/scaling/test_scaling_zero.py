@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.core.scaling.scaling_words import accept, asked, fired, low, scaler, seen, steps, watch
-from tests.core.scaling.scaling_words import tracking as track
+from tests.kit.core_scaling import accept, asked, fired, low, scaler, seen, steps, watch
+from tests.kit.core_scaling import tracking as track
 
 from penstock.core.scaling.spec import Suspended
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.clock import zone_of
 from penstock.core.timetable.cron import CronError
-from penstock.core.timetable.hours import Hours, parse
+from penstock.core.timetable.timetable import Hours, parse_hours
 
 WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -19,7 +19,7 @@ def at(text: str) -> float:
 
 
 def hours(text: str, zone: str = "UTC") -> Hours:
-    return parse(*text.split(), zone_of(zone))
+    return parse_hours(*text.split(), zone_of(zone))
 
 
 @pytest.mark.parametrize(

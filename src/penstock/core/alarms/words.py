@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.core.alarms.spec import ALARM, BREACHING, AlarmSpec, Datapoint
-from penstock.core.timetable.calendar import time_of
+from penstock.core.timetable.cron import time_of
 
 
 def moment(at: float) -> str:
@@ -77,7 +77,7 @@ def crossed(
             f"Threshold Crossed: {_counted(received, 'datapoint')} received for {periods} "
             f"period{_s(periods)} and {_treated(missing, treated)}."
         )
-    newest = [_shown(point) for point in reversed(shown[-_LISTED_MAX:])]
+    newest = [f"{point.value} ({stamp(point.at)})" for point in reversed(shown[-_LISTED_MAX:])]
     listed = len(shown) <= _LISTED_MAX
     parts = [f"Threshold Crossed: {len(shown)} out of the last {periods} datapoints"]
     if listed:
@@ -138,10 +138,6 @@ def _row(point: Datapoint) -> dict[str, Any]:
             row["sampleCount"] = point.sample_count
         row["value"] = point.value
     return row
-
-
-def _shown(point: Datapoint) -> str:
-    return f"{point.value} ({stamp(point.at)})"
 
 
 def _treated(count: int, treated: str) -> str:

@@ -224,14 +224,10 @@ def _pruned_artifacts(
     for place, content in sorted(seen.artifacts.items(), key=lambda item: item[0]):
         if not content.digest or place in wish.artifacts or _is_read(place, kept):
             continue
-        if _is_read(place, freed):
-            steps.append(
-                PlanStep(Action.DELETE_ARTIFACT, place.name, "model-not-asked-for", place.location)
-            )
-        elif place.location in locations:
-            steps.append(
-                PlanStep(Action.DELETE_ARTIFACT, place.name, "not-asked-for", place.location)
-            )
+        of_model = _is_read(place, freed)
+        if of_model or place.location in locations:
+            reason = "model-not-asked-for" if of_model else "not-asked-for"
+            steps.append(PlanStep(Action.DELETE_ARTIFACT, place.name, reason, place.location))
     return steps
 
 

@@ -24,8 +24,8 @@ Until then it may grow; later the lane would be idle while lane and driver excha
 simulation with half a millisecond each way, P99 at half load fell by two fifths. A run ahead is
 timed from the end of the run before it.
 
-Where the spec gives a service level instead of knobs, `service_level.py` says when the wait is over
-and how many rows a batch takes; `service-level` is the reason where the level itself decided.
+Where the spec gives a service level instead of knobs, `ServiceLevel` says when the wait is over and
+how many rows a batch takes; `service-level` is the reason where the level itself decided.
 
 Which items a batch takes. The ready bucket whose head has the highest priority (0 first), then the
 longest wait, leads. Its items follow in order of priority, first in first out within priority and
@@ -60,8 +60,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from penstock.core.batching.run_times import RunTimes
-from penstock.core.batching.service_level import ServiceLevel
+from penstock.core.batching.run_times import RunTimes, ServiceLevel
 from penstock.core.batching.spec import Action, BatchSpec, Expire, RefuseItem, RunBatch
 
 __all__ = ["Action", "BatchSpec", "Batcher", "Expire", "RefuseItem", "RunBatch"]

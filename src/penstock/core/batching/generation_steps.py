@@ -56,23 +56,17 @@ class StepRequest(Protocol):
         """Tokens of the shared prefix; 0 = it has none."""
 
 
+@dataclass(slots=True, eq=False)
 class _SteppedSequence:
-    __slots__ = ("asked", "gone", "number", "tokens_left", "tokens_read")
-
-    def __init__(self, number: int, asked: StepRequest) -> None:
-        self.number = number
-        self.asked = asked
-        self.tokens_left = asked.answer_tokens
-        self.tokens_read = 0  #: prompt tokens read when it joined; the others were in the cache
-        self.gone = False  #: cancelled; it leaves with the step
+    number: int
+    asked: StepRequest
+    tokens_left: int
+    tokens_read: int = 0  #: prompt tokens read when it joined; the others were in the cache
+    gone: bool = False  #: cancelled; it leaves with the step
 
 
 class EngineModel:
     """The sequences of one engine, and how long each step takes."""
-
-    __slots__ = (
-        "_cached", "_joining", "_mu", "_noise", "_running", "_sequences", "_spec", "_waiting",
-    )  # fmt: skip
 
     def __init__(self, spec: GenerationSpec, noise: random.Random) -> None:
         self._spec = spec
@@ -86,7 +80,7 @@ class EngineModel:
         self._cached: OrderedDict[Hashable, int] = OrderedDict()
 
     def add(self, number: int, asked: StepRequest) -> None:
-        self._sequences[number] = sequence = _SteppedSequence(number, asked)
+        self._sequences[number] = sequence = _SteppedSequence(number, asked, asked.answer_tokens)
         self._waiting.append(sequence)
 
     def cancel(self, number: int) -> None:

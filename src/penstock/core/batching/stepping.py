@@ -23,7 +23,7 @@ neither tokens nor models.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import CallerError
@@ -74,19 +74,15 @@ class DecodeStep:
 Action = Drop | Prefill | Move | DecodeStep
 
 
+@dataclass(slots=True, eq=False)
 class _SequenceEntry:
-    __slots__ = ("cancelled", "deadline", "id", "rows", "rows_count", "steps_left_min", "tokens")
-
-    def __init__(
-        self, id: int, rows_count: int, tokens: int, steps_min: int, deadline: float | None
-    ) -> None:
-        self.id = id
-        self.rows_count = rows_count
-        self.tokens = tokens
-        self.steps_left_min = steps_min
-        self.deadline = deadline
-        self.rows: list[int] = []
-        self.cancelled = False
+    id: int
+    rows_count: int
+    tokens: int
+    steps_left_min: int
+    deadline: float | None
+    rows: list[int] = field(default_factory=list)
+    cancelled: bool = False
 
 
 class Stepper:

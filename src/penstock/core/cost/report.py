@@ -20,9 +20,8 @@ cover the time of the report and nothing before it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from penstock.errors import CallerError
@@ -85,7 +84,7 @@ def _instance(fields: Mapping[str, Any]) -> InstanceUsage:
     models = tuple(_typed(ModelUsage, each) for each in fields.get("models", ()))
     named = {name: value for name, value in fields.items() if name != "models"}
     instance: InstanceUsage = _typed(InstanceUsage, named)
-    return dataclasses.replace(instance, models=models)
+    return replace(instance, models=models)
 
 
 _FIGURES: Final = (
@@ -94,11 +93,11 @@ _FIGURES: Final = (
 _KINDS: Final = {"str": str, "int": int, "float": float}
 
 
-def _typed(kind: Any, fields: Mapping[str, Any]) -> Any:
+def _typed(kind: Any, given: Mapping[str, Any]) -> Any:
     """Converts every field by its declared type, so that no text is later taken for a number."""
-    known = {field.name: field.type for field in dataclasses.fields(kind)}
+    known = {field.name: field.type for field in fields(kind)}
     values = {}
-    for name, value in fields.items():
+    for name, value in given.items():
         wanted = _KINDS[str(known[name])]
         if isinstance(value, str) != (wanted is str):
             raise TypeError(f"{name} is {value!a:.60}")
@@ -204,12 +203,19 @@ def report(instances: Sequence[InstanceUsage], tenant_of: Callable[[str], str]) 
             unassigned += instance.dollars
         for usage, cost in zip(instance.models, divided(instance), strict=True):
             key = (instance.endpoint, usage.model)
-            lines[key] = _joined(lines.get(key), _line(instance.endpoint, usage, cost))
+            before, line = lines.get(key), _line(instance.endpoint, usage, cost)
+            if before is not None:
+                peak = max(before.bytes_peak, line.bytes_peak)
+                line = _sum(before, line, models=1, bytes_peak=peak)
+            lines[key] = line
     tenants: dict[str, CostLine] = {}
-    for line in lines.values():
-        name = tenant_of(line.name)
-        before = tenants.get(name)
-        tenants[name] = _tenant(name, before, line)
+    for model in lines.values():
+        name = tenant_of(model.name)
+        before, line = tenants.get(name), replace(model, name=name, endpoint="")
+        if before is not None:
+            peak = before.bytes_peak + line.bytes_peak
+            line = _sum(before, line, models=before.models + 1, bytes_peak=peak)
+        tenants[name] = line
     return CostReport(
         dollars=sum(instance.dollars for instance in instances),
         unassigned=unassigned,
@@ -280,28 +286,9 @@ def _line(endpoint: str, usage: ModelUsage, cost: Cost) -> CostLine:
     )
 
 
-def _joined(before: CostLine | None, line: CostLine) -> CostLine:
-    """Adds the same model on one more instance."""
-    if before is None:
-        return line
-    return _sum(before, line, before.name, before.endpoint, models=1,
-                bytes_peak=max(before.bytes_peak, line.bytes_peak))  # fmt: skip
-
-
-def _tenant(name: str, before: CostLine | None, line: CostLine) -> CostLine:
-    nothing = CostLine(name=name, models=0, cost=Cost(), requests=0, loads=0, resident_byte_s=0.0,
-                       compute_s=0.0, bytes_peak=0)  # fmt: skip
-    before = before or nothing
-    return _sum(before, line, name, "", models=before.models + 1,
-                bytes_peak=before.bytes_peak + line.bytes_peak)  # fmt: skip
-
-
-def _sum(
-    one: CostLine, other: CostLine, name: str, endpoint: str, *, models: int, bytes_peak: int
-) -> CostLine:
-    return CostLine(
-        name=name,
-        endpoint=endpoint,
+def _sum(one: CostLine, other: CostLine, *, models: int, bytes_peak: int) -> CostLine:
+    return replace(
+        one,
         models=models,
         cost=one.cost.plus(other.cost),
         requests=one.requests + other.requests,

@@ -20,6 +20,9 @@ UPDATING = "Updating"
 FAILED = "Failed"
 DELETING = "Deleting"
 
+#: SageMaker's bound for FailureReason.
+FAILURE_REASON_CHARS_MAX = 1024
+
 # Phases of an instance, in the order of its life.
 STARTING = "starting"  #: its start was requested from the fleet
 RUNNING = "running"  #: connected: copies can be loaded on it
@@ -33,6 +36,9 @@ LOST = "lost"  #: its worker died; the instance restarts it by itself
 DRAINING = "draining"  #: gets no new requests; those in flight finish
 DRAINED = "drained"
 UNLOADING = "unloading"  #: is being unloaded from an instance that stays
+
+#: Phases of a copy that serves, or will by itself.
+THERE = (LOADING, READY, LOST)
 
 #: Phase within one decision only: this decision has just ended the instance or copy. It holds its
 #: slot until the reason is recorded.

@@ -26,6 +26,7 @@ from penstock.core.deployment.endpoint_state import (
     LOADING,
     LOST,
     READY,
+    THERE,
     UNLOADING,
     CopyObserved,
     DrainCopy,
@@ -33,11 +34,10 @@ from penstock.core.deployment.endpoint_state import (
     SlotFailure,
     UnloadCopy,
 )
-from penstock.core.deployment.slot_retries import ReconcileSpec, earliest, is_final
-from penstock.core.endpoint.component_rollout import RolloutDecision
+from penstock.core.deployment.slot_retries import ReconcileSpec, earliest
+from penstock.core.endpoint.component_life import RolloutDecision
 from penstock.core.endpoint.endings import retire_copy
 
-_THERE = (LOADING, READY, LOST)
 _SERVES = (READY, LOST)
 
 
@@ -79,7 +79,7 @@ def decide(
     kept = [
         one
         for (name, base), one in there.items()
-        if name in names and base in hosts and one.phase in _THERE
+        if name in names and base in hosts and one.phase in THERE
     ]
     staying = {one.copy for one in kept}
     loads: list[LoadCopy] = []
@@ -97,7 +97,7 @@ def decide(
                 continue
             reason = "base-ready" if failure is None else "replace-failed"
             loads.append(LoadCopy(host.instance_id, name, generation, number, reason, number))
-    known = {one.copy: one for one in bases}
+    known = {one.copy for one in bases}
     return AdapterDecision(
         tuple(kept),
         tuple(loads),
@@ -105,7 +105,9 @@ def decide(
             action
             for one in there.values()
             if one.copy not in staying
-            for action in _retire(one, known.get(one.base_copy))
+            for action in retire_copy(
+                one, "adapter-leaves" if one.base_copy in known else "base-leaves"
+            )
         ),
         RolloutDecision((), _is_everywhere(names, bases, hosts, there), deadline),
     )
@@ -122,10 +124,6 @@ def _is_everywhere(
         return False
     found = (there.get((names[-1], number)) for number in hosts)
     return all(one is not None and one.phase == READY for one in found)
-
-
-def _retire(one: CopyObserved, base: CopyObserved | None) -> list[DrainCopy | UnloadCopy]:
-    return retire_copy(one, "base-leaves" if base is None else "adapter-leaves")
 
 
 def without_base(
@@ -181,34 +179,3 @@ def as_ready(
         else one
         for one in seen
     ]
-
-
-def final_failure(
-    base: ComponentSpec,
-    adapters: Iterable[ComponentSpec],
-    copies: Collection[CopyObserved],
-    failures: Iterable[SlotFailure],
-    *,
-    generation: int,
-    spec: ReconcileSpec,
-) -> SlotFailure | None:
-    """The failure of an adapter on a new copy of its base, which ends the base's update.
-
-    `copies`: copies of the base's new revision.
-    """
-    numbers = {one.copy for one in copies}
-    names = {
-        copies_name(one.name, revision.number)
-        for one in adapters
-        if one.base == base.name and one.status not in (FAILED, DELETING)
-        for revision in one.revisions()
-    }
-    found = [
-        one
-        for one in failures
-        if one.generation == generation
-        and one.component in names
-        and one.ordinal in numbers
-        and is_final(one, spec)
-    ]
-    return min(found, key=lambda one: (one.at, one.component, one.ordinal), default=None)

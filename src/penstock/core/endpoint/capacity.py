@@ -10,7 +10,7 @@ copies should be where. Of the copies it sees only their phases and their number
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -31,14 +31,12 @@ from penstock.core.deployment.endpoint_state import (
     EndpointObserved,
     InstanceObserved,
     RefuseInstance,
-    SlotFailure,
     StartInstance,
     StopInstance,
 )
-from penstock.core.deployment.slot_retries import FreeSlot, ReconcileSpec, earliest, free_slots
+from penstock.core.deployment.slot_retries import ReconcileSpec, earliest, free_slots
 from penstock.core.endpoint import instance_pools
 from penstock.core.endpoint.endings import retire_instance
-from penstock.core.endpoint.instance_pools import InstancePoolChoice
 
 _ALIVE = (STARTING, RUNNING)
 _NO_REASONS: Mapping[str, str] = MappingProxyType({})
@@ -79,7 +77,7 @@ def decide(
     starts: list[StartInstance] = []
     refusals: list[RefuseInstance] = []
     deadline: float | None = None
-    pool = _pool(desired, observed, failures.values(), now=now, spec=spec)
+    pool = instance_pools.choose(desired, observed.shortages, failures.values(), now=now, spec=spec)
     startable = spec.starting_max - _on_their_way(desired, kept, copies)
     for slot in free_slots(
         desired.instances, taken, failures, spec, missing=desired.instances - len(kept)
@@ -92,7 +90,10 @@ def decide(
             deadline = earliest(deadline, slot.due)
             continue
         if pool.refusal:
-            refusals.append(_refusal(desired, slot, pool))
+            all_short = instance_pools.ALL_POOLS_SHORT
+            refusals.append(
+                RefuseInstance(desired.name, desired.generation, slot.ordinal, all_short, pool.refusal)
+            )
             break  # the slots behind it would get the same answer
         if pool.next_deadline is not None:
             deadline = earliest(deadline, pool.next_deadline)
@@ -133,28 +134,6 @@ def take_away(
                 reason = reasons.get(one.variant, "variant-count")
             actions += retire_instance(one, copies.get(one.instance_id, ()), reason)
     return tuple(actions)
-
-
-def _pool(
-    desired: VariantCapacitySpec,
-    observed: EndpointObserved,
-    failures: Iterable[SlotFailure],
-    *,
-    now: float,
-    spec: ReconcileSpec,
-) -> InstancePoolChoice:
-    """Where the next instances come from; a variant of one type has no choice."""
-    if not desired.pools:
-        return InstancePoolChoice()
-    return instance_pools.choose(desired, observed.shortages, failures, now=now, spec=spec)
-
-
-def _refusal(
-    desired: VariantCapacitySpec, slot: FreeSlot, pool: InstancePoolChoice
-) -> RefuseInstance:
-    return RefuseInstance(
-        desired.name, desired.generation, slot.ordinal, instance_pools.ALL_POOLS_SHORT, pool.refusal
-    )
 
 
 def _seen(desired: VariantCapacitySpec, observed: EndpointObserved) -> list[InstanceObserved]:

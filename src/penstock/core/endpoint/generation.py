@@ -1,7 +1,7 @@
 """What one generation of an endpoint has, compared with its spec, and which actions it needs.
 
 Asks the deciders of counts and places in their order, on one observation: how many copies of each
-revision of the components (`component_rollout`), how many instances where they follow the copies
+revision of the components (`component_life`), how many instances where they follow the copies
 (`managed_instances`), which instances (`capacity`), which copies on them (`placement`), and which
 adapters on those (`adapters`), which take no place. It neither publishes routes nor stops
 anything: it returns what the caller needs for that.
@@ -35,8 +35,7 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.slot_retries import ReconcileSpec, earliest
 from penstock.core.endpoint import adapters, capacity, managed_instances, placement
-from penstock.core.endpoint import component_rollout as rollouts
-from penstock.core.endpoint.component_rollout import RolloutDecision
+from penstock.core.endpoint.component_life import RolloutDecision, roll_out
 from penstock.core.endpoint.managed_instances import COPIES_NEED_MORE
 
 #: Statuses of adapters that a new generation waits for.
@@ -133,7 +132,7 @@ def keep_up(
         if component.base:
             continue
         copies = adapters.as_ready(component, wanted, mine)
-        rollout = rollouts.decide(component, copies, now=now)
+        rollout = roll_out(component, copies, now=now)
         turn.held.rollouts[component.name] = rollout
         found[component.variant] = found.get(component.variant, ()) + rollout.specs
         turn.wake(rollout.next_deadline)

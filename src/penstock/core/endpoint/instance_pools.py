@@ -44,7 +44,7 @@ _FREED_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class InstancePoolChoice:
-    """Exactly one of the three is set."""
+    """One of the three is set, or none where a variant has only one type."""
 
     instance_type: str = ""  #: start one of these
     next_deadline: float | None = None  #: ask again then
@@ -68,6 +68,8 @@ def choose(
         now: seconds.
         spec: the pauses of slots, which hold for pools too.
     """
+    if not desired.pools:
+        return InstancePoolChoice()
     short = {
         one.instance_type: one
         for one in shortages

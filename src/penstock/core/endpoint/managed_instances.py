@@ -22,17 +22,14 @@ from penstock.core.deployment.capacity_spec import SPREAD, VariantCapacitySpec
 from penstock.core.deployment.deployment import CONSOLIDATION, ManagedScaling
 from penstock.core.deployment.endpoint_state import (
     CONSOLIDATED,
-    LOADING,
-    LOST,
-    READY,
     RELEASED_IDLE,
     RUNNING,
+    THERE,
     CopyObserved,
     EndpointObserved,
     InstanceObserved,
 )
-from penstock.core.endpoint.instance_room import InstanceRoom, empty_room
-from penstock.core.endpoint.packing import assign, rooms_needed
+from penstock.core.endpoint.instance_room import InstanceRoom, assign, empty_room, rooms_needed
 from penstock.core.models.memory_need import START_BYTES
 from penstock.core.resources import ComputeResources
 
@@ -43,7 +40,6 @@ BELOW_MINIMUM = "below-minimum"
 STEADY = "steady"
 COOLDOWN = "scale-in-cooldown"
 
-_THERE = (LOADING, READY, LOST)
 #: Missing copies considered in one decision; the others follow in the next.
 _MISSING_MAX = 64
 
@@ -140,11 +136,11 @@ class _Variant:
         if not self._rooms:
             return 1
         empty = empty_room(self._rooms[0].instance, own_bytes=START_BYTES).free()
-        rooms = [_free(room) for room in self._rooms]
+        rooms = [room.free_to_share() for room in self._rooms]
         return rooms_needed(self._missing, rooms, empty, more_max=more_max)
 
     def lack_room(self) -> bool:
-        return assign(self._missing, [_free(room) for room in self._rooms]) is None
+        return assign(self._missing, [room.free_to_share() for room in self._rooms]) is None
 
     def idle(self) -> int:
         """Number of instances without a copy that the missing copies do not need either."""
@@ -153,7 +149,7 @@ class _Variant:
         if not self._missing or not empty:
             return empty
         first = next(room for room in self._rooms if not room.count)
-        rooms = [_free(room) for room in busy]
+        rooms = [room.free_to_share() for room in busy]
         return empty - rooms_needed(self._missing, rooms, first.free(), more_max=empty)
 
     def last_can_move(self) -> bool:
@@ -167,7 +163,9 @@ class _Variant:
             copy.component in spread and of_component[copy.component] > 1 for copy in last.copies
         ):
             return False
-        return assign(self._missing_on(others), [_free(room) for room in others]) is not None
+        return (
+            assign(self._missing_on(others), [room.free_to_share() for room in others]) is not None
+        )
 
     def _missing_on(self, rooms: Sequence[InstanceRoom]) -> list[ComputeResources]:
         there: Counter[str] = Counter(
@@ -180,8 +178,4 @@ class _Variant:
         return missing
 
     def _counts(self, copy: CopyObserved) -> bool:
-        return copy.phase in _THERE and copy.generation == self._desired.generation
-
-
-def _free(room: InstanceRoom) -> ComputeResources | None:
-    return None if room.whole else room.free()
+        return copy.phase in THERE and copy.generation == self._desired.generation

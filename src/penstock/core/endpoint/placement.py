@@ -9,7 +9,7 @@ have room:
     BINPACK  least room left: a used instance is filled before an empty one is used
 
 Ties go to the lower slot, then to the identifier. Where this leaves copies without room one by one,
-a search looks for places for all of them at once (`core/endpoint/packing.py`). If a component has
+a search looks for places for all of them at once (`assign`). If a component has
 too many copies, the least advanced are removed first, then those on the instance that the strategy
 would fill last (SPREAD: the one with most copies of the component, BINPACK: the one with fewest of
 any), then those with the fewest requests, then those in the highest slot.
@@ -47,8 +47,13 @@ from penstock.core.deployment.endpoint_state import (
 )
 from penstock.core.deployment.slot_retries import FreeSlot, ReconcileSpec, earliest, free_slots
 from penstock.core.endpoint.endings import retire_copy
-from penstock.core.endpoint.instance_room import InstanceRoom, empty_room, shortage
-from penstock.core.endpoint.packing import ITEMS_MAX, assign
+from penstock.core.endpoint.instance_room import (
+    ITEMS_MAX,
+    InstanceRoom,
+    assign,
+    empty_room,
+    shortage,
+)
 
 #: Of too many copies, the most advanced (lowest number) are kept.
 _PROGRESS = {READY: 0, LOST: 1, LOADING: 2}
@@ -92,13 +97,11 @@ class _ToLoad:
 
     def action(self, generation: int) -> LoadCopy:
         assert self.instance is not None, "only what has a place is loaded"
-        return LoadCopy(
-            self.instance.instance_id,
-            self.component.name,
-            generation,
-            self.slot.ordinal,
-            _load_reason(self.component, self.slot),
-        )
+        component, slot = self.component, self.slot
+        reason = "replace-failed" if slot.failed and not slot.refused else "copy-count"
+        if component.need.whole_instance:
+            reason = "instance-running"
+        return LoadCopy(self.instance.instance_id, component.name, generation, slot.ordinal, reason)
 
 
 class _PlacementTurn:
@@ -170,14 +173,17 @@ class _PlacementTurn:
 
     def rearrange(self) -> None:
         """Where copies found no room one by one, searches for places for all of them."""
-        fitting = [one for one in self._left if self._fits_somewhere(one.component)]
+        empty = [empty_room(one) for one in self._running]
+        fitting = [
+            one for one in self._left if any(room.fits(one.component.need) for room in empty)
+        ]
         wanted = [*self._loads, *fitting]
         if not fitting or any(one.component.need.whole_instance for one in wanted):
             return
         rooms = self._as_they_are()
         places = assign(
             [one.component.need.resources for one in wanted],
-            [None if room.whole else room.free() for room in rooms],
+            [room.free_to_share() for room in rooms],
         )
         if places is None:
             return
@@ -207,9 +213,6 @@ class _PlacementTurn:
 
     def _as_they_are(self) -> list[InstanceRoom]:
         return [InstanceRoom(one, self._copies.get(one.instance_id, ())) for one in self._running]
-
-    def _fits_somewhere(self, component: ComponentCopiesSpec) -> bool:
-        return any(empty_room(one).fits(component.need) for one in self._running)
 
     def _keep(
         self, component: ComponentCopiesSpec, alive: Collection[CopyObserved]
@@ -257,9 +260,3 @@ class _PlacementTurn:
                 failure,
             )
         )
-
-
-def _load_reason(component: ComponentCopiesSpec, slot: FreeSlot) -> str:
-    if component.need.whole_instance:
-        return "instance-running"
-    return "replace-failed" if slot.failed and not slot.refused else "copy-count"

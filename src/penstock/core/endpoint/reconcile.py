@@ -2,7 +2,7 @@
 
 One pure function, `decide`, turns the recorded spec and one observation into actions. It knows the
 life of an endpoint and asks other deciders, in this order and on the same observation:
-`component_rollout` (how many copies of each revision of its inference components),
+`component_life` (how many copies of each revision of its inference components),
 `managed_instances` (how many instances, where they follow the copies), `capacity` (which
 instances), `placement` (which copies on which instance), `adapters` (which adapters on which
 copies), `routes` (what gateways get), `component_life` (the status of each component). The driver
@@ -51,6 +51,7 @@ from penstock.core.deployment.deployment import DeploymentSpec
 from penstock.core.deployment.endpoint_state import (
     DELETING,
     FAILED,
+    FAILURE_REASON_CHARS_MAX,
     IN_SERVICE,
     READY,
     RUNNING,
@@ -119,10 +120,6 @@ def _serving_slots(generation: int, observed: EndpointObserved) -> set[tuple[str
     }
 
 
-#: SageMaker's bound for FailureReason.
-_FAILURE_REASON_CHARS_MAX = 1024
-
-
 @dataclass(frozen=True, slots=True)
 class ReconcileDecision:
     """Actions, to be carried out in this order, and when to decide again without any news."""
@@ -161,8 +158,6 @@ def decide(
 
 class _ReconcileTurn:
     """One call of `decide`: collects actions and the nearest deadline."""
-
-    __slots__ = ("_desired", "_now", "_observed", "_spec", "actions", "deadline")
 
     def __init__(
         self, desired: EndpointSpec, observed: EndpointObserved, now: float, spec: ReconcileSpec
@@ -226,7 +221,7 @@ class _ReconcileTurn:
                 SetStatus(
                     IN_SERVICE,
                     "counts-out-of-reach",
-                    failure.message[:_FAILURE_REASON_CHARS_MAX],
+                    failure.message[:FAILURE_REASON_CHARS_MAX],
                     active.generation,
                     restore_previous=True,
                 )
@@ -308,4 +303,4 @@ def _failure_reason(message: str, target: DeploymentSpec, active: DeploymentSpec
             f"the update to configuration {target.config_name} failed, {active.config_name} serves"
             f" on: {message}"
         )
-    return message[:_FAILURE_REASON_CHARS_MAX]
+    return message[:FAILURE_REASON_CHARS_MAX]

@@ -258,7 +258,8 @@ class AsyncQueue:
             self._state[number] = "answered"
             actions.append(Write(number, "tried-again"))
         if self._over:
-            waiting = [one for one in self._waits() if one not in self._doomed]
+            waits = (one for one, state in self._state.items() if state in _WAITS)
+            waiting = sorted(one for one in waits if one not in self._doomed)
             actions += [self._fail(number, self._over, now) for number in waiting]
         while self._expiries and now >= self._expiries[0][0]:
             number = heapq.heappop(self._expiries)[1]
@@ -342,9 +343,6 @@ class AsyncQueue:
         self._leave(number)
         self._state[number] = "put-off"
         heapq.heappush(self._put_off, (due, number))
-
-    def _waits(self) -> list[int]:
-        return sorted(number for number, state in self._state.items() if state in _WAITS)
 
     def _may_expire(self, number: int) -> bool:
         """Whether it still waits for its first answer."""

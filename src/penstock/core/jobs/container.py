@@ -57,7 +57,7 @@ def completed(spec: TransformSpec, says: ContainerSays) -> TransformSpec:
     """The job; where it set no value, the container's counts.
 
     Requests that are sent at once have together at most `PAYLOAD_MB_MAX`, as where a job sets both
-    values; one request is always allowed. one request always goes.
+    values; one request is always allowed.
     """
     if says.strategy and "strategy" in spec.unset:
         spec = replace(spec, strategy=says.strategy)
@@ -128,12 +128,10 @@ def _refused_max(text: str) -> int | None:
 
 def _priority(text: str) -> int:
     digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 3):
+    whole = digits.isascii() and digits.isdigit() and len(digits) <= 3
+    if not whole or int(digits) > PRIORITY_MAX:
         raise _wrong(_PRIORITY, text, f"use a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
-    priority = int(text)
-    if abs(priority) > PRIORITY_MAX:
-        raise _wrong(_PRIORITY, text, f"use a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
-    return priority
+    return int(text)
 
 
 def _cores_max(text: str) -> int:

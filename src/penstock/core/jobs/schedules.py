@@ -35,7 +35,7 @@ from typing import Any, Final
 
 from penstock.core.apply.versioned_names import ENDPOINT_NAME
 from penstock.core.jobs.progress import WAIT_S_MAX
-from penstock.core.timetable.calendar import time_of
+from penstock.core.timetable.cron import time_of
 from penstock.core.timetable.timetable import Timetable, Zone
 from penstock.errors import CallerError
 

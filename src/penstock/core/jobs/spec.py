@@ -126,9 +126,8 @@ class SpanDone:
 
 #: Content types of Parquet; Apache's own registration is the last.
 PARQUET_TYPES: Final = ("application/x-parquet", "application/vnd.apache.parquet")
-_MEBIBYTE: Final = 1024 * 1024
 #: About a minute of work of a small text model; at most this much is repeated after a kill.
-SPAN_BYTES: Final = 8 * _MEBIBYTE
+SPAN_BYTES: Final = 8 * MIB
 
 
 def cut(

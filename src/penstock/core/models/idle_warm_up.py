@@ -55,7 +55,9 @@ class IdleWarmUp:
         """`shapes`: all that traffic can bring."""
         self.gone(model)
         if shapes:
-            self._left[model] = sorted(shapes, key=_size)
+            self._left[model] = sorted(
+                shapes, key=lambda one: (one.rows * one.width, one.rows, one.lane)
+            )
 
     def gone(self, model: str) -> None:
         self._left.pop(model, None)
@@ -69,7 +71,8 @@ class IdleWarmUp:
         left = self._left.get(run.model)
         if left is None or run_s <= self._spec.run_s_max:
             return
-        left[:] = [one for one in left if not _is_larger(one, run.shape)]
+        _, rows, width = run.shape
+        left[:] = [one for one in left if one.rows < rows or one.width < width]
         if not left:
             del self._left[run.model]
 
@@ -98,11 +101,3 @@ class IdleWarmUp:
     def snapshot(self) -> dict[str, int]:
         """Number of shapes that are left, by model."""
         return {model: len(left) for model, left in self._left.items()}
-
-
-def _size(shape: LaneShape) -> tuple[int, int, int]:
-    return shape.rows * shape.width, shape.rows, shape.lane
-
-
-def _is_larger(shape: LaneShape, least: LaneShape) -> bool:
-    return shape.rows >= least.rows and shape.width >= least.width

@@ -20,7 +20,7 @@ samples, which are run again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 _X86 = ("x86_64", "amd64", "i686")
@@ -163,9 +163,7 @@ class BuildChoice:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "folder": self.build.folder,
-            "needs": self.build.needs,
-            "target": self.build.target,
+            **asdict(self.build),
             "reason": self.reason,
             "instruction_set": self.instruction_set,
             "passed_over": list(self.passed_over),
@@ -195,12 +193,7 @@ class Proof:
     detail: str = ""  #: which samples are outside of the tolerance, or why none could be checked
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "state": self.state,
-            "proved_on": self.proved_on,
-            "instruction_set": self.instruction_set,
-            "detail": self.detail,
-        }
+        return asdict(self)
 
 
 def needs_check(proved_on: str, here: str) -> bool:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.pipeline.spec import (
@@ -39,46 +40,39 @@ from penstock.core.pipeline.spec import (
 )
 
 
+@dataclass(slots=True, eq=False)
 class _Line:
     """The events of one call that have not left yet."""
 
-    __slots__ = ("events", "open")
-
-    def __init__(self) -> None:
-        self.events: deque[tuple[PipelineEvent, str]] = deque()  #: the fallback's reason, or ""
-        self.open = True
+    #: with the fallback's reason, or ""
+    events: deque[tuple[PipelineEvent, str]] = field(default_factory=deque)
+    open: bool = True
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
-    __slots__ = ("deadline", "deadline_whole", "line", "number", "spoke", "step")
-
-    def __init__(self, number: int, step: _PipelineStep) -> None:
-        self.number = number
-        self.step = step
-        self.deadline = math.inf  #: monotonic s; until the first piece, the deadline for that piece
-        self.deadline_whole = math.inf
-        self.line = _Line()
-        self.spoke = False  #: its first piece has come
+    number: int
+    step: _PipelineStep
+    deadline: float = math.inf  #: monotonic s; until the first piece, the deadline for that piece
+    deadline_whole: float = math.inf
+    line: _Line = field(default_factory=_Line)
+    spoke: bool = False  #: its first piece has come
 
 
+@dataclass(slots=True, eq=False)
 class _PipelineStep:
-    __slots__ = (
-        "backlog", "calls", "fell_back", "followers", "lines", "position", "skipped", "source",
-        "spec", "state",
-    )  # fmt: skip
-
-    def __init__(self, spec: PipelineStepSpec, source: _PipelineStep | None) -> None:
-        self.spec = spec
-        self.source = source
-        self.followers: list[_PipelineStep] = []
-        self.state = "waiting"  #: waiting | running | ended
-        self.fell_back = ""  #: reason, if one of its calls ended with the fallback
-        self.skipped = False  #: its condition did not hold for a call
-        self.calls: dict[int, _Call] = {}  #: calls under way, by number
-        self.backlog: deque[Any] = deque()  #: pieces of the source that no call has yet
-        #: in order of the calls; only events of the first one leave
-        self.lines: deque[_Line] = deque()
-        self.position: float = 0  #: position reached by the events that have left
+    spec: PipelineStepSpec
+    source: _PipelineStep | None
+    followers: list[_PipelineStep] = field(default_factory=list)
+    state: str = "waiting"  #: waiting | running | ended
+    fell_back: str = ""  #: reason, if one of its calls ended with the fallback
+    skipped: bool = False  #: its condition did not hold for a call
+    calls: dict[int, _Call] = field(default_factory=dict)  #: calls under way, by number
+    #: pieces of the source that no call has yet
+    backlog: deque[Any] = field(default_factory=deque)
+    #: in order of the calls; only events of the first one leave
+    lines: deque[_Line] = field(default_factory=deque)
+    position: float = 0  #: position reached by the events that have left
 
     def drop_spent(self) -> None:
         """Removes each first line whose call has ended and whose events have all left."""
@@ -319,8 +313,7 @@ class Pipeline:
 
     @staticmethod
     def _never_began(step: _PipelineStep, actions: list[Action]) -> None:
-        line = _Line()
-        line.open = False
+        line = _Line(open=False)
         line.events.extend((event, "deadline-passed") for event in step.spec.fallback or ())
         step.lines.append(line)
         step.drop_spent()

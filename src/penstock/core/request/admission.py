@@ -45,7 +45,8 @@ _RETRY_AFTER_S_MIN = 0.05  #: s; below this a client's own round trip decides
 class AdmissionSpec:
     """Bounds for the requests that one gateway process admits; wrong values raise `CallerError`."""
 
-    in_flight_max: int  #: requests, >= 1
+    #: requests, >= 1. Each copy has its own limit: this one only stops a bug from growing for ever
+    in_flight_max: int = 100_000
     queue_wait_s_max: float | None = None  #: a longer expected wait is refused; None = no bound
     #: rows of several requests run together; False: a lane is a slot for one request
     shares_runs: bool = True
@@ -65,7 +66,7 @@ class AdmissionSpec:
             )
 
 
-def admission_spec(routes: EndpointRoutes, *, in_flight_max: int) -> AdmissionSpec:
+def admission_spec(routes: EndpointRoutes) -> AdmissionSpec:
     """The bounds that follow from the batching of an endpoint's models.
 
     A request is admitted before its variant is chosen, so the loosest bound of all variants holds.
@@ -73,7 +74,6 @@ def admission_spec(routes: EndpointRoutes, *, in_flight_max: int) -> AdmissionSp
     bounds = [_queue_wait_s_max(variant.model) for variant in routes.variants]
     known = [bound for bound in bounds if bound is not None]
     return AdmissionSpec(
-        in_flight_max=in_flight_max,
         queue_wait_s_max=max(known) if known and len(known) == len(bounds) else None,
         shares_runs=any(rows_together(variant.model) > 1 for variant in routes.variants),
     )

@@ -23,9 +23,8 @@ from itertools import chain
 from math import inf
 from typing import Final, NamedTuple
 
-from penstock.core.residency.model import TargetModel
+from penstock.core.residency.model import Table, TargetModel
 from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
-from penstock.core.residency.table import Table
 
 #: Default minimum residency, in times of a reload: then loads take at most a fourth of the time in
 #: which a model takes memory.

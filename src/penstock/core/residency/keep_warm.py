@@ -1,6 +1,6 @@
 """Which target models are loaded at which hours, whether they are called or not.
 
-A schedule has hours (`core/timetable/hours.py`), perhaps a time zone, and models:
+A schedule has hours (`core/timetable/timetable.py`), perhaps a time zone, and models:
 
     mon-fri 08:00-18:00 Europe/Berlin: a.tar.gz, team/b.tar.gz; daily 22:00-02:00: night.tar.gz
 
@@ -17,10 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.core.timetable import hours
 from penstock.core.timetable.cron import CronError
-from penstock.core.timetable.hours import Hours
-from penstock.core.timetable.timetable import Zone
+from penstock.core.timetable.timetable import Hours, Zone, parse_hours
 from penstock.errors import CallerError
 
 #: s before its hours that a model is loaded; longer than loads of most models take.
@@ -124,7 +122,7 @@ def _schedule(part: str, zone_of: Callable[[str], Zone]) -> Schedule:
         raise _invalid(f"{len(models)} models are more than {_MODELS_MAX}")
     try:
         zone = zone_of(words[2] if len(words) == 3 else "UTC")
-        return Schedule(hours.parse(words[0], words[1], zone), models)
+        return Schedule(parse_hours(words[0], words[1], zone), models)
     except CronError as error:
         raise _invalid(str(error)) from None
 

@@ -1,4 +1,5 @@
-"""Which loads begin, in which order, and for which of them room is made first.
+"""Which loads begin, in which order, and for which of them room is made first; which requests are
+refused because none can begin for them.
 
 Loads wait in one queue: models that callers wait for, by the time that their first caller has
 waited; then explicitly requested models; then those that are expected to be called. A model that is
@@ -15,6 +16,9 @@ A model's memory is the difference between what the operating system measures be
 load. So a model of unknown size loads alone, and while it waits for that no load behind it begins:
 otherwise a steady stream of loads would keep it waiting for ever. Models of known size load side by
 side.
+
+Requests are refused at once, where waiting would not help; later, when their deadline can't be met
+any more; and all waiting ones when a load fails, for as long as the failure is remembered.
 """
 
 from __future__ import annotations
@@ -27,9 +31,8 @@ from penstock.core.residency import actions as why
 from penstock.core.residency.account import Account
 from penstock.core.residency.actions import Action, Load, Prepare, RefuseParked, Unload
 from penstock.core.residency.evictor import Evictor, Shortage
-from penstock.core.residency.model import RoomState, State, TargetModel
+from penstock.core.residency.model import Failure, RoomState, State, Table, TargetModel
 from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
-from penstock.core.residency.table import Table
 
 _OVERTAKEN_MAX: Final = 8
 #: Largest factor by which a model's size changes the expected time of its load.
@@ -67,7 +70,9 @@ class Loads:
 
     def in_order(self) -> list[TargetModel]:
         """The queue, the next load first."""
-        return sorted(self._table.queue.values(), key=_turn)
+        return sorted(
+            self._table.queue.values(), key=lambda one: (one.urgency, one.since, one.name)
+        )
 
     def load_s(self, model: TargetModel) -> float:
         """Expected s of its load: by its earlier loads, or else by others'; 0 = not known.
@@ -120,7 +125,8 @@ class Loads:
                 break
             if self._held(blocked, now):
                 break
-            shortage = self._shortage(ahead + model.need, 1 + ahead_count)
+            missing = self._account.short_of(ahead + model.need)
+            shortage = Shortage(missing, self._account.models_over(1 + ahead_count))
             if shortage.is_any:
                 begun = self._make_room(model, shortage, now)
                 actions += begun
@@ -146,9 +152,6 @@ class Loads:
         return all(one.need_known for one in (model, *self._table.loading.values())) or (
             not self._table.loading
         )
-
-    def _shortage(self, need: Footprint, count: int) -> Shortage:
-        return Shortage(self._account.short_of(need), self._account.models_over(count))
 
     def _held(self, blocked: list[TargetModel], now: float) -> bool:
         """Whether loads behind `blocked` wait, because it was overtaken too often."""
@@ -224,7 +227,7 @@ class Loads:
         )
         self.drop(model, now)
         retry_after_s = None if pins else self._spec.failure_s
-        return refuse_all(self._table, model, why.NO_ROOM, message, retry_after_s, now=now)
+        return self._refuse_all(model, why.NO_ROOM, message, retry_after_s, now=now)
 
     def evict(
         self,
@@ -248,26 +251,111 @@ class Loads:
         model.story.tell("unload", reason, now=now, made_room_for=made_room_for, cost_s=cost_s)
         return Unload(model.name, reason, made_room_for)
 
+    # refusals
 
-def _turn(model: TargetModel) -> tuple[int, float, str]:
-    return model.urgency, model.since, model.name
+    def refused_at_once(
+        self, known: TargetModel, now: float, deadline: float | None
+    ) -> RefuseParked | None:
+        name = known.name
+        failure = known.refused(now)
+        if failure is not None:
+            retry_after_s = None if failure.until == inf else failure.until - now
+            return RefuseParked(
+                name, failure.reason, failure.message, retry_after_s, newest_only=True
+            )
+        ready_at = known.ready_at(now, self.load_s(known))
+        if len(known.parked) >= self._spec.waiting_max:
+            return RefuseParked(
+                name,
+                why.TOO_MANY_WAITING,
+                f"{len(known.parked)} requests wait for model {name} to be loaded",
+                ready_at - now,
+                newest_only=True,
+            )
+        if deadline is None or (now < deadline and ready_at <= deadline):
+            return None
+        message = (
+            f"loading model {name} is expected to take {ready_at - now:.1f} s, "
+            f"and the deadline is in {max(deadline - now, 0.0):.1f} s"
+        )
+        return RefuseParked(name, why.NOT_IN_TIME, message, ready_at - now, newest_only=True)
 
+    def refuse_late(self, known: TargetModel, now: float) -> list[Action]:
+        """Refuses its parked requests whose deadline can't be met any more."""
+        load_s = self.load_s(known)
+        due = known.unpark_late(now, load_s)
+        if not due:
+            return []
+        retry_after_s = known.ready_at(now, load_s) - now
+        reason, message = why.NOT_IN_TIME, f"model {known.name} is not loaded before the deadline"
+        blocked = known.room is RoomState.BLOCKED
+        if blocked:
+            reason = why.NO_ROOM
+            message = f"all models that could make room for {known.name} answer or are pinned"
+        if known.parked:
+            known.story.tell("refused", reason, now=now, text=message)
+            return [RefuseParked(known.name, reason, message, retry_after_s, deadline_max=due[-1])]
+        wished = known.wished
+        refused = self._refuse_all(known, reason, message, retry_after_s, now=now)
+        if wished:
+            known.wish()
+        if not (blocked or known.dismissed):
+            known.expect(why.RETRY_EXPECTED)
+        if not known.wanted:
+            self.drop(known, now)
+        return [refused]
 
-def refuse_all(
-    table: Table,
-    model: TargetModel,
-    reason: str,
-    message: str,
-    retry_after_s: float | None,
-    *,
-    now: float,
-) -> RefuseParked:
-    """Removes all its parked requests, and any explicit request to load it."""
-    model.unpark_all()
-    table.look_waiting(model)
-    model.unwant()
-    model.story.tell("refused", reason, now=now, text=message)
-    return RefuseParked(model.name, reason, message, retry_after_s)
+    def remember(
+        self, known: TargetModel, failure: Failure, retry_after_s: float | None, now: float
+    ) -> list[Action]:
+        """Refuses all its waiting requests, and further ones until `failure` is over."""
+        known.fail(failure)
+        asked = known.asked
+        refused = self._refuse_all(known, failure.reason, failure.message, retry_after_s, now=now)
+        return [refused] if asked else []
+
+    def refuse_too_large(self, known: TargetModel, now: float) -> RefuseParked:
+        assert known.need is not None
+        message = (
+            f"model {known.name} needs {bytes_of(known.need)}, and the budget is "
+            f"{bytes_of(self._spec.budget)}, of which {bytes_of(self._account.base)} are taken "
+            f"without any model"
+        )
+        known.fail(Failure(inf, why.LARGER_THAN_BUDGET, message))
+        self.drop(known, now)
+        return self._refuse_all(known, why.LARGER_THAN_BUDGET, message, None, now=now)
+
+    def refuse_quarantined(self, known: TargetModel, now: float) -> RefuseParked | None:
+        """The refusal of an explicit load of a model in quarantine; None where it is in none."""
+        failure = known.refused(now)
+        if failure is None or failure.reason != why.QUARANTINED:
+            return None
+        known.story.tell("refused", why.QUARANTINED, now=now, text=failure.message)
+        return RefuseParked(known.name, why.QUARANTINED, failure.message, failure.until - now)
+
+    def quarantine(
+        self, known: TargetModel, message: str, now: float, *, seconds: float | None = None
+    ) -> list[Action]:
+        left_alone_s = self._spec.quarantine_s if seconds is None else seconds
+        known.story.tell("quarantined", why.QUARANTINED, now=now, text=message)
+        failure = Failure(now + left_alone_s, why.QUARANTINED, message)
+        return self.remember(known, failure, left_alone_s, now)
+
+    def _refuse_all(
+        self,
+        model: TargetModel,
+        reason: str,
+        message: str,
+        retry_after_s: float | None,
+        *,
+        now: float,
+    ) -> RefuseParked:
+        """Removes all its parked requests, and any explicit request to load it."""
+        model.unpark_all()
+        self._table.look_waiting(model)
+        model.unwant()
+        model.story.tell("refused", reason, now=now, text=message)
+        return RefuseParked(model.name, reason, message, retry_after_s)
 
 
 def bytes_of(footprint: Footprint) -> str:

@@ -17,20 +17,24 @@ or `RefuseParked` at any point. Rules that hold whatever comes in:
   deadline;
 * a failed load is one failure, for all waiting requests and for those that come within a while.
 
-Requests and time are handled here; results of actions in `outcomes.py`, refusals in `refusals.py`.
-It knows neither artifacts nor processes, and no clock.
+Requests and time are handled here, with the views of the state in words and figures; results of
+actions in `outcomes.py`, refusals in `loads.py`. It knows neither artifacts nor processes, and no
+clock.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from math import inf
 from typing import Any
 
 from penstock.core.residency import actions as why
-from penstock.core.residency import explain
 from penstock.core.residency.actions import Action, Admit
-from penstock.core.residency.model import RESIDENT, State, TargetModel
+from penstock.core.residency.evictor import Evictor
+from penstock.core.residency.model import RESIDENT, Failure, State, TargetModel
 from penstock.core.residency.outcomes import ResidencyOutcomes
+
+_RIVALS = 3  #: number of models shown that would be evicted first
 
 
 class Residency(ResidencyOutcomes):
@@ -74,7 +78,7 @@ class Residency(ResidencyOutcomes):
         if self._stays(known):
             return [self._take_back(known, now)]
         known.missed(now)
-        refused = self._refusals.at_once(known, now, deadline)
+        refused = self._loads.refused_at_once(known, now, deadline)
         if refused is not None:
             known.story.tell("refused", refused.reason, now=now, text=refused.message)
             if refused.reason != why.NOT_IN_TIME:
@@ -108,7 +112,7 @@ class Residency(ResidencyOutcomes):
         otherwise a model that crashes its host would do so at each such request.
         """
         known = self._table.of(model)
-        refused = None if pardon else self._refusals.wish_for_quarantined(known, now)
+        refused = None if pardon else self._loads.refuse_quarantined(known, now)
         if refused is not None:
             return [refused]
         known.forget_failures()
@@ -147,7 +151,7 @@ class Residency(ResidencyOutcomes):
 
     def quarantined(self, model: str, *, seconds: float, message: str, now: float) -> list[Action]:
         """Puts it in quarantine for `seconds`: earlier hosts crashed with it."""
-        return self._refusals.quarantine(self._table.of(model), message, now, seconds=seconds)
+        return self._loads.quarantine(self._table.of(model), message, now, seconds=seconds)
 
     def replaced(self, model: str, *, now: float) -> list[Action]:
         """Its artifact changed or is gone: what is loaded only finishes the requests in flight."""
@@ -182,7 +186,7 @@ class Residency(ResidencyOutcomes):
         """Refuses requests whose deadline can't be met, and begins what waited for this time."""
         actions: list[Action] = []
         for known in list(self._table.waiting.values()):
-            actions += self._refusals.late(known, now)
+            actions += self._loads.refuse_late(known, now)
         return actions + self._go_on(now)
 
     def next_deadline(self) -> float | None:
@@ -196,21 +200,113 @@ class Residency(ResidencyOutcomes):
 
     def snapshot(self) -> dict[str, Any]:
         """The host's state, JSON-ready."""
-        return explain.host(self._table, self._account, self._loads)
+        known = self._table.models.values()
+        return {
+            "memory": self._account.snapshot(),
+            "loaded": sorted(self._table.resident),
+            "loading": sorted(self._table.loading),
+            "leaving": sorted(model.name for model in self._table.in_state(State.LEAVING)),
+            "queue": [model.name for model in self._loads.in_order()],
+            "waiting": {
+                name: len(model.parked) for name, model in sorted(self._table.waiting.items())
+            },
+            "known": len(self._table.models),
+            "loads": sum(model.loads for model in known),
+            "hits": sum(model.hits for model in known),
+            "misses": sum(model.misses for model in known),
+        }
 
     def explain(self, model: str, *, now: float | None = None) -> dict[str, Any]:
         """What is known of one model, and why it is in its state; JSON-ready.
 
         Ages in s are relative to `now`, else to the last input.
         """
-        return explain.model(
-            self._table, self._evictor, model, now=self._latest if now is None else now
-        )
+        now = self._latest if now is None else now
+        known = self._table.models.get(model)
+        if known is None:
+            return {"model": model, "state": "unknown", "story": []}
+        loaded, draining = known.state in RESIDENT, known.state is State.DRAINING
+        failure = known.refused(now)
+        stays_s = max(0.0, self._evictor.stays_until(known) - now) if loaded else 0.0
+        return {
+            "model": model,
+            "state": str(known.state),
+            "loaded_because": known.load_reason if loaded else "",
+            "drains_because": known.leaves_because if draining else "",
+            "unloaded_because": "" if loaded else known.leaves_because,
+            "pinned": known.pinned,
+            "busy": known.busy,
+            "waiting": len(known.parked),
+            "artifact": known.artifact,
+            "footprint": _footprint(known),
+            "load_s": known.load_s,
+            "prepare_s": known.prepare_s,
+            "loads": known.loads,
+            "evictions": known.evictions,
+            "hits": known.hits,
+            "misses": known.misses,
+            "called_ago_s": _called_ago_s(known, now),
+            "minimum_residency_left_s": stays_s,
+            "rivals": _rivals(self._evictor, known, now),
+            "refused_because": failure.reason if failure else "",
+            "refused_for_s": _refused_for_s(failure, now),
+            "message": failure.message if failure else "",
+            "story": known.story.told(now=now),
+        }
 
     def brief(self, model: str, *, now: float) -> dict[str, Any]:
-        """State, pin, last call and last event of one model: a line of a long list, JSON-ready."""
-        return explain.brief(self._table, model, now=now)
+        """State, pin, last call and last event of one model, JSON-ready: a line of a list of
+        thousands, so it looks at no other model."""
+        known = self._table.models.get(model)
+        if known is None:
+            return {"state": "unknown", "pinned": False, "called_ago_s": None, "last_event": None}
+        events = known.story.told(now=now)
+        return {
+            "state": str(known.state),
+            "pinned": known.pinned,
+            "called_ago_s": _called_ago_s(known, now),
+            "last_event": events[-1] if events else None,
+        }
 
     def check_invariants(self) -> None:
         """Raises AssertionError if the state contradicts itself; for tests and the twin."""
-        explain.check(self._table, self._account)
+        self._account.check_invariants()
+        states: dict[State, set[str]] = {state: set() for state in State}
+        for name, known in self._table.models.items():
+            known.check_invariants()
+            states[known.state].add(name)
+        queued = states[State.QUEUED] | states[State.PREPARING] | states[State.PREPARED]
+        assert set(self._table.queue) == queued, "the queue is not what waits in it"
+        assert set(self._table.loading) == states[State.LOADING], "loads were miscounted"
+        resident = states[State.LOADED] | states[State.DRAINING]
+        assert set(self._table.resident) == resident, "loaded models were miscounted"
+        there = resident | states[State.LEAVING]
+        assert self._account.charged() == there, (
+            "memory is charged to others than those who hold it"
+        )
+        parked = {name for name, known in self._table.models.items() if known.parked}
+        assert set(self._table.waiting) == parked, "waiting requests were miscounted"
+
+
+def _footprint(known: TargetModel) -> dict[str, Any] | None:
+    size = known.size
+    if size is None:
+        return None
+    measured = known.taken is not None or known.need_measured
+    return size.snapshot() | {"basis": "measured" if measured else "estimated"}
+
+
+def _called_ago_s(known: TargetModel, now: float) -> float | None:
+    return None if known.called_at is None else now - known.called_at
+
+
+def _refused_for_s(failure: Failure | None, now: float) -> float | None:
+    """s until requests are accepted again; None: until its artifact changes."""
+    if failure is None:
+        return 0.0
+    return None if failure.until == inf else failure.until - now
+
+
+def _rivals(evictor: Evictor, known: TargetModel, now: float) -> list[dict[str, Any]]:
+    first = islice(evictor.first_to_go(now=now, besides=known), _RIVALS)
+    return [{"model": one.name, "called_ago_s": _called_ago_s(one, now)} for one in first]

@@ -1,19 +1,22 @@
-"""The state of one target model of a host, and all events that change it.
+"""The target models that a host knows, each with its state and its last events.
 
 `TargetModel` alone writes its fields: each method is one event. `NEXT` says which state may follow
-which, and only `Table.move` (`table.py`) changes the state.
+which, and only `Table.move` changes the state.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import Final, NamedTuple
 
 from penstock.core.residency import actions as why
+from penstock.core.residency.actions import ResidencyStory
 from penstock.core.residency.spec import Footprint
-from penstock.core.residency.story import ResidencyStory
 
 _LEARNED = 0.5  #: weight of the newest load in the expected time of a load
 
@@ -63,63 +66,56 @@ class Failure(NamedTuple):
     message: str
 
 
+@dataclass(slots=True, eq=False)
 class TargetModel:
     """One model: its state, its waiting requests, its memory, and its history."""
 
-    __slots__ = (
-        "admitted", "artifact", "busy", "called_at", "crashes", "dismissed", "evictions",
-        "expected", "failure", "failures", "held_until", "hits", "leaves_because", "load_deaths",
-        "load_reason", "load_s", "loaded_at", "loads", "misses", "name", "need", "need_known",
-        "need_measured", "overtaken", "parked", "phase_at", "pinned", "prepare_s", "room", "since",
-        "stale", "state", "story", "taken", "wished",
-    )  # fmt: skip
+    name: str
+    state: State = State.UNLOADED
+    story: ResidencyStory = field(default_factory=ResidencyStory)
+    called_at: float | None = None
+    pinned: bool = False
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.state = State.UNLOADED
-        self.story = ResidencyStory()
-        self.called_at: float | None = None
-        self.pinned = False
+    # loaded
+    busy: bool = False  #: requests are in flight
+    admitted: int = 0  #: parked requests that may be sent and were not sent yet
+    loaded_at: float = 0.0
+    load_reason: str = ""  #: reason of the last load
+    leaves_because: str = ""  #: reason for which it drains or leaves, or left last
 
-        # loaded
-        self.busy = False  #: requests are in flight
-        self.admitted = 0  #: parked requests that may be sent and were not sent yet
-        self.loaded_at = 0.0
-        self.load_reason = ""  #: reason of the last load
-        self.leaves_because = ""  #: reason for which it drains or leaves, or left last
+    # while it is being loaded
+    #: deadlines of the parked requests, ascending; inf = none
+    parked: list[float] = field(default_factory=list)
+    wished: bool = False
+    #: why it is loaded though nobody waits: retry-expected, replaced; empty: it is not
+    expected: str = ""
+    since: float = 0.0  #: when it was first requested
+    phase_at: float = 0.0  #: when its preparation or its load began
+    stale: bool = False  #: its artifact was replaced while it was prepared or loaded
+    dismissed: bool = False  #: not to be loaded before the next request for it
+    room: RoomState = RoomState.UNKNOWN
+    overtaken: int = 0  #: number of loads that began before it though it had waited longer
+    #: s; no other load overtakes it until then; None: they may
+    held_until: float | None = None
 
-        # while it is being loaded
-        self.parked: list[float] = []  #: deadlines of the parked requests, ascending; inf = none
-        self.wished = False
-        #: why it is loaded though nobody waits: retry-expected, replaced; empty: it is not
-        self.expected = ""
-        self.since = 0.0  #: when it was first requested
-        self.phase_at = 0.0  #: when its preparation or its load began
-        self.stale = False  #: its artifact was replaced while it was prepared or loaded
-        self.dismissed = False  #: not to be loaded before the next request for it
-        self.room = RoomState.UNKNOWN
-        self.overtaken = 0  #: number of loads that began before it though it had waited longer
-        #: s; no other load overtakes it until then; None: they may
-        self.held_until: float | None = None
+    # its memory
+    artifact: str = ""
+    need: Footprint | None = None
+    need_measured: bool = False
+    need_known: bool = False  #: the need was measured, or taken from models of its kind and size
+    taken: Footprint | None = None  #: measured when it was loaded last
+    load_s: float | None = None
+    prepare_s: float | None = None
 
-        # its memory
-        self.artifact = ""
-        self.need: Footprint | None = None
-        self.need_measured = False
-        self.need_known = False  #: the need was measured, or taken from models of its kind and size
-        self.taken: Footprint | None = None  #: measured when it was loaded last
-        self.load_s: float | None = None
-        self.prepare_s: float | None = None
-
-        # its history
-        self.loads = 0
-        self.hits = 0
-        self.misses = 0
-        self.evictions = 0
-        self.failure: Failure | None = None  #: the last failure, even if it is over
-        self.failures = 0  #: failures in a row
-        self.load_deaths = 0  #: deaths in a row of processes that prepared or loaded it
-        self.crashes = 0  #: deaths in a row of processes in which it was loaded
+    # its history
+    loads: int = 0
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    failure: Failure | None = None  #: the last failure, even if it is over
+    failures: int = 0  #: failures in a row
+    load_deaths: int = 0  #: deaths in a row of processes that prepared or loaded it
+    crashes: int = 0  #: deaths in a row of processes in which it was loaded
 
     # views
 
@@ -400,3 +396,72 @@ class TargetModel:
 
 def _learned(known: float | None, seconds: float) -> float:
     return seconds if known is None else known + (seconds - known) * _LEARNED
+
+
+#: Number of models remembered; above it, those not called for longest are forgotten.
+KNOWN_MAX = 4096
+
+
+class Table:
+    """Find a model here by name; call `move` to change its state."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, TargetModel] = {}
+        self.queue: dict[str, TargetModel] = {}  #: models that wait for their loads to begin
+        self.loading: dict[str, TargetModel] = {}
+        #: loaded models, draining ones included; longest unused first
+        self.resident: OrderedDict[str, TargetModel] = OrderedDict()
+        self.waiting: dict[str, TargetModel] = {}  #: models with parked requests
+
+    def of(self, name: str) -> TargetModel:
+        """The model's record; a new one for an unknown name."""
+        model = self.models.get(name)
+        if model is None:
+            if len(self.models) >= KNOWN_MAX:
+                self._forget()
+            model = self.models[name] = TargetModel(name)
+        return model
+
+    def is_loaded(self, name: str) -> bool:
+        """Whether requests may go to it."""
+        model = self.resident.get(name)
+        return model is not None and model.state is State.LOADED
+
+    def in_state(self, *states: State) -> Iterable[TargetModel]:
+        return (model for model in self.models.values() if model.state in states)
+
+    def move(self, model: TargetModel, to: State, *, now: float, reason: str = "") -> None:
+        """Raises ValueError where `to` can't follow. `reason`: why it is loaded, drains, leaves."""
+        model.enter(to, now=now, reason=reason)
+        for index, states in (
+            (self.queue, IN_QUEUE),
+            (self.loading, frozenset({State.LOADING})),
+            (self.resident, RESIDENT),
+        ):
+            if to in states:
+                index.setdefault(model.name, model)
+            else:
+                index.pop(model.name, None)
+
+    def used(self, model: TargetModel) -> None:
+        """It is now the most recently used model."""
+        if model.name in self.resident:
+            self.resident.move_to_end(model.name)
+
+    def park(self, model: TargetModel, deadline: float | None) -> None:
+        model.park(deadline)
+        self.waiting[model.name] = model
+
+    def look_waiting(self, model: TargetModel) -> None:
+        """Updates the table after some of its parked requests are gone."""
+        if not model.parked:
+            self.waiting.pop(model.name, None)
+
+    def _forget(self) -> None:
+        """Drops an eighth at once, so that the cost per name is low."""
+        idle = [model for model in self.in_state(State.UNLOADED) if not model.pinned]
+        idle.sort(
+            key=lambda model: (-inf if model.called_at is None else model.called_at, model.name)
+        )
+        for model in idle[: KNOWN_MAX // 8]:
+            del self.models[model.name]

@@ -15,10 +15,8 @@ from penstock.core.residency.account import Account
 from penstock.core.residency.actions import Action, Admit
 from penstock.core.residency.evictor import Evictor, Shortage
 from penstock.core.residency.loads import Loads, bytes_of
-from penstock.core.residency.model import RESIDENT, Failure, State, TargetModel
-from penstock.core.residency.refusals import Refusals
+from penstock.core.residency.model import RESIDENT, Failure, State, Table, TargetModel
 from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
-from penstock.core.residency.table import Table
 
 #: s for which a server's report counts that it has no memory for a further model.
 _FULL_S = 300.0
@@ -34,7 +32,6 @@ class ResidencyOutcomes:
         self._account = Account(spec.budget, used=used, models_max=spec.models_max)
         self._evictor = Evictor(spec, self._table)
         self._loads = Loads(spec, self._table, self._account, self._evictor)
-        self._refusals = Refusals(spec, self._table, self._account, self._loads)
         self._latest = 0.0  #: when the last input came
         self._full_until = inf  #: how long a server's report of its capacity counts
         #: the budget is exceeded, and evicting everything possible was not enough
@@ -71,7 +68,7 @@ class ResidencyOutcomes:
         taken = known.prepared(need, artifact=artifact, measured=measured, sized=sized)
         self._table.move(known, State.PREPARED, now=now)
         if not self._account.can_ever_hold(taken):
-            return [self._refusals.too_large(known, now), *self._loads.begin(now=now)]
+            return [self._loads.refuse_too_large(known, now), *self._loads.begin(now=now)]
         return self._loads.begin(now=now)
 
     def loaded(
@@ -101,7 +98,10 @@ class ResidencyOutcomes:
         failure = Failure(inf if permanent else now + wait_s, why.LOAD_FAILED, message)
         known.story.tell("failed", why.LOAD_FAILED, now=now, text=message)
         retry_after_s = None if permanent else wait_s
-        return [*self._refusals.remembered(known, failure, retry_after_s, now), *self._go_on(now)]
+        return [
+            *self._loads.remember(known, failure, retry_after_s, now),
+            *self._go_on(now),
+        ]
 
     def full(self, model: str, *, now: float, used: Footprint) -> list[Action]:
         """A server that hosts models itself has no memory (its 507) to load or to run this one.
@@ -166,7 +166,7 @@ class ResidencyOutcomes:
         if in_a_row >= self._spec.crashes_max:
             words = f"model {model} {what} {in_a_row} times in a row"
             words = f"{words}: {message}" if message else words
-            return [*self._refusals.quarantine(known, words, now), *self._go_on(now)]
+            return [*self._loads.quarantine(known, words, now), *self._go_on(now)]
         self._start_over(known, now)
         return self._go_on(now)
 
@@ -256,7 +256,7 @@ class ResidencyOutcomes:
             f"{bytes_of(self._spec.budget)}"
         )
         drained = self._drain(known, why.OUTGROWN, now)
-        return [*drained, *self._refusals.quarantine(known, message, now)]
+        return [*drained, *self._loads.quarantine(known, message, now)]
 
     def _go_on(self, now: float) -> list[Action]:
         """After memory changed: evicts what exceeds the budget, then begins further loads."""

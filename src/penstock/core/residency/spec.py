@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add, sub
 
 from penstock.core.blame.death_limits import MODEL_DEATHS_MAX, QUARANTINE_S
 from penstock.errors import CallerError
@@ -16,17 +18,15 @@ class Footprint:
     accelerator_bytes: int = 0
 
     def __add__(self, other: Footprint) -> Footprint:
-        return Footprint(
-            host_bytes=self.host_bytes + other.host_bytes,
-            accelerator_bytes=self.accelerator_bytes + other.accelerator_bytes,
-        )
+        return self._each(add, other)
 
     def __sub__(self, other: Footprint) -> Footprint:
         """May be negative: a balance, not a size."""
-        return Footprint(
-            host_bytes=self.host_bytes - other.host_bytes,
-            accelerator_bytes=self.accelerator_bytes - other.accelerator_bytes,
-        )
+        return self._each(sub, other)
+
+    def at_least(self, other: Footprint) -> Footprint:
+        """The larger amount in each dimension."""
+        return self._each(max, other)
 
     def within(self, other: Footprint) -> bool:
         """Whether it is at most `other` in both dimensions."""
@@ -35,11 +35,10 @@ class Footprint:
             and self.accelerator_bytes <= other.accelerator_bytes
         )
 
-    def at_least(self, other: Footprint) -> Footprint:
-        """The larger amount in each dimension."""
+    def _each(self, make: Callable[[int, int], int], other: Footprint) -> Footprint:
         return Footprint(
-            host_bytes=max(self.host_bytes, other.host_bytes),
-            accelerator_bytes=max(self.accelerator_bytes, other.accelerator_bytes),
+            host_bytes=make(self.host_bytes, other.host_bytes),
+            accelerator_bytes=make(self.accelerator_bytes, other.accelerator_bytes),
         )
 
     def snapshot(self) -> dict[str, int]:

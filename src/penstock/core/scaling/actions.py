@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.core.scaling import activity
 from penstock.core.scaling.activity import NotScaled
-from penstock.core.scaling.choose import PolicyRequest
+from penstock.core.scaling.choose import PolicyRequest, Scaled
 from penstock.core.scaling.observed import LoadObserved
 
 
@@ -38,6 +39,31 @@ class SettleActivity:
     status: str
     message: str
     reason: str  #: capacity-reached | capacity-out-of-reach | capacity-changed
+
+
+#: The machine has no room for the count: it is not requested again at once.
+OUT_OF_REACH: Final = "capacity-out-of-reach"
+
+
+def settled(
+    activity_id: str, last: Scaled, observed: LoadObserved, dimension: str
+) -> SettleActivity | None:
+    """How the last change ended: its count was reached, given up, or overruled by another one. None
+    while it goes on."""
+    failed = activity.failed(dimension, last.to, observed.failure)
+    status, message, reason = activity.FAILED, failed, OUT_OF_REACH
+    if observed.capacity == last.to:
+        if observed.ready >= last.to if last.out else observed.ready <= last.to:
+            message = activity.succeeded(dimension, last.to)
+            status, reason = activity.SUCCESSFUL, "capacity-reached"
+        elif observed.out_of_reach:
+            status = activity.UNFULFILLED
+        else:
+            return None
+    elif not (observed.failure and observed.settled):
+        message = activity.overridden(dimension, last.to, observed.capacity)
+        status, reason = activity.OVERRIDDEN, "capacity-changed"
+    return SettleActivity(activity_id=activity_id, status=status, message=message, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,10 +70,8 @@ def choose(
         for one in policies
         if isinstance(one, TrackingPolicy) and not one.disable_scale_in and one.arn not in asked
     ]
-    if missing and largest.arn in tracking:
-        stepping = [one for one in live if one.arn not in tracking]
-        if not stepping:
-            return CountChoice(capacity, largest, "not-all-policies-agree")
+    if missing and all(one.arn in tracking for one in live):
+        return CountChoice(capacity, largest, "not-all-policies-agree")
     return CountChoice(largest.capacity, largest, largest.reason)
 
 

@@ -17,9 +17,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.core.alarms.spec import AlarmFired
-from penstock.core.scaling import activity, bounds, fast, step, tracking
+from penstock.core.scaling import activity, bounds, step, tracking
 from penstock.core.scaling import choose as cooldown
 from penstock.core.scaling.actions import (
+    OUT_OF_REACH,
     Action,
     RunSchedule,
     ScalingDecision,
@@ -27,10 +28,15 @@ from penstock.core.scaling.actions import (
     SetCapacity,
     SettleActivity,
     TellNotScaled,
+    settled,
 )
-from penstock.core.scaling.choose import PERIODS_KEPT, PolicyRequest, Scaled, choose
+from penstock.core.scaling.choose import (
+    PERIODS_KEPT,
+    PolicyRequest,
+    Scaled,
+    choose,
+)
 from penstock.core.scaling.observed import LoadObserved, LoadWindow
-from penstock.core.scaling.settling import OUT_OF_REACH, end_of
 from penstock.core.scaling.spec import Policy, ScalingSpec, ScheduledAction, StepPolicy
 
 #: s after a count was out of reach: the machine is full, and will not be empty the next second.
@@ -268,20 +274,21 @@ class TargetScaler:
         if not target.fast or not policies or not observed.capacity:
             return []
         policy = min(policies, key=lambda one: (one.target_value, one.name))
-        wish = fast.wished(policy, self._window)
+        wish = tracking.wished_fast(policy, self._window)
         if wish is None:
             return []
-        to = min(wish.capacity, target.capacity_max)
+        wanted, reason = wish
+        to = min(wanted, target.capacity_max)
         if to <= observed.capacity:
             return []
-        trigger = activity.fast_cause(policy.name, wish.in_flight, observed.ready)
+        trigger = activity.fast_cause(policy.name, observed.in_flight, observed.ready)
         against = self._against_out(observed)
         if against:
             return self._decided(observed, observed.capacity, against, trigger)
         asked = SetCapacity(
             was=observed.capacity,
             to=to,
-            reason=wish.reason,
+            reason=reason,
             cause=trigger,
             policy=policy.name,
             cooldown_s=policy.scale_out_cooldown_s,
@@ -302,18 +309,15 @@ class TargetScaler:
         last = self._last
         if not self._open or last is None:
             return []
-        end = end_of(last, observed, self._spec.target.dimension)
+        end = settled(self._open, last, observed, self._spec.target.dimension)
         if end is None:
             return []
-        settled = SettleActivity(
-            activity_id=self._open, status=end.status, message=end.message, reason=end.reason
-        )
         self._open = ""
         if end.reason == OUT_OF_REACH:
             self._blocked_until = observed.at + max(last.cooldown_s, OUT_OF_REACH_S)
         succeeded = end.status == activity.SUCCESSFUL
         self._last = replace(last, ended=observed.at) if succeeded else None
-        return [settled]
+        return [end]
 
     def _run(
         self,

@@ -23,8 +23,6 @@ from penstock.metrics.counts.recorder import VariantRecorder
 #: Endpoint name -> its sessions.
 SessionsOf = Callable[[str], Sessions]
 
-#: Each copy has its own limit; this one only stops a bug from growing without end.
-IN_FLIGHT_MAX = 100_000
 #: The `task` in the description of models that generate tokens one by one.
 GENERATION_TASK = "text-generation"
 
@@ -53,7 +51,7 @@ class Endpoint:
         #: what admission counts besides `in_flight`: requests of other gateways on the copies,
         #: minus this gateway's requests that are on no copy
         self.beside = 0
-        self.admission = Admission(admission_spec(routes, in_flight_max=IN_FLIGHT_MAX))
+        self.admission = Admission(admission_spec(routes))
         self.router = EndpointRouter(routes, rng, sessions, shared=shared)
         self.routes = routes
         self.derive(recorders)
@@ -181,7 +179,7 @@ class EndpointTable:
             )
         else:
             endpoint.routes = routes = _still_described(routes, endpoint.routes)
-            endpoint.admission.revise(admission_spec(routes, in_flight_max=IN_FLIGHT_MAX))
+            endpoint.admission.revise(admission_spec(routes))
             gone = endpoint.router.replace(routes)
             endpoint.derive(self._recorders)
         for state in gone:

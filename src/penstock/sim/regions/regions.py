@@ -19,17 +19,14 @@ requests that have not begun are then sent elsewhere, too.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from heapq import heappop, heappush
 
 from penstock.core.batching.generation_steps import EngineModel
 from penstock.core.routing import CopyState
 from penstock.core.traffic import RegionObserved
-from penstock.sim.events import LANE_DONE, Event
-from penstock.sim.generation_copy import TwinGenerationCopy, engine_noise
-from penstock.sim.outcome import RunOutcome
-from penstock.sim.regions.regions_outcome import RegionsOutcome
+from penstock.sim.copy import LANE_DONE, Event, TwinGenerationCopy, engine_noise, without_collector
+from penstock.sim.outcome import RegionsOutcome, RunOutcome
 from penstock.sim.regions.regions_scenario import (
     CUT,
     Demand,
@@ -131,13 +128,8 @@ class RegionsTwin:
         for region in range(len(self.scenario.regions)):
             heappush(self._events, (0.0, _TELL, region, 0))
             heappush(self._events, (0.0, _PROBE, region, 0))
-        collecting = gc.isenabled()
-        gc.disable()  # nothing here makes cycles
-        try:
+        with without_collector():
             self._handle_all()
-        finally:
-            if collecting:
-                gc.enable()
         self.outcome.steps = sum(self._tallies.batches.values())
         self._senders.check_invariants()
         return self.outcome

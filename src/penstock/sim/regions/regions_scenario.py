@@ -31,7 +31,7 @@ from penstock.core.deployment.deployment import (
     VariantRoutes,
 )
 from penstock.core.traffic import AUTOMATIC, HealthSpec, RegionSpec, TrafficSpec
-from penstock.sim.workload import Arrival, Mix
+from penstock.sim.workload import Arrival, Mix, filler_text
 
 REGION_LOST = "region-lost"  #: everything in it dies, and connections are refused
 CUT = "cut"  #: no connection in or out, except between the region's own users and copies
@@ -132,9 +132,8 @@ class Demand:
         """Four bytes per token; the part after the prefix is unique to the request."""
         shared = self._texts.get(arrival.prefix)
         if shared is None:
-            word = b"prefix %d " % arrival.prefix
-            length = 4 * arrival.prefix_tokens
-            shared = self._texts[arrival.prefix] = (word * (length // len(word) + 1))[:length]
+            shared = filler_text(b"prefix %d " % arrival.prefix, arrival.prefix_tokens)
+            self._texts[arrival.prefix] = shared
         return shared + b"request %d" % number
 
 

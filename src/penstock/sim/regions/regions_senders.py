@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.core.deployment.deployment import ROUND_ROBIN
 from penstock.core.routing import CopyState, EndpointRouter, Routed
 from penstock.core.traffic import HeldForRegion, RegionObserved, Sent, TrafficRouter
 from penstock.core.traffic.push_room import CopyRoom, overfull, room_of
-from penstock.sim.regions.regions_outcome import RegionsOutcome
+from penstock.sim.outcome import RegionsOutcome
 from penstock.sim.regions.regions_scenario import (
     Balanced,
     InTurn,
@@ -27,21 +28,19 @@ from penstock.sim.workload import Arrival
 _GROUP = ("all", "")
 
 
+@dataclass(slots=True, eq=False)
 class RegionsRequest:
     """A request of one region's user, wherever it is. The run and the senders write its fields."""
 
-    __slots__ = ("arrival", "at", "attempt", "begun", "copy", "failed", "front", "prompt", "region")
-
-    def __init__(self, arrival: Arrival, at: float, front: int, prompt: bytes) -> None:
-        self.arrival = arrival
-        self.at = at
-        self.front = front  #: the region of its user
-        self.prompt = prompt
-        self.attempt = 0  #: its number at copies; a new one for each try
-        self.region = -1  #: the region that it was sent to; -1 = none
-        self.copy: CopyState | None = None  #: the copy chosen for it; None = the region chooses
-        self.begun = False  #: whether its user has seen a token
-        self.failed: tuple[int, ...] = ()  #: regions that did not answer it
+    arrival: Arrival
+    at: float
+    front: int  #: the region of its user
+    prompt: bytes
+    attempt: int = 0  #: its number at copies; a new one for each try
+    region: int = -1  #: the region that it was sent to; -1 = none
+    copy: CopyState | None = None  #: the copy chosen for it; None = the region chooses
+    begun: bool = False  #: whether its user has seen a token
+    failed: tuple[int, ...] = ()  #: regions that did not answer it
 
 
 class RegionsRun(Protocol):
@@ -58,28 +57,6 @@ class RegionsRun(Protocol):
     ) -> None: ...
 
     def give_up(self, request: RegionsRequest, now: float) -> None: ...
-
-
-class Senders(Protocol):
-    room_on_answers: bool
-
-    def ask(self, request: RegionsRequest, now: float) -> None: ...
-
-    def back(self, request: RegionsRequest, ok: bool, now: float) -> None: ...
-
-    def place(self, request: RegionsRequest, now: float) -> CopyState | None: ...
-
-    def leaves(self, attempt: int) -> None: ...
-
-    def room_of(self, region: int) -> tuple[int, int, int]: ...
-
-    def heard(self, front: int, seen: RegionObserved, now: float) -> None: ...
-
-    def probed(self, front: int, region: int, ok: bool, now: float) -> None: ...
-
-    def set_healthy(self, region: int, copy: int, healthy: bool) -> None: ...
-
-    def check_invariants(self) -> None: ...
 
 
 class WithinRegions:
@@ -214,51 +191,23 @@ class PushingSenders(WithinRegions):
             traffic.check_invariants()
 
 
-class InTurnSenders(WithinRegions):
-    """For each region's users a balancer that takes the regions in turn, as a plain HTTP balancer
-    does: it sees addresses of regions and nothing behind them.
+class PlainBalancers:
+    """A balancer for each region's users that takes no reports and no probes. Requests that it
+    can't send wait there, in order."""
 
-    Its `EndpointRouter` treats a region as a copy. Requests beyond the bound wait at the balancer,
-    in order. A region that failed a request is not tried again while another one is left.
-    """
+    room_on_answers = False
 
-    def __init__(self, run: RegionsRun, policy: InTurn, seed: int) -> None:
-        super().__init__(run, policy, seed)
-        self.room_on_answers = False
-        scenario = run.scenario
-        routes = routes_of(
-            scenario,
-            tuple(range(len(scenario.regions))),
-            strategy=ROUND_ROBIN,
-            threshold=1,
-            outstanding_max=policy.in_region_max,
-        )
-        self._names = [one.name for one in scenario.regions]
-        self._balancers = [
-            EndpointRouter(routes, random.Random(f"{seed}/in turn/{front}"))
-            for front in range(len(scenario.regions))
-        ]
-        self._slots: dict[int, CopyState] = {}  #: attempt -> its slot in the balancer's own count
-        self._queues: list[deque[RegionsRequest]] = [deque() for _ in scenario.regions]
+    def __init__(self, run: RegionsRun) -> None:
+        self._run = run
+        self._queues: list[deque[RegionsRequest]] = [deque() for _ in run.copies_of]
 
     def ask(self, request: RegionsRequest, now: float) -> None:
         if self._queues[request.front] or not self._sent(request, now):
             self._queues[request.front].append(request)
             self._run.waiting += 1
 
-    def _sent(self, request: RegionsRequest, now: float) -> bool:
-        answer = self._balancers[request.front].pick(exclude=request.failed, now=now)
-        if not isinstance(answer, Routed):
-            return False
-        region = answer.state.copy
-        told = f"{self._names[request.front]} > {self._names[region]}: {answer.reason}"
-        self._run.outcome.sent[told] += 1
-        self._run.send(request, region, None, now)
-        self._slots[request.attempt] = answer.state
-        return True
-
     def back(self, request: RegionsRequest, ok: bool, now: float) -> None:
-        self._balancers[request.front].release(self._slots.pop(request.attempt))
+        self._release(request)
         queue = self._queues[request.front]
         while queue and self._sent(queue[0], now):
             queue.popleft()
@@ -273,13 +222,60 @@ class InTurnSenders(WithinRegions):
     def probed(self, front: int, region: int, ok: bool, now: float) -> None:
         """Does nothing: this balancer takes no probes."""
 
+    def _sent(self, request: RegionsRequest, now: float) -> bool:
+        raise NotImplementedError
+
+    def _release(self, request: RegionsRequest) -> None:
+        """Gives back the request's place in the balancer's own count."""
+        raise NotImplementedError
+
+
+class InTurnSenders(PlainBalancers, WithinRegions):
+    """For each region's users a balancer that takes the regions in turn, as a plain HTTP balancer
+    does: it sees addresses of regions and nothing behind them.
+
+    Its `EndpointRouter` treats a region as a copy. A region that failed a request is not tried
+    again while another one is left.
+    """
+
+    def __init__(self, run: RegionsRun, policy: InTurn, seed: int) -> None:
+        PlainBalancers.__init__(self, run)
+        WithinRegions.__init__(self, run, policy, seed)
+        scenario = run.scenario
+        routes = routes_of(
+            scenario,
+            tuple(range(len(scenario.regions))),
+            strategy=ROUND_ROBIN,
+            threshold=1,
+            outstanding_max=policy.in_region_max,
+        )
+        self._names = [one.name for one in scenario.regions]
+        self._balancers = [
+            EndpointRouter(routes, random.Random(f"{seed}/in turn/{front}"))
+            for front in range(len(scenario.regions))
+        ]
+        self._slots: dict[int, CopyState] = {}  #: attempt -> its slot in the balancer's own count
+
+    def _sent(self, request: RegionsRequest, now: float) -> bool:
+        answer = self._balancers[request.front].pick(exclude=request.failed, now=now)
+        if not isinstance(answer, Routed):
+            return False
+        region = answer.state.copy
+        told = f"{self._names[request.front]} > {self._names[region]}: {answer.reason}"
+        self._run.outcome.sent[told] += 1
+        self._run.send(request, region, None, now)
+        self._slots[request.attempt] = answer.state
+        return True
+
+    def _release(self, request: RegionsRequest) -> None:
+        self._balancers[request.front].release(self._slots.pop(request.attempt))
+
     def check_invariants(self) -> None:
-        super().check_invariants()
-        for balancer in self._balancers:
-            balancer.check_invariants()
+        for router in (*self.routers, *self._balancers):
+            router.check_invariants()
 
 
-class BalancedSenders:
+class BalancedSenders(PlainBalancers):
     """One `EndpointRouter` for each region's users, or for all, over the copies that the policy
     gives it.
 
@@ -287,8 +283,7 @@ class BalancedSenders:
     """
 
     def __init__(self, run: RegionsRun, policy: Balanced, seed: int) -> None:
-        self.room_on_answers = False
-        self._run = run
+        super().__init__(run)
         self._region_of = {
             copy: region for region, copies in enumerate(run.copies_of) for copy in copies
         }
@@ -306,15 +301,9 @@ class BalancedSenders:
             )
             for region, copies in enumerate(run.copies_of)
         ]
-        self._queues: list[deque[RegionsRequest]] = [deque() for _ in run.copies_of]
         if policy.together:
             self._routers = self._routers[:1] * len(self._routers)
             self._queues = self._queues[:1] * len(self._queues)
-
-    def ask(self, request: RegionsRequest, now: float) -> None:
-        if self._queues[request.front] or not self._sent(request, now):
-            self._queues[request.front].append(request)
-            self._run.waiting += 1
 
     def _sent(self, request: RegionsRequest, now: float) -> bool:
         answer = self._routers[request.front].pick(prompt=request.prompt, now=now)
@@ -324,28 +313,15 @@ class BalancedSenders:
         self._run.send(request, region, answer.state, now)
         return True
 
-    def back(self, request: RegionsRequest, ok: bool, now: float) -> None:
+    def _release(self, request: RegionsRequest) -> None:
         assert request.copy is not None, "it was sent to a copy"
         self._routers[request.front].release(request.copy)
-        queue = self._queues[request.front]
-        while queue and self._sent(queue[0], now):
-            queue.popleft()
-            self._run.waiting -= 1
 
     def place(self, request: RegionsRequest, now: float) -> CopyState | None:
         raise AssertionError("the sender has chosen the copy")
 
     def leaves(self, attempt: int) -> None:
         """Does nothing: the sender has only its own count."""
-
-    def room_of(self, region: int) -> tuple[int, int, int]:
-        return 0, 0, 0
-
-    def heard(self, front: int, seen: RegionObserved, now: float) -> None:
-        """Does nothing: this balancer takes no reports."""
-
-    def probed(self, front: int, region: int, ok: bool, now: float) -> None:
-        """Does nothing: this balancer takes no probes."""
 
     def set_healthy(self, region: int, copy: int, healthy: bool) -> None:
         for router in self._routers:
@@ -354,3 +330,6 @@ class BalancedSenders:
     def check_invariants(self) -> None:
         for router in self._routers:
             router.check_invariants()
+
+
+Senders = PushingSenders | InTurnSenders | BalancedSenders
