@@ -7,7 +7,6 @@ Entries appear by one rename and never change.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ from penstock.compile.libraries import INSTALL, missing
 from penstock.compile.source.source import open_source
 from penstock.compile.targets import AUTO, target_of
 from penstock.core.blame.crashed_instances import is_crash
+from penstock.durable_files import try_lock
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.processor import instruction_set_here
 
@@ -144,13 +144,9 @@ def _locked(path: Path, until: float, cancelled: threading.Event | None) -> Iter
     # Never deleted: two processes could then lock two files under one name.
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                _check(until, cancelled, "another process compiles this model, which")
-                time.sleep(_POLL_S)
+        while not try_lock(lock):
+            _check(until, cancelled, "another process compiles this model, which")
+            time.sleep(_POLL_S)
         yield
     finally:
         os.close(lock)

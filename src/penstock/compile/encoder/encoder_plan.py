@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.description.description import Embedding
+from penstock.artifacts.detection.huggingface import stated_lengths
 from penstock.compile.contract import Options
 from penstock.compile.source.source import read_json, transformer_folder
 from penstock.errors import CallerError
@@ -256,23 +257,14 @@ def _pooling(path: Path) -> str:
 def _tokens_max(home: Path, config: dict[str, Any], family: str, options: Options) -> int:
     positions = _integer(config, "max_position_embeddings") or TOKENS_MAX
     positions -= FAMILIES[family]
-    known = [positions]
-    for name, key in (
-        ("tokenizer_config.json", "model_max_length"),
-        ("sentence_bert_config.json", "max_seq_length"),
-    ):
-        if (home / name).is_file():
-            bound: Any = read_json(home / name).get(key)
-            # Tokenizers without a bound say 1e30.
-            if isinstance(bound, int | float) and bound >= 1:
-                known.append(int(bound))
     if options.tokens_max > positions:
         raise CallerError(
             "tokens-max-invalid",
             f"--tokens-max {options.tokens_max}: the model has positions for {positions} tokens",
             hint="Give at most that many.",
         )
-    return options.tokens_max or min([*known, TOKENS_MAX])
+    stated = stated_lengths(home, read_json)
+    return options.tokens_max or int(min([positions, *stated, TOKENS_MAX]))
 
 
 def _integer(config: dict[str, Any], key: str) -> int:
