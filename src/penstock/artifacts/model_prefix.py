@@ -133,8 +133,8 @@ class ModelPrefix:
         """
         if self._folder is None:
             found = index.in_bucket(self._opened(self._bucket), self._key, self._budget())
-            names = sorted(name for name in found if name > after)[:limit]
-            return [_entry(name, found[name]) for name in names]
+            page = sorted(name for name in found if name > after)[:limit]
+            return [_entry(name, found[name]) for name in page]
         door = self._settings.server_files
         if door:
             from penstock.artifacts.sources import server_files  # noqa: PLC0415 - of instances elsewhere

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import (
@@ -35,8 +35,8 @@ from penstock.metrics.models.model_registry import VariantModels
 from penstock.metrics.series.store import MetricStore
 from penstock.metrics.utilization.instances import InstanceSample, normalized
 
-#: last labels of rows -> their values
-Counts = Mapping[tuple[str, ...], float]
+#: last labels of rows, a tuple -> their values
+Counts = Mapping[Any, float]
 
 #: (metric, its rows of one target model's counts)
 _OF_MODELS: Final[tuple[tuple[PrometheusMetric, Callable[[ModelDelta], Counts]], ...]] = (
@@ -155,7 +155,7 @@ class PenstockCollector(Collector):
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        yield self._counted(catalogue.REQUESTS, lambda one: {**one.requests})
+        yield self._counted(catalogue.REQUESTS, lambda one: one.requests)
         yield self._counted(catalogue.REFUSED, lambda one: _by_label(one.refusals))
         yield self._counted(catalogue.EJECTED, lambda one: _by_label(one.ejections))
         yield gauge(catalogue.IN_FLIGHT, self._in_flight())
@@ -233,7 +233,7 @@ class PenstockCollector(Collector):
     def _measured(
         self,
         metric: PrometheusMetric,
-        values: Callable[[InstanceSample], Mapping[tuple[str, ...], float | None]],
+        values: Callable[[InstanceSample], Mapping[Any, float | None]],
     ) -> Metric:
         rows = (
             ((one.endpoint, one.variant, one.instance_id, *key), value)
