@@ -136,7 +136,7 @@ def _classifier_task(
     task = "pair-classification" if is_pair else "text-classification"
     task = "text-regression" if is_regression else task
     if options.task:
-        task = _checked_task(options.task, given="a classifier", refused="feature-extraction")
+        task = _checked_task(options.task)
     if task == "text-regression" and labels == tuple(f"LABEL_{at}" for at in range(len(labels))):
         labels = ()  # default names say nothing about a number
     if task == "tensor":
@@ -170,13 +170,13 @@ def _backbone_task(options: Options) -> str:
     return task
 
 
-def _checked_task(task: str, *, given: str, refused: str) -> str:
-    if task not in _TEXT_TASKS or task == refused:
-        allowed = ", ".join(name for name in _TEXT_TASKS if name != refused)
+def _checked_task(task: str) -> str:
+    allowed = tuple(name for name in _TEXT_TASKS if name != "feature-extraction")
+    if task not in allowed:
         raise CallerError(
             "task-unsupported",
-            f"{given} can't be served as {task!r}",
-            hint=f"Use one of: {allowed}.",
+            f"a classifier can't be served as {task!r}",
+            hint=f"Use one of: {', '.join(allowed)}.",
         )
     return task
 

@@ -108,36 +108,13 @@ class VariantRecorder:
 
     Per request call either `started` and then one of `finished` and `cancelled`, or `refused`
     alone. Call `no_capacity` in addition if the variant had no copy that could have answered.
-
-    Attributes:
-        in_flight: accepted requests whose last byte was not yet written.
     """
-
-    __slots__ = (
-        "_add_queue_s",
-        "_add_run_s",
-        "_add_total_s",
-        "_batch_rows",
-        "_no_capacity",
-        "_outcomes",
-        "_pending",
-        "_queue_s",
-        "_refusals",
-        "_run_s",
-        "_sampled_second",
-        "_total_s",
-        "base",
-        "component",
-        "endpoint",
-        "in_flight",
-        "variant",
-    )
 
     def __init__(self, endpoint: str, variant: str, component: str = "") -> None:
         self.endpoint = endpoint
         self.variant = variant
         self.component = component  #: empty: the variant's own model
-        self.in_flight = 0
+        self.in_flight = 0  #: accepted requests whose last byte was not yet written
         #: for an adapter: the component on whose copies its requests run; empty: it is no adapter
         self.base = ""
         self._pending = VariantDelta()
