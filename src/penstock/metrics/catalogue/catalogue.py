@@ -279,233 +279,118 @@ _E: Final = "EndpointName"
 
 #: Metrics of endpoints with an AsyncInferenceConfig.
 _ASYNCHRONOUS: Final = (
-    CloudWatchMetric(
-        _SAGEMAKER, "ApproximateBacklogSize", _E, "Count", _GAUGE,
-        "Asynchronous requests that have no outcome yet, those under way included; every ten"
-        " seconds.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ApproximateBacklogSizePerInstance", _E, "Count", _GAUGE,
-        "The same divided by the instances that are ready; not published while there is none.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "HasBacklogWithoutCapacity", _E, "Count", _GAUGE,
-        "1 while requests wait and no instance is ready, else 0.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ApproximateAgeOfOldestRequest", _E, "Seconds", _GAUGE,
-        "Since the oldest request that has no outcome was accepted; 0 where there is none.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "InvocationsProcessed", _E, "Count", "Sum",
-        "Asynchronous requests that were answered.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "InvocationFailures", _E, "Count", "Sum",
-        "Asynchronous requests that failed.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ExpiredRequests", _E, "Count", "Sum",
-        "Asynchronous requests that were not sent within their time to live.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "OutcomesGivenUp", _E, "Count", "Sum",
-        "Asynchronous requests whose outcome could not be written for a week after that.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "TotalProcessingTime", _E, "Milliseconds", _LATENCY,
-        "From a request's acceptance until its output is written.",
-    ),
+    (_SAGEMAKER, "ApproximateBacklogSize", _E, "Count", _GAUGE,
+     "Asynchronous requests that have no outcome yet, those under way included; every ten"
+     " seconds."),
+    (_SAGEMAKER, "ApproximateBacklogSizePerInstance", _E, "Count", _GAUGE,
+     "The same divided by the instances that are ready; not published while there is none."),
+    (_SAGEMAKER, "HasBacklogWithoutCapacity", _E, "Count", _GAUGE,
+     "1 while requests wait and no instance is ready, else 0."),
+    (_SAGEMAKER, "ApproximateAgeOfOldestRequest", _E, "Seconds", _GAUGE,
+     "Since the oldest request that has no outcome was accepted; 0 where there is none."),
+    (_SAGEMAKER, "InvocationsProcessed", _E, "Count", "Sum",
+     "Asynchronous requests that were answered."),
+    (_SAGEMAKER, "InvocationFailures", _E, "Count", "Sum", "Asynchronous requests that failed."),
+    (_SAGEMAKER, "ExpiredRequests", _E, "Count", "Sum",
+     "Asynchronous requests that were not sent within their time to live."),
+    (_SAGEMAKER, "OutcomesGivenUp", _E, "Count", "Sum",
+     "Asynchronous requests whose outcome could not be written for a week after that."),
+    (_SAGEMAKER, "TotalProcessingTime", _E, "Milliseconds", _LATENCY,
+     "From a request's acceptance until its output is written."),
 )  # fmt: skip
 
-CLOUDWATCH: Final = (
+#: the fields of each `CloudWatchMetric`
+_ROWS: Final = (
     *_ASYNCHRONOUS,
-    CloudWatchMetric(
-        _SAGEMAKER, "ConcurrentRequestsPerModel", _V, "None", _GAUGE,
-        "Requests in flight on an instance of the variant, those that wait or are queued included,"
-        " until the last byte: sampled every second, published every ten. As many samples as"
-        " instances, so that Average is one's and Sum of a second all of them.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ConcurrentRequestsPerCopy", _C, "None", _GAUGE,
-        "The same on a copy of the component.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "Invocations", _V_C, "None", "Sum", "Requests that ended or were refused."
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "InvocationsPerInstance", _V, "None", "Sum",
-        "Invocations divided by the variant's instances.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "InvocationsPerCopy", _C, "None", "Sum",
-        "Invocations divided by the component's copies.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "Invocation4XXErrors", _V_C, "None", _RATE,
-        "1 for each request answered with a 4xx status by Penstock or the model, else 0.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "Invocation5XXErrors", _V_C, "None", _RATE,
-        "1 for each request answered with a 5xx status by Penstock or the model, else 0.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "InvocationModelErrors", _V_C, "None", _RATE,
-        "1 for each request on which the model failed, else 0.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "NoCapacityInvocationFailures", _V_C, "None", _RATE,
-        "1 for each request that met a variant without any copy, held or not, else 0.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ModelLatency", _V_C, "Microseconds", _LATENCY,
-        "Queue of the copy and model together, of requests that reached the model.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "OverheadLatency", _V_C, "Microseconds", _LATENCY,
-        "Everything else between a request's first byte and its answer's last.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "FirstChunkLatency", _V_C, "Microseconds", _LATENCY,
-        "From a request's first byte to the first piece of its streamed answer.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "MidStreamErrors", _V_C, "None", _RATE,
-        "1 for each streamed answer that ended with an error after its first piece, else 0.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "TimeToFirstToken", _V_C, "Microseconds", _LATENCY,
-        "To the first token of a generated answer, streamed or not.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "TimePerOutputToken", _V_C, "Microseconds", _LATENCY,
-        "Mean time of each token behind the first; one sample per generated answer.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "InputTokenCount", _V_C, "Count", _LATENCY,
-        "Tokens of the prompt; one sample per generated answer.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "OutputTokenCount", _V_C, "Count", _LATENCY,
-        "Tokens of the answer; one sample per generated answer.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ModelCacheHit", _V_M, "None", _RATE,
-        "1 for each request that found its target model loaded, 0 for each that had to wait.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ModelLoadingWaitTime", _V_M, "Microseconds", _LATENCY,
-        "Waiting for a target model to be brought and loaded, of requests that had to wait.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ModelDownloadingTime", _V_M, "Microseconds", _LATENCY,
-        "Bringing and unpacking a target model; milliseconds where the cache has it.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ModelLoadingTime", _V_M, "Microseconds", _LATENCY,
-        "Loading a target model, its warm-up included.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ModelUnloadingTime", _V_M, "Microseconds", _LATENCY,
-        "Unloading a target model.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "Invocations", _M, "None", "Sum",
-        "Requests that an instance answered for the target model, with an error or without.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "InvocationModelErrors", _M, "None", _RATE,
-        "1 for each of them on which the model failed, else 0.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ModelLatency", _M, "Microseconds", _LATENCY,
-        "Queue and model together, the wait for a load included.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "Invocations", _I, "None", "Sum",
-        "With EnableEnhancedMetrics: requests that the instance has answered.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ConcurrentRequestsPerModel", _V_INSTANCE, "None", _GAUGE,
-        "With EnableEnhancedMetrics: requests on the instance, those in its queue included.",
-    ),
-    CloudWatchMetric(
-        _SAGEMAKER, "ConcurrentRequestsPerCopy", _C_INSTANCE, "None", _GAUGE,
-        "With EnableEnhancedMetrics: the same on a copy of the component there.",
-    ),
-    CloudWatchMetric(
-        _COMPONENTS, "CPUUtilizationNormalized", _C, "Percent", _GAUGE,
-        "Of the cores that are set aside for a copy; of copies with processes of their own.",
-    ),
-    CloudWatchMetric(
-        _COMPONENTS, "MemoryUtilizationNormalized", _C, "Percent", _GAUGE,
-        "Of the memory that is set aside for a copy (MinMemoryRequiredInMb).",
-    ),
-    CloudWatchMetric(
-        _JOBS, "CPUUtilization", _HOST, "Percent", _GAUGE, "0 to 100 times the cores."
-    ),
-    CloudWatchMetric(_JOBS, "MemoryUtilization", _HOST, "Percent", _GAUGE, "0 to 100."),
-    CloudWatchMetric(
-        _ENDPOINTS, "CPUUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the cores."
-    ),
-    CloudWatchMetric(
-        _ENDPOINTS, "CPUUtilizationNormalized", _V_I, "Percent", _GAUGE, "0 to 100."
-    ),
-    CloudWatchMetric(_ENDPOINTS, "MemoryUtilization", _V_I, "Percent", _GAUGE, "0 to 100."),
-    CloudWatchMetric(_ENDPOINTS, "DiskUtilization", _V_I, "Percent", _GAUGE, "0 to 100."),
-    CloudWatchMetric(
-        _ENDPOINTS, "GPUUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the devices."
-    ),
-    CloudWatchMetric(
-        _ENDPOINTS, "GPUUtilizationNormalized", _V_I, "Percent", _GAUGE, "0 to 100."
-    ),
-    CloudWatchMetric(
-        _ENDPOINTS, "GPUMemoryUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the devices."
-    ),
-    CloudWatchMetric(
-        _ENDPOINTS, "GPUMemoryUtilizationNormalized", _V_I, "Percent", _GAUGE, "0 to 100."
-    ),
-    CloudWatchMetric(
-        _ENDPOINTS, "LoadedModelCount", _V_I, "None", _GAUGE,
-        "Models loaded on the instance: its copies, of a multi-model endpoint its target models.",
-    ),
-    CloudWatchMetric(
-        _ENDPOINTS, "LoadedModelCount", _M, "None", _GAUGE,
-        "Instances that have loaded the target model; of `(others)`, models loaded.",
-    ),
-    CloudWatchMetric(
-        _ENDPOINTS, "SequencesRunning", _V_I, "None", _GAUGE, "Answers that engines are making."
-    ),
-    CloudWatchMetric(
-        _ENDPOINTS, "SequencesWaiting", _V_I, "None", _GAUGE,
-        "Requests that wait for a slot in an engine.",
-    ),
-    CloudWatchMetric(
-        _ENDPOINTS, "KVCacheUtilization", _V_I, "Percent", _GAUGE,
-        "Attention cache in use, of the instance's fullest engine, 0 to 100.",
-    ),
-    CloudWatchMetric(
-        _OWN, "Energy", _V_S, "None", "Sum",
-        "Joules of the variant's instances, idle time included. Source: rapl, nvml, estimated "
-        "(watts of the instance type), or two of them.",
-    ),
-    CloudWatchMetric(
-        _OWN, "Cost", _V, "None", "Sum",
-        "US dollars of the variant's instances, idle time included.",
-    ),
-    CloudWatchMetric(
-        _OWN, "CostPerRequest", _V, "None", "Average",
-        "US dollars of one answered request; what idle time cost is borne by the answers after it.",
-    ),
-    CloudWatchMetric(
-        _OWN, "EnergyPerRequest", _V, "None", "Average", "Joules of one answered request."
-    ),
-    CloudWatchMetric(
-        _OWN, "CostPerThousandTokens", _V, "None", "Average",
-        "US dollars of a thousand tokens, in and out.",
-    ),
-    CloudWatchMetric(
-        _OWN, "EnergyPerThousandTokens", _V, "None", "Average",
-        "Joules of a thousand tokens, in and out.",
-    ),
+    (_SAGEMAKER, "ConcurrentRequestsPerModel", _V, "None", _GAUGE,
+     "Requests in flight on an instance of the variant, those that wait or are queued included,"
+     " until the last byte: sampled every second, published every ten. As many samples as"
+     " instances, so that Average is one's and Sum of a second all of them."),
+    (_SAGEMAKER, "ConcurrentRequestsPerCopy", _C, "None", _GAUGE,
+     "The same on a copy of the component."),
+    (_SAGEMAKER, "Invocations", _V_C, "None", "Sum", "Requests that ended or were refused."),
+    (_SAGEMAKER, "InvocationsPerInstance", _V, "None", "Sum",
+     "Invocations divided by the variant's instances."),
+    (_SAGEMAKER, "InvocationsPerCopy", _C, "None", "Sum",
+     "Invocations divided by the component's copies."),
+    (_SAGEMAKER, "Invocation4XXErrors", _V_C, "None", _RATE,
+     "1 for each request answered with a 4xx status by Penstock or the model, else 0."),
+    (_SAGEMAKER, "Invocation5XXErrors", _V_C, "None", _RATE,
+     "1 for each request answered with a 5xx status by Penstock or the model, else 0."),
+    (_SAGEMAKER, "InvocationModelErrors", _V_C, "None", _RATE,
+     "1 for each request on which the model failed, else 0."),
+    (_SAGEMAKER, "NoCapacityInvocationFailures", _V_C, "None", _RATE,
+     "1 for each request that met a variant without any copy, held or not, else 0."),
+    (_SAGEMAKER, "ModelLatency", _V_C, "Microseconds", _LATENCY,
+     "Queue of the copy and model together, of requests that reached the model."),
+    (_SAGEMAKER, "OverheadLatency", _V_C, "Microseconds", _LATENCY,
+     "Everything else between a request's first byte and its answer's last."),
+    (_SAGEMAKER, "FirstChunkLatency", _V_C, "Microseconds", _LATENCY,
+     "From a request's first byte to the first piece of its streamed answer."),
+    (_SAGEMAKER, "MidStreamErrors", _V_C, "None", _RATE,
+     "1 for each streamed answer that ended with an error after its first piece, else 0."),
+    (_SAGEMAKER, "TimeToFirstToken", _V_C, "Microseconds", _LATENCY,
+     "To the first token of a generated answer, streamed or not."),
+    (_SAGEMAKER, "TimePerOutputToken", _V_C, "Microseconds", _LATENCY,
+     "Mean time of each token behind the first; one sample per generated answer."),
+    (_SAGEMAKER, "InputTokenCount", _V_C, "Count", _LATENCY,
+     "Tokens of the prompt; one sample per generated answer."),
+    (_SAGEMAKER, "OutputTokenCount", _V_C, "Count", _LATENCY,
+     "Tokens of the answer; one sample per generated answer."),
+    (_SAGEMAKER, "ModelCacheHit", _V_M, "None", _RATE,
+     "1 for each request that found its target model loaded, 0 for each that had to wait."),
+    (_SAGEMAKER, "ModelLoadingWaitTime", _V_M, "Microseconds", _LATENCY,
+     "Waiting for a target model to be brought and loaded, of requests that had to wait."),
+    (_SAGEMAKER, "ModelDownloadingTime", _V_M, "Microseconds", _LATENCY,
+     "Bringing and unpacking a target model; milliseconds where the cache has it."),
+    (_SAGEMAKER, "ModelLoadingTime", _V_M, "Microseconds", _LATENCY,
+     "Loading a target model, its warm-up included."),
+    (_SAGEMAKER, "ModelUnloadingTime", _V_M, "Microseconds", _LATENCY, "Unloading a target model."),
+    (_SAGEMAKER, "Invocations", _M, "None", "Sum",
+     "Requests that an instance answered for the target model, with an error or without."),
+    (_SAGEMAKER, "InvocationModelErrors", _M, "None", _RATE,
+     "1 for each of them on which the model failed, else 0."),
+    (_SAGEMAKER, "ModelLatency", _M, "Microseconds", _LATENCY,
+     "Queue and model together, the wait for a load included."),
+    (_SAGEMAKER, "Invocations", _I, "None", "Sum",
+     "With EnableEnhancedMetrics: requests that the instance has answered."),
+    (_SAGEMAKER, "ConcurrentRequestsPerModel", _V_INSTANCE, "None", _GAUGE,
+     "With EnableEnhancedMetrics: requests on the instance, those in its queue included."),
+    (_SAGEMAKER, "ConcurrentRequestsPerCopy", _C_INSTANCE, "None", _GAUGE,
+     "With EnableEnhancedMetrics: the same on a copy of the component there."),
+    (_COMPONENTS, "CPUUtilizationNormalized", _C, "Percent", _GAUGE,
+     "Of the cores that are set aside for a copy; of copies with processes of their own."),
+    (_COMPONENTS, "MemoryUtilizationNormalized", _C, "Percent", _GAUGE,
+     "Of the memory that is set aside for a copy (MinMemoryRequiredInMb)."),
+    (_JOBS, "CPUUtilization", _HOST, "Percent", _GAUGE, "0 to 100 times the cores."),
+    (_JOBS, "MemoryUtilization", _HOST, "Percent", _GAUGE, "0 to 100."),
+    (_ENDPOINTS, "CPUUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the cores."),
+    (_ENDPOINTS, "CPUUtilizationNormalized", _V_I, "Percent", _GAUGE, "0 to 100."),
+    (_ENDPOINTS, "MemoryUtilization", _V_I, "Percent", _GAUGE, "0 to 100."),
+    (_ENDPOINTS, "DiskUtilization", _V_I, "Percent", _GAUGE, "0 to 100."),
+    (_ENDPOINTS, "GPUUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the devices."),
+    (_ENDPOINTS, "GPUUtilizationNormalized", _V_I, "Percent", _GAUGE, "0 to 100."),
+    (_ENDPOINTS, "GPUMemoryUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the devices."),
+    (_ENDPOINTS, "GPUMemoryUtilizationNormalized", _V_I, "Percent", _GAUGE, "0 to 100."),
+    (_ENDPOINTS, "LoadedModelCount", _V_I, "None", _GAUGE,
+     "Models loaded on the instance: its copies, of a multi-model endpoint its target models."),
+    (_ENDPOINTS, "LoadedModelCount", _M, "None", _GAUGE,
+     "Instances that have loaded the target model; of `(others)`, models loaded."),
+    (_ENDPOINTS, "SequencesRunning", _V_I, "None", _GAUGE, "Answers that engines are making."),
+    (_ENDPOINTS, "SequencesWaiting", _V_I, "None", _GAUGE,
+     "Requests that wait for a slot in an engine."),
+    (_ENDPOINTS, "KVCacheUtilization", _V_I, "Percent", _GAUGE,
+     "Attention cache in use, of the instance's fullest engine, 0 to 100."),
+    (_OWN, "Energy", _V_S, "None", "Sum",
+     "Joules of the variant's instances, idle time included. Source: rapl, nvml, estimated "
+     "(watts of the instance type), or two of them."),
+    (_OWN, "Cost", _V, "None", "Sum", "US dollars of the variant's instances, idle time included."),
+    (_OWN, "CostPerRequest", _V, "None", "Average",
+     "US dollars of one answered request; what idle time cost is borne by the answers after it."),
+    (_OWN, "EnergyPerRequest", _V, "None", "Average", "Joules of one answered request."),
+    (_OWN, "CostPerThousandTokens", _V, "None", "Average",
+     "US dollars of a thousand tokens, in and out."),
+    (_OWN, "EnergyPerThousandTokens", _V, "None", "Average",
+     "Joules of a thousand tokens, in and out."),
 )  # fmt: skip
+CLOUDWATCH: Final = tuple(CloudWatchMetric(*row) for row in _ROWS)
