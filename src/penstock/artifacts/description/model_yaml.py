@@ -272,14 +272,7 @@ def _to_ms(seconds: float | None) -> float | None:
     return int(milliseconds) if milliseconds == int(milliseconds) else milliseconds
 
 
-TEXT_TASKS = (
-    "text-classification",
-    "pair-classification",
-    "text-regression",
-    "feature-extraction",
-    "multi-head",
-    "text2text-generation",
-)
+TEXT_TASKS = tuple(task for task in TASKS if task not in ("tensor", "text-generation", "payload"))
 _CLASSIFYING = ("text-classification", "pair-classification")
 _PACE = "engine.pace"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

@@ -16,8 +16,8 @@ from prometheus_client.registry import Collector
 
 from penstock.errors import CallerError
 from penstock.metrics.catalogue.catalogue import PrometheusMetric
-from penstock.metrics.catalogue.prometheus_families import gauge
-from penstock.metrics.page.prometheus import MetricPage, PrometheusPage
+from penstock.metrics.catalogue.prometheus_families import MetricPage, gauge
+from penstock.metrics.page.prometheus import PrometheusPage
 
 #: (process, Accept header) -> its page and content type; None: it is gone, or does not answer
 Others = Callable[[str, str], Awaitable[tuple[bytes, str] | None]]

@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import (
     HistogramMetricFamily,
     InfoMetricFamily,
 )
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -25,7 +23,13 @@ import penstock
 from penstock.metrics import item_failures
 from penstock.metrics.catalogue import catalogue
 from penstock.metrics.catalogue.catalogue import PrometheusMetric
-from penstock.metrics.catalogue.prometheus_families import Row, counter, durations, gauge
+from penstock.metrics.catalogue.prometheus_families import (
+    MetricPage,
+    Row,
+    counter,
+    durations,
+    gauge,
+)
 from penstock.metrics.counts.recorder import MICROSECONDS
 from penstock.metrics.counts.registry import MetricRegistry, VariantId
 from penstock.metrics.counts.totals import VariantTotals
@@ -103,21 +107,6 @@ def model_families(variants: Mapping[VariantId, VariantModels]) -> Iterator[Metr
         took = ((key, getattr(models.total, name)) for key, models in variants.items())
         found = ((key, sketch) for key, sketch in took if sketch is not None)
         yield durations(metric, found, MICROSECONDS)
-
-
-class MetricPage:
-    """Renders the families of a collector, and those of this process itself."""
-
-    def __init__(self, collector: Collector) -> None:
-        self._collectors = CollectorRegistry(auto_describe=False)
-        self._collectors.register(collector)
-        ProcessCollector(registry=self._collectors)
-        GCCollector(registry=self._collectors)
-
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """(body, content type), in the format that the Accept header asks for."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._collectors), content_type
 
 
 class PrometheusPage(MetricPage):
