@@ -34,7 +34,7 @@ from penstock.compile.encoder.encoder import encoder_graph
 from penstock.compile.encoder.encoder_plan import plan_encoder
 from penstock.compile.graphs.lowering import lower_exported
 from penstock.compile.seq2seq.seq2seq import load_source
-from penstock.compile.seq2seq.torch_seq2seq import as_programs, write_programs
+from penstock.compile.seq2seq.torch_t5 import as_programs, write_programs
 from penstock.compile.targets import TARGETS
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pytorch.runtime import TorchRuntime

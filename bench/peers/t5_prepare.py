@@ -18,7 +18,8 @@ import torch
 import transformers
 
 from penstock.compile.seq2seq import seq2seq, seq2seq_graph, seq2seq_t5
-from penstock.compile.seq2seq.seq2seq import PRECISIONS, Seq2SeqSpec, compile_seq2seq
+from penstock.compile.seq2seq.seq2seq import Seq2SeqSpec, compile_seq2seq
+from penstock.compile.staging import staged
 
 SHAPES = {
     "small": {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8},
@@ -75,9 +76,10 @@ def main(folder: Path, size: str) -> None:
     if not (source / "tokenizer_config.json").exists():
         source.mkdir(parents=True, exist_ok=True)
         write_source(source, size)
-    for precision in PRECISIONS:
+    for precision in ("f32", "bf16", "int8"):
         if not (folder / precision).exists():
-            parity = compile_seq2seq(source, folder / precision, Seq2SeqSpec(precision=precision))
+            with staged(folder / precision) as made:
+                parity = compile_seq2seq(source, made, Seq2SeqSpec(precision=precision))
             (folder / f"{precision}.json").write_text(json.dumps(parity.to_dict()))
     stamp.write_text(made_by())
 

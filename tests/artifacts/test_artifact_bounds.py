@@ -304,7 +304,7 @@ def test_sources_and_settings_travel_as_json() -> None:
         seconds_max=4.0,
     )  # fmt: skip
     assert ArtifactSettings.from_dict(settings.to_dict()) == settings
-    assert settings.to_dict()["image_commands"] == {"i": ["a", "b"]}
+    assert settings.to_dict()["image_commands"] == {"i": ("a", "b")}
     assert ArtifactSettings.from_dict({}) == ArtifactSettings()
     assert settings.local_bucket("b") == Path("/p")
     assert settings.local_bucket("c") is None

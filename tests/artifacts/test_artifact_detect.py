@@ -17,7 +17,7 @@ from penstock.artifacts.description.description import (
 )
 from penstock.artifacts.detection.detect import detect
 from penstock.artifacts.detection.images import image_hint
-from penstock.artifacts.files.onnx_header import OnnxTensor, read_header
+from penstock.artifacts.files.model_files import OnnxTensor, read_header
 
 IR = {"model.xml": IR_XML, "model.bin": bytes(16)}
 EVERYTHING = {

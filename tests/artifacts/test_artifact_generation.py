@@ -10,11 +10,11 @@ import pytest
 
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.description.description import EngineOptions
-from penstock.artifacts.description.generation_options import options_of
 from penstock.artifacts.detection.detect import detect
 from penstock.artifacts.detection.generation_layout import (
     is_language_model,
     language_model,
+    options_of,
     served_as_weights,
 )
 from penstock.errors import CallerError

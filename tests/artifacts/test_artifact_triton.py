@@ -48,7 +48,7 @@ def test_a_full_configuration() -> None:
     assert config.name == "intent"
     assert config.backend == "onnxruntime"
     assert config.file == "intent.onnx"
-    assert config.versions.specific == (1, 3)
+    assert config.versions == (1, 3)
     assert config.inputs == (
         TensorSpec(name="input_ids", dtype="INT64", shape=(-1, -1)),
         TensorSpec(name="text", dtype="BYTES", shape=(-1, 1)),

@@ -10,7 +10,7 @@ from artifact_files import error_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.artifacts.models.names import checked, is_left_out
+from penstock.artifacts.models.index import checked, is_left_out
 from penstock.errors import CallerError
 
 GOOD = [

@@ -23,7 +23,7 @@ _KNOWN = (
     "penstock.metrics.series.series.",
     "penstock.metrics.series.store.",
     "penstock.metrics.utilization.cost.InstanceHeld",
-    "penstock.metrics.models.usage.",
+    "penstock.metrics.models.model_registry.",
     "penstock.fleet.child.Child",
 )
 

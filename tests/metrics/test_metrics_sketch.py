@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import CallerError
-from penstock.metrics.series.sketch import BUCKETS_MAX, Sketch, sketch_of
+from penstock.metrics.series.sketch import BUCKETS_MAX, Sketch
 
 LATENCIES = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=200)
 ANY_SIGN = st.lists(
@@ -23,6 +23,13 @@ ANY_SIGN = st.lists(
 )
 #: So far apart that the lowest have to be folded together.
 FAR_APART = st.lists(st.floats(1e-200, 1e200), max_size=30)
+
+
+def sketch_of(values: list[float]) -> Sketch:
+    sketch = Sketch()
+    for value in values:
+        sketch.add(value)
+    return sketch
 
 
 @given(ANY_SIGN, st.sampled_from([0.0, 0.01, 0.5, 0.9, 0.99, 0.999, 1.0]))

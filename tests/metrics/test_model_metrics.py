@@ -12,8 +12,14 @@ from penstock.errors import CallerError
 from penstock.metrics.counts.departures import KEPT_S
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.models.model_delta import OTHERS, ModelDelta
-from penstock.metrics.models.usage import INSTANCES_MAX, MODELS_MAX, UsageLedger
-from penstock.metrics.models.variant_models import SERIES_MODELS_MAX, Resident, VariantModels
+from penstock.metrics.models.model_registry import (
+    INSTANCES_MAX,
+    MODELS_MAX,
+    SERIES_MODELS_MAX,
+    Resident,
+    UsageLedger,
+    VariantModels,
+)
 from penstock.metrics.page.prometheus import PrometheusPage
 from penstock.metrics.series.series import metric_key
 from penstock.metrics.series.statistics import StatisticSet

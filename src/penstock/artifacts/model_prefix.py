@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
-import importlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +21,9 @@ from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.detection.detect import Detected
 from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.files.listing import Listing
-from penstock.artifacts.models.names import checked
+from penstock.artifacts.models import index
 from penstock.artifacts.prepare import code_source, prepare, refuse_part_of_names
+from penstock.artifacts.sources import object_store
 from penstock.artifacts.sources.fetch import local_path, look, s3_parts
 from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource, shown_uri
 from penstock.artifacts.sources.submitted_code import together
@@ -101,7 +101,7 @@ class ModelPrefix:
 
         Raises `CallerError` (`target-model-invalid`).
         """
-        name = checked(target_model)
+        name = index.checked(target_model)
         uri = self._uri + (quote(name) if self._is_file_uri else name)
         return dataclasses.replace(self._common, uri=uri)
 
@@ -131,15 +131,15 @@ class ModelPrefix:
 
         Hidden and temporary files are left out. Raises as `stamp` does.
         """
-        index = importlib.import_module("penstock.artifacts.models.index")
         if self._folder is None:
             found = index.in_bucket(self._opened(self._bucket), self._key, self._budget())
-            names = sorted(name for name in found if name > after)[:limit]
-            return [_entry(name, found[name]) for name in names]
+            page = sorted(name for name in found if name > after)[:limit]
+            return [_entry(name, found[name]) for name in page]
         door = self._settings.server_files
         if door:
-            server_files = importlib.import_module("penstock.artifacts.sources.server_files")
-            names = server_files.names_below(door, self._uri, budget=self._budget())
+            from penstock.artifacts.sources import server_files  # noqa: PLC0415 - of instances elsewhere
+
+            names: Iterable[str] = server_files.names_below(door, self._uri, budget=self._budget())
         else:
             names = index.names_in_folder(self._folder, self._budget())
         page = sorted(name for name in names if name > after)[:limit]
@@ -182,12 +182,10 @@ class ModelPrefix:
         if local_path(source.uri, self._settings, budget) is not None:
             within = source.within
             return look(source.uri, self._settings, budget, clock=self._clock, within=within)
-        object_store = importlib.import_module("penstock.artifacts.sources.object_store")
         bucket, key = s3_parts(source.uri, budget)
-        listing: Listing = object_store.list_in_store(
+        return object_store.list_in_store(
             self._opened(bucket), key, budget=budget, files_max=self._settings.files_max, peek=True
         )
-        return listing
 
     def _local_entry(self, name: str) -> ModelEntry | None:
         try:
@@ -200,7 +198,6 @@ class ModelPrefix:
         """The opened bucket, kept because opening takes longer than a request."""
         store = self._stores.get(bucket)
         if store is None:
-            object_store = importlib.import_module("penstock.artifacts.sources.object_store")
             store = self._stores[bucket] = object_store.s3_store(
                 bucket, endpoint=self._settings.s3_endpoint, budget=self._budget()
             )

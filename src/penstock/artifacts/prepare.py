@@ -3,6 +3,10 @@
 `prepare` blocks on the network and on the disk, so call it on a thread. Calling it again is cheap:
 an unchanged source is found in the cache by its stamps, without reading it. A source that can't be
 reached counts as unchanged, so that an endpoint comes back without its object store.
+
+Nobody announces an upload. Its signs are a source that changes while it is read, and a young file
+that ends where an archive or a model can't end. Such an artifact may be whole a moment later, so
+the error is `NotNowError`. An old artifact with the same fault is its owner's to fix.
 """
 
 from __future__ import annotations
@@ -12,8 +16,10 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from penstock.artifacts.archive.unpack import UnpackLimits, archive_kind, not_an_archive, unpack
 from penstock.artifacts.cache.cache import ArtifactCache, CacheEntry
@@ -21,13 +27,12 @@ from penstock.artifacts.detection.detect import Detected, detect
 from penstock.artifacts.detection.images import image_hint
 from penstock.artifacts.files.budget import Budget
 from penstock.artifacts.files.listing import Listing, SourceFile
-from penstock.artifacts.models.names import is_part_of_names
+from penstock.artifacts.models.index import is_part_of_names
 from penstock.artifacts.sources.fetch import copy_file, directory_digest, look
 from penstock.artifacts.sources.source import ArtifactSettings, ArtifactSource
 from penstock.artifacts.sources.submitted_code import code_uri, joined, together
-from penstock.artifacts.sources.unfinished import changed, judged
-from penstock.clock import Clock
-from penstock.errors import CallerError, NotNowError
+from penstock.clock import Clock, SystemClock
+from penstock.errors import CallerError, NotNowError, PenstockError
 
 _log = logging.getLogger(__name__)
 
@@ -120,52 +125,112 @@ def obtain(
         return _without_data(source, cache, settings)
     if source.sha256 and (known := cache.find(source.sha256)) is not None:
         return known
+    fetch = _Fetch(source, cache, settings, budget, clock)
     key = _source_key(source)
     with cache.source_lock(key, budget):
         try:
-            return _current(source, key, cache, settings, budget, clock)
+            return fetch.current(key)
         except NotNowError as error:
             if error.code != "artifact-changed":
                 raise
         # A second try: whoever replaced the source has mostly finished by now.
-        return _current(source, key, cache, settings, budget, clock)
+        return fetch.current(key)
 
 
-def _current(
-    source: ArtifactSource,
-    key: str,
-    cache: ArtifactCache,
-    settings: ArtifactSettings,
-    budget: Budget,
-    clock: Clock | None,
-) -> CacheEntry:
-    """One version of the source, from the cache if it is there.
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """One source on its way into the cache."""
 
-    Raises `NotNowError` (`artifact-changed`) where the source changes while it is read.
-    """
-    try:
-        listing = look(source.uri, settings, budget, clock=clock, within=source.within)
-    except NotNowError as error:
-        away = error.code in ("artifact-unreachable", "artifact-unreadable")
-        entry = cache.find_last(key) if away else None
+    source: ArtifactSource
+    cache: ArtifactCache
+    settings: ArtifactSettings
+    budget: Budget
+    clock: Clock | None
+
+    def current(self, key: str) -> CacheEntry:
+        """One version of the source, from the cache if it is there.
+
+        Raises `NotNowError` (`artifact-changed`) where the source changes while it is read.
+        """
+        cache, what = self.cache, self.budget.what
+        try:
+            listing = self._look()
+        except NotNowError as error:
+            away = error.code in ("artifact-unreachable", "artifact-unreadable")
+            entry = cache.find_last(key) if away else None
+            if entry is None:
+                raise
+            _log.warning("%s: what was last fetched is used, for %s", what, error.message)
+            return entry
+        if self.source.within:
+            refuse_part_of_names(listing, what)
+        fingerprint = listing.fingerprint()
+        entry = cache.find_source(key, fingerprint)
         if entry is None:
-            raise
-        _log.warning("%s: what was last fetched is used, for %s", budget.what, error.message)
-        return entry
-    if source.within:
-        refuse_part_of_names(listing, budget.what)
-    fingerprint = listing.fingerprint()
-    entry = cache.find_source(key, fingerprint)
-    if entry is None:
-        with cache.staging(budget.what) as staging:
-            entry = _fetched(source, listing, staging, cache, settings, budget)
-        if not listing.single:
+            with cache.staging(what) as staging:
+                entry = self._fetched(listing, staging)
             # Each file was as listed; a second look shows whether they belong to one version.
-            again = look(source.uri, settings, budget, clock=clock, within=source.within)
-            if not again.is_as(listing):
-                raise changed(budget.what)
-        cache.remember(key, fingerprint, entry.digest, uri=budget.what)
-    return dataclasses.replace(entry, stamp=listing.stamp())
+            if not listing.single and not self._look().is_as(listing):
+                raise changed(what)
+            cache.remember(key, fingerprint, entry.digest, uri=what)
+        return dataclasses.replace(entry, stamp=listing.stamp())
+
+    def _look(self) -> Listing:
+        source = self.source
+        return look(source.uri, self.settings, self.budget, clock=self.clock, within=source.within)
+
+    def _fetched(self, listing: Listing, staging: Path) -> CacheEntry:
+        source, cache, budget = self.source, self.cache, self.budget
+        budget.expect(listing.size, staging)
+        if not listing.single:
+            _refuse_digest(source, budget.what)
+            self._refuse_compressed()
+            folder = _new_folder(staging)
+            copied = [(file, copy_file(file, folder / file.name, budget)) for file in listing.files]
+            return self._kept(folder, copied)
+        file = listing.files[0]
+        download = staging / "download"
+        digest = copy_file(file, download, budget)
+        if source.sha256 and digest != source.sha256.lower():
+            raise CallerError(
+                "artifact-digest-mismatch",
+                f"{budget.what}: its SHA-256 is {digest}, not {source.sha256}",
+                hint="The artifact was changed or damaged on its way; upload it again.",
+            )
+        if not _is_archive(download, file.name, source.compressed):
+            self._refuse_compressed()
+            folder = _new_folder(staging)
+            download.rename(folder / file.name)
+            return self._kept(folder, [(file, digest)])
+        entry = cache.find(digest)
+        if entry is None:
+            files, settings = staging / "files", self.settings
+            limits = UnpackLimits(members_max=settings.files_max, ratio_max=settings.ratio_max)
+            digests = unpack(download, files, budget=budget, limits=limits)
+            entry = cache.commit(files, digest, what=budget.what, digests=digests)
+        return entry
+
+    def _refuse_compressed(self) -> None:
+        if self.source.compressed:
+            raise not_an_archive(f"{self.budget.what} (CompressionType Gzip)")
+
+    def _kept(self, folder: Path, files: Sequence[tuple[SourceFile, str]]) -> CacheEntry:
+        """Keeps files in `folder`, each with its digest, as they are and under their own names."""
+        for file, _ in files:
+            (folder / file.name).chmod(0o555 if file.executable else 0o444)
+        total = directory_digest(
+            (file.name, file.size, file.executable, digest) for file, digest in files
+        )
+        digests = {file.name: digest for file, digest in files}
+        return self.cache.find(total) or self.cache.commit(
+            folder, total, what=self.budget.what, digests=digests
+        )
+
+
+def _new_folder(staging: Path) -> Path:
+    folder = staging / "files"
+    folder.mkdir()
+    return folder
 
 
 def refuse_part_of_names(listing: Listing, what: str) -> None:
@@ -176,76 +241,6 @@ def refuse_part_of_names(listing: Listing, what: str) -> None:
             f"{what}: this folder is no model; it holds archives that are",
             hint="Name one of them.",
         )
-
-
-def _fetched(
-    source: ArtifactSource,
-    listing: Listing,
-    staging: Path,
-    cache: ArtifactCache,
-    settings: ArtifactSettings,
-    budget: Budget,
-) -> CacheEntry:
-    budget.expect(listing.size, staging)
-    if not listing.single:
-        _refuse_digest(source, budget.what)
-        if source.compressed:
-            raise not_an_archive(f"{budget.what} (CompressionType Gzip)")
-        return _kept_files(listing.files, staging, cache, budget)
-    file = listing.files[0]
-    download = staging / "download"
-    digest = copy_file(file, download, budget)
-    if source.sha256 and digest != source.sha256.lower():
-        raise CallerError(
-            "artifact-digest-mismatch",
-            f"{budget.what}: its SHA-256 is {digest}, not {source.sha256}",
-            hint="The artifact was changed or damaged on its way; upload it again.",
-        )
-    if not _is_archive(download, file.name, source.compressed):
-        if source.compressed:
-            raise not_an_archive(f"{budget.what} (CompressionType Gzip)")
-        return _kept_file(file, download, digest, staging, cache, budget)
-    entry = cache.find(digest)
-    if entry is None:
-        files = staging / "files"
-        limits = UnpackLimits(members_max=settings.files_max, ratio_max=settings.ratio_max)
-        digests = unpack(download, files, budget=budget, limits=limits)
-        entry = cache.commit(files, digest, what=budget.what, digests=digests)
-    return entry
-
-
-def _kept_files(
-    files: tuple[SourceFile, ...], staging: Path, cache: ArtifactCache, budget: Budget
-) -> CacheEntry:
-    """Copies a directory or a prefix, file by file."""
-    folder = staging / "files"
-    folder.mkdir()
-    facts = []
-    for file in files:
-        digest = copy_file(file, folder / file.name, budget)
-        _make_read_only(folder / file.name, executable=file.executable)
-        facts.append((file.name, file.size, file.executable, digest))
-    total = directory_digest(facts)
-    digests = {name: digest for name, _, _, digest in facts}
-    return cache.find(total) or cache.commit(folder, total, what=budget.what, digests=digests)
-
-
-def _kept_file(
-    file: SourceFile,
-    download: Path,
-    digest: str,
-    staging: Path,
-    cache: ArtifactCache,
-    budget: Budget,
-) -> CacheEntry:
-    """Copies a single model file: an artifact of one file, under its own name."""
-    folder = staging / "files"
-    folder.mkdir()
-    download.rename(folder / file.name)
-    _make_read_only(folder / file.name, executable=file.executable)
-    total = directory_digest([(file.name, file.size, file.executable, digest)])
-    digests = {file.name: digest}
-    return cache.find(total) or cache.commit(folder, total, what=budget.what, digests=digests)
 
 
 def _without_data(
@@ -269,8 +264,7 @@ def _without_data(
     if found is not None:
         return found
     with cache.staging("an empty artifact") as staging:
-        (staging / "files").mkdir()
-        return cache.commit(staging / "files", digest, what="an empty artifact")
+        return cache.commit(_new_folder(staging), digest, what="an empty artifact")
 
 
 def _is_archive(path: Path, name: str, compressed: bool | None) -> bool:
@@ -296,5 +290,75 @@ def _source_key(source: ArtifactSource) -> str:
     return hashlib.sha256(json.dumps([source.uri, source.compressed]).encode()).hexdigest()
 
 
-def _make_read_only(path: Path, *, executable: bool) -> None:
-    path.chmod(0o555 if executable else 0o444)
+#: A running copy writes all the time. 10 s is twice the longest pause of a busy disk or network,
+#: and short enough to report a badly packed model while its owner still watches.
+YOUNG_S: Final = 10.0
+RETRY_S: Final = 1.0
+_LOOK_S: Final = 10.0
+
+#: Code of the error for an archive that was cut short. No other fault has it.
+_CUT_SHORT: Final = "archive-truncated"
+#: Codes of errors for folders or files with a missing part; other faults have them as well.
+_MAYBE_PARTIAL: Final = frozenset(
+    {
+        "archive-unreadable",
+        "artifact-empty",
+        "artifact-incomplete",
+        "artifact-layout-unknown",
+        "model-file-invalid",
+        "model-yaml-invalid",
+        "pbtxt-invalid",
+        "source-damaged",
+        "source-unknown",
+        "tokenizer-damaged",
+        "tokenizer-missing",
+        "weights-damaged",
+        "weights-incomplete",
+        "weights-missing",
+        "weights-unreadable",
+    }
+)
+
+
+def judged(
+    error: CallerError,
+    source: ArtifactSource,
+    settings: ArtifactSettings,
+    *,
+    clock: Clock | None = None,
+) -> PenstockError:
+    """`error`, or `NotNowError` (`artifact-incomplete`) where the source is so young.
+
+    An artifact of an ordinary endpoint is deployed once it is complete, so only a cut archive is
+    waited for. Target models are copied to their prefix while they are called, so any that looks
+    incomplete is waited for, and a cut archive at any age: its upload may pause.
+    """
+    target = bool(source.within)
+    if error.code != _CUT_SHORT and not (target and error.code in _MAYBE_PARTIAL):
+        return error
+    clock = clock or SystemClock()
+    budget = Budget(source.shown_uri(), bytes_max=0, seconds_max=_LOOK_S, clock=clock)
+    try:
+        listing = look(source.uri, settings, budget, clock=clock, within=source.within)
+    except PenstockError:
+        return error
+    young = clock.wall() < listing.changed_at + YOUNG_S
+    if not young and not (target and error.code == _CUT_SHORT):
+        return error
+    return NotNowError(
+        "artifact-incomplete",
+        f"not all of it is there yet, as it seems: {error.message}",
+        hint="Wait until it is copied; better, copy it under a hidden name and rename it. If "
+        f"nobody writes it: {error.hint}",
+        retry_after_s=RETRY_S,
+    )
+
+
+def changed(what: str) -> NotNowError:
+    """The error for a source whose files were not all of one version."""
+    return NotNowError(
+        "artifact-changed",
+        f"{what}: files were added, removed or replaced while it was read",
+        hint="Deploy when all files are there; better, copy them to a new folder and rename it.",
+        retry_after_s=RETRY_S,
+    )

@@ -22,7 +22,7 @@ from penstock.compile.contract import Compiled, Options, Say
 from penstock.compile.encoder.encoder import compile_encoder
 from penstock.compile.graph_file import compile_graph_file
 from penstock.compile.proof.proof import cores
-from penstock.compile.seq2seq.encoder_decoder import compile_encoder_decoder
+from penstock.compile.seq2seq.seq2seq import compile_encoder_decoder
 from penstock.compile.source.source import HUGGING_FACE, SEQ2SEQ, Source, open_source
 from penstock.compile.staging import check_free, staged
 from penstock.compile.targets import AUTO, CompileTarget, check_present, cpu_has_bf16, target_of

@@ -8,23 +8,18 @@ build is loaded (`instance/loading/proof_here.py`).
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.description.builds import write_builds
-from penstock.compile.child import child_failure
 from penstock.compile.contract import Options, Say, options_text
 from penstock.compile.report import read_report
+from penstock.compile.serving import child_failure, start_child
 from penstock.compile.staging import check_free, staged
 from penstock.core.models.instruction_sets import NAMES, Build, can_run, demand, named
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.processor import LIMITS, instruction_set_here
-
-_SOURCES = str(Path(__file__).resolve().parents[2])
 
 
 def compile_builds(
@@ -76,17 +71,9 @@ def _set_of(chip: str) -> str:
 
 
 def _compile(path: Path, out: Path, options: Options, needs: str, say: Say) -> None:
-    environment = {**os.environ, "PYTHONPATH": _SOURCES} | dict.fromkeys(LIMITS, needs)
-    command = [sys.executable, "-m", "penstock.compile", str(path), str(out), options.target]
+    arguments = [str(path), str(out), options.target, options_text(options)]
     try:
-        child = subprocess.Popen(
-            [*command, options_text(options)],
-            stdin=subprocess.PIPE,  # the child ends when this closes with our process
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-        )
+        child = start_child(arguments, dict.fromkeys(LIMITS, needs))
     except OSError as error:
         raise ModelError("compile-crashed", f"no process can be started: {error}") from None
     lines: list[str] = []

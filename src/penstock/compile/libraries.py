@@ -39,13 +39,18 @@ def need(name: str) -> Any:
     except (ImportError, RuntimeError, OSError) as error:
         # torchvision of another build than torch breaks the import of transformers with a
         # RuntimeError about an operator that does not exist.
-        cause = str(error).strip().splitlines()
         raise CallerError(
             "compile-install-broken",
-            f"{name} can't be imported: {cause[0] if cause else type(error).__name__}",
+            f"{name} can't be imported: {first_line(error)}",
             hint="If it names torchvision: pip uninstall torchvision (nothing here uses it). "
             f"Otherwise reinstall: {INSTALL}.",
         ) from None
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a library's error that says something, else the error's class."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)
 
 
 @functools.cache

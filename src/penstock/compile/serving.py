@@ -7,7 +7,6 @@ Entries appear by one rename and never change.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -15,18 +14,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from penstock import __version__
 from penstock.artifacts.description import model_yaml
 from penstock.artifacts.detection.generation_layout import is_language_model
-from penstock.compile.child import child_failure
 from penstock.compile.libraries import INSTALL, missing
 from penstock.compile.source.source import open_source
 from penstock.compile.targets import AUTO, target_of
-from penstock.errors import CallerError, NotNowError
+from penstock.core.blame.crashed_instances import is_crash
+from penstock.durable_files import try_lock
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.processor import instruction_set_here
 
 _POLL_S = 0.1
@@ -115,16 +115,8 @@ def _step_into(root: Path) -> Path:
 def _compile_in_child(
     root: Path, entry: Path, target: str, until: float, cancelled: threading.Event | None
 ) -> None:
-    sources = str(Path(__file__).resolve().parents[2])
     try:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "penstock.compile", str(root), str(entry), target],
-            stdin=subprocess.PIPE,  # the child ends when this closes with our process
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "PYTHONPATH": sources},
-        )
+        child = start_child([str(root), str(entry), target])
     except OSError as error:
         raise NotNowError("no-process", f"no process can be started: {error}") from None
     _children.add(child.pid)
@@ -152,13 +144,9 @@ def _locked(path: Path, until: float, cancelled: threading.Event | None) -> Iter
     # Never deleted: two processes could then lock two files under one name.
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                _check(until, cancelled, "another process compiles this model, which")
-                time.sleep(_POLL_S)
+        while not try_lock(lock):
+            _check(until, cancelled, "another process compiles this model, which")
+            time.sleep(_POLL_S)
         yield
     finally:
         os.close(lock)
@@ -172,4 +160,37 @@ def _check(until: float, cancelled: threading.Event | None, what: str) -> None:
             "compile-timeout",
             f"{what} took longer than it may",
             hint="Compile it once with 'penstock compile' and deploy what it makes.",
+        )
+
+
+_WORDS_CHARS_MAX = 2000
+
+
+def start_child(
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Starts `penstock.compile` with these arguments. Raises OSError."""
+    sources = str(Path(__file__).resolve().parents[2])
+    return subprocess.Popen(
+        [sys.executable, "-m", "penstock.compile", *arguments],
+        stdin=subprocess.PIPE,  # the child ends when this closes with our process
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": sources, **(environment or {})},
+    )
+
+
+def child_failure(code: int, output: Sequence[str]) -> PenstockError:
+    """The error: the last line of output as JSON, unless the process died in another way."""
+    try:
+        return from_dict(json.loads(output[-1]))
+    except (ValueError, IndexError, AttributeError):
+        words = "".join(output)[-_WORDS_CHARS_MAX:].strip()
+        story = f"compiling ended with status {code}: {words or 'no output'}"
+        if not is_crash(code):
+            hint = "It is tried again where somebody waits for the model; mostly memory ran out."
+            return ModelError("process-killed", story, hint=hint)
+        return ModelError(
+            "compile-crashed", story, hint="Run 'penstock compile' on the model by hand."
         )

@@ -6,14 +6,15 @@ holds; the next compile to the same place removes it.
 
 from __future__ import annotations
 
-import fcntl
+import glob
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.durable_files import remove_abandoned, try_lock
 from penstock.errors import CallerError
 
 
@@ -40,7 +41,7 @@ def staged(out: Path) -> Iterator[Path]:
     check_free(out)
     out = out.resolve()
     prefix = f".{out.name}.compiling-"
-    _remove_abandoned(out.parent, prefix)
+    remove_abandoned(out.parent.glob(f"{glob.escape(prefix)}*"))
     folder = out.parent / f"{prefix}{secrets.token_hex(4)}"
     lock = _make(folder)
     try:
@@ -63,19 +64,5 @@ def _make(folder: Path) -> int:
         raise CallerError(
             "output-impossible", f"{folder.parent} can't be written to: {error}"
         ) from None
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try_lock(lock)
     return lock
-
-
-def _remove_abandoned(parent: Path, prefix: str) -> None:
-    for folder in parent.iterdir():
-        if not folder.name.startswith(prefix):
-            continue
-        with suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY)
-            try:
-                # raises while another process uses it
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)

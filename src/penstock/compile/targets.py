@@ -28,53 +28,25 @@ class CompileTarget:
     tolerance: Tolerance
 
 
-def _tolerance(largest: float, mean: float, agreement: float) -> Tolerance:
-    return Tolerance(difference_max=largest, difference_mean=mean, agreement_min=agreement)
+def _target(
+    name: str, weights: str, precision: str, largest: float, mean: float, agreement: float
+) -> CompileTarget:
+    return CompileTarget(
+        name=name,
+        device=name.partition("-")[0],
+        weights=weights,
+        precision=precision,
+        tolerance=Tolerance(difference_max=largest, difference_mean=mean, agreement_min=agreement),
+    )
 
 
 _ALL = (
-    CompileTarget(
-        name="cpu-fp32",
-        device="cpu",
-        weights="f32",
-        precision="f32",
-        tolerance=_tolerance(1e-3, 1e-4, 1.0),
-    ),
-    CompileTarget(
-        name="cpu-bf16",
-        device="cpu",
-        weights="f16",
-        precision="bf16",
-        tolerance=_tolerance(0.06, 0.01, 0.99),
-    ),
-    CompileTarget(
-        name="cpu-int8",
-        device="cpu",
-        weights="i8",
-        precision="",
-        tolerance=_tolerance(0.15, 0.03, 0.97),
-    ),
-    CompileTarget(
-        name="cuda-fp32",
-        device="cuda",
-        weights="f32",
-        precision="f32",
-        tolerance=_tolerance(1e-2, 1e-3, 1.0),
-    ),
-    CompileTarget(
-        name="cuda-fp16",
-        device="cuda",
-        weights="f16",
-        precision="f16",
-        tolerance=_tolerance(0.02, 0.004, 0.99),
-    ),
-    CompileTarget(
-        name="cuda-bf16",
-        device="cuda",
-        weights="bf16",
-        precision="bf16",
-        tolerance=_tolerance(0.06, 0.01, 0.99),
-    ),
+    _target("cpu-fp32", "f32", "f32", 1e-3, 1e-4, 1.0),
+    _target("cpu-bf16", "f16", "bf16", 0.06, 0.01, 0.99),
+    _target("cpu-int8", "i8", "", 0.15, 0.03, 0.97),
+    _target("cuda-fp32", "f32", "f32", 1e-2, 1e-3, 1.0),
+    _target("cuda-fp16", "f16", "f16", 0.02, 0.004, 0.99),
+    _target("cuda-bf16", "bf16", "bf16", 0.06, 0.01, 0.99),
 )
 TARGETS = {target.name: target for target in _ALL}
 AUTO = "auto"  #: chosen by measuring (`auto`), or by rule where nothing is measured

@@ -22,7 +22,7 @@ from penstock.artifacts.description.description import (
     Tokenizer,
 )
 from penstock.clock import SystemClock
-from penstock.compile.seq2seq.torch_seq2seq import as_programs, write_programs
+from penstock.compile.seq2seq.torch_t5 import as_programs, write_programs
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.loader import load_seq2seq_model
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
@@ -30,7 +28,13 @@ from penstock.api.admin.answers import answered, error_answer
 from penstock.api.app import failed
 from penstock.errors import CallerError, PenstockError
 from penstock.metrics.catalogue import traffic_catalogue as catalogue
-from penstock.metrics.catalogue.prometheus_families import Row, counter, durations, gauge
+from penstock.metrics.catalogue.prometheus_families import (
+    MetricPage,
+    Row,
+    counter,
+    durations,
+    gauge,
+)
 from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import FOLLOWED, Region
 from penstock.orchestrator.shares import TrafficShares
@@ -41,22 +45,14 @@ from penstock.wire import plain_json
 Traffic = Callable[[], list[dict[str, Any]]]
 
 
-class TrafficPage:
+class TrafficPage(MetricPage):
     """Renders `/metrics`; one per orchestrator."""
 
     def __init__(self, recorder: TrafficRecorder, regions: list[Region], traffic: Traffic) -> None:
         """`traffic`: snapshots of all routers."""
         #: all families but the process's own; these are also pushed
         self.collector: Collector = _TrafficCollector(recorder, regions, traffic)
-        self._collectors = CollectorRegistry(auto_describe=False)
-        self._collectors.register(self.collector)
-        ProcessCollector(registry=self._collectors)
-        GCCollector(registry=self._collectors)
-
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """(body, content type), in the format that the Accept header asks for."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._collectors), content_type
+        super().__init__(self.collector)
 
 
 class _TrafficCollector(Collector):

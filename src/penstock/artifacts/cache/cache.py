@@ -16,7 +16,6 @@ This module does not know how artifacts are fetched or what they mean.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -64,7 +63,7 @@ class ArtifactCache:
         with disk_errors("artifact cache", root):
             for folder in (root, self._sources, self._staging, self._locks):
                 folder.mkdir(parents=True, exist_ok=True)
-        self._clean_staging()
+        durable_files.remove_abandoned(self._staging.iterdir())
 
     @property
     def _sources(self) -> Path:
@@ -185,7 +184,7 @@ class ArtifactCache:
             lock = os.open(self._locks / key, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             pause = threading.Event()
-            while not _try_lock(lock):
+            while not durable_files.try_lock(lock):
                 budget.check()
                 pause.wait(_LOCK_POLL_S)
             yield
@@ -237,27 +236,9 @@ class ArtifactCache:
             # A cleaner may take the folder between these steps; then another one is made.
             with suppress(FileNotFoundError):
                 lock = os.open(folder, os.O_RDONLY)
-                if _try_lock(lock) and folder.exists():
+                if durable_files.try_lock(lock) and folder.exists():
                     return folder, lock
                 os.close(lock)
-
-    def _clean_staging(self) -> None:
-        for folder in self._staging.iterdir():
-            with suppress(OSError):
-                lock = os.open(folder, os.O_RDONLY)
-                try:
-                    if _try_lock(lock):
-                        shutil.rmtree(folder, ignore_errors=True)
-                finally:
-                    os.close(lock)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _size(listed: Mapping[str, object]) -> int:

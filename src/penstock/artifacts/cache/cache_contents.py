@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock import durable_files
-from penstock.artifacts.files.listing import CHUNK_BYTES
 from penstock.core.request.storage_failures import errno_passes
 
 #: Version 1 recorded sizes alone.
@@ -114,8 +113,5 @@ def _stamp(path: Path) -> Stamp:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,7 +8,7 @@ JSON is an error, since whoever put it there meant it to be read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +74,22 @@ def _embedding(root: Path) -> Embedding | None:
 
 
 def _tokens_max(root: Path, config: Mapping[str, Any]) -> int:
-    bounds: list[Any] = [config.get("max_position_embeddings")]
-    for name, key in (
-        ("tokenizer_config.json", "model_max_length"),
-        ("sentence_bert_config.json", "max_seq_length"),
-    ):
-        if (root / name).is_file():
-            bounds.append(read_json(root / name).get(key))
-    # Tokenizers without a bound say 1e30, or infinity, which Python's JSON parser accepts.
-    known = [bound for bound in bounds if type(bound) in (int, float) and bound >= 1]
-    return int(min([*known, _TOKENS_MAX]))
+    positions = config.get("max_position_embeddings")
+    return int(min([*_lengths([positions]), *stated_lengths(root, read_json), _TOKENS_MAX]))
+
+
+def stated_lengths(root: Path, read: Callable[[Path], Mapping[str, Any]]) -> list[float]:
+    """The longest texts, in tokens, that the files of tokenizer and sentence encoder name."""
+    files = (
+        (root / "tokenizer_config.json", "model_max_length"),
+        (root / "sentence_bert_config.json", "max_seq_length"),
+    )
+    return _lengths(read(path).get(key) for path, key in files if path.is_file())
+
+
+def _lengths(values: Iterable[Any]) -> list[float]:
+    """Tokenizers without a bound say 1e30, or infinity, which Python's JSON parser accepts."""
+    return [value for value in values if type(value) in (int, float) and value >= 1]
 
 
 def _pad_id(config: Mapping[str, Any]) -> int:

@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from penstock.artifacts.files.budget import Budget, disk_errors
 from penstock.artifacts.files.listing import Listing, SourceFile
 from penstock.artifacts.sources.local_files import list_local
+from penstock.artifacts.sources.object_store import list_s3
 from penstock.artifacts.sources.places import Fence, LocalPlace
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
@@ -160,8 +161,6 @@ def _file_uri_path(uri: str, budget: Budget) -> Path:
 
 
 def _s3(uri: str, settings: ArtifactSettings, budget: Budget) -> Listing:
-    from penstock.artifacts.sources.object_store import list_s3  # noqa: PLC0415 - kept off local starts
-
     bucket, key = s3_parts(uri, budget)
     return list_s3(
         bucket,

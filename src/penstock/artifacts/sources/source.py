@@ -8,10 +8,12 @@ instance needs. Neither does any I/O.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
 
 from penstock.config import ServerConfig
 
@@ -38,17 +40,7 @@ class ArtifactSource:
     within: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "uri": self.uri,
-            "compressed": self.compressed,
-            "sha256": self.sha256,
-            "image": self.image,
-            "environment": dict(self.environment),
-            "runtime": self.runtime,
-            "trusted": self.trusted,
-            "seconds_max": self.seconds_max,
-            "within": self.within,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ArtifactSource:
@@ -119,39 +111,19 @@ class ArtifactSettings:
         """
         if not uri or ".." in unquote(uri):
             return False
-        for prefix in self.trusted_artifacts:
-            if prefix and (uri == prefix or uri.startswith(prefix.rstrip("/") + "/")):
-                return True
-        return False
+        return any(
+            prefix and (uri == prefix or uri.startswith(prefix.rstrip("/") + "/"))
+            for prefix in self.trusted_artifacts
+        )
 
     def local_bucket(self, bucket: str) -> Path | None:
         folder = self.s3_local.get(bucket)
         return None if folder is None else Path(folder)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "s3_endpoint": self.s3_endpoint,
-            "s3_local": dict(self.s3_local),
-            "image_commands": {key: list(argv) for key, argv in self.image_commands.items()},
-            "trusted_artifacts": list(self.trusted_artifacts),
-            "server_files": self.server_files,
-            "closed": list(self.closed),
-            "isolation": self.isolation,
-            "bytes_max": self.bytes_max,
-            "files_max": self.files_max,
-            "ratio_max": self.ratio_max,
-            "seconds_max": self.seconds_max,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ArtifactSettings:
-        """The inverse of `to_dict`."""
-        values = dict(fields)
-        if "image_commands" in values:
-            values["image_commands"] = {
-                key: tuple(argv) for key, argv in values["image_commands"].items()
-            }
-        for name in ("trusted_artifacts", "closed"):
-            if name in values:
-                values[name] = tuple(values[name])
-        return cls(**values)
+        """The inverse of `to_dict`, in JSON's types as well."""
+        return msgspec.convert(fields, cls)

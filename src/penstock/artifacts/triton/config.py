@@ -4,17 +4,31 @@ Settings of tensors, batches and lanes are taken over. A setting that would chan
 not supported is refused by name. A setting that only tunes Triton itself (optimization, the
 response cache) is ignored. Each field means what Triton's model_config.proto says.
 `triton_models.py` reads the repository's folders; this module sees text only.
+
+A sample of `model_warmup` becomes a request made of tensors, zero, random or from files in the
+model's folder `warmup`. Its tensors have `batch_size` rows where the model batches; `count` is the
+number of runs.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
-from penstock.artifacts.description.description import Batching, EnsembleStep, TensorSpec, WarmUp
+from penstock.artifacts.description.description import (
+    WARM_UP_ELEMENTS_MAX,
+    WARM_UP_TIMES_MAX,
+    WARM_UPS_MAX,
+    Batching,
+    EnsembleStep,
+    TensorSpec,
+    WarmUp,
+    WarmUpTensor,
+)
+from penstock.artifacts.files.paths import safe_path
 from penstock.artifacts.triton import pbtxt
 from penstock.artifacts.triton.ensemble import read_steps
 from penstock.artifacts.triton.pbtxt import Fields
-from penstock.artifacts.triton.warm_up import warm_ups
 from penstock.errors import CallerError
 from penstock.runtimes import registry
 from penstock.runtimes.record import RuntimeRecord
@@ -34,20 +48,13 @@ _PRIORITIES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionPolicy:
-    """Which version folders may be served; the highest one of them is."""
-
-    specific: tuple[int, ...] = ()  #: allowed versions; empty = any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TritonConfig:
     """The content of a config.pbtxt, in Penstock's terms."""
 
     name: str = ""  #: empty = the folder's name
     backend: str = ""  #: a key of `backends`, or ENSEMBLE; empty = decided by the model file
     file: str = ""  #: default_model_filename; empty = the backend's default
-    versions: VersionPolicy = field(default_factory=VersionPolicy)
+    versions: tuple[int, ...] = ()  #: allowed version folders; empty = any
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     label_file: str = ""  #: path below the model's folder
@@ -93,7 +100,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         batching=_batching(top, rows_max),
         lanes=_lanes(top),
         parameters=_parameters(top),
-        warmup=warm_ups(top, rows_max, _DTYPES),
+        warmup=_warm_ups(top, rows_max),
         steps=_steps(top) if backend == ENSEMBLE else (),
     )
     _refuse_what_changes_answers(top)
@@ -127,9 +134,7 @@ def _tensor(item: Fields, rows_max: int, label_files: list[str] | None) -> Tenso
     name = item.text("name")
     if not name:
         raise item.invalid("name", name, "a tensor's name")
-    dtype = item.choice("data_type", _DTYPES, "")
-    if not dtype:
-        raise item.invalid("data_type", "missing", f"one of {', '.join(_DTYPES)}")
+    dtype = _dtype(item)
     dims = item.integers("dims", low=-1)
     if not dims:
         raise item.invalid("dims", "missing", "at least one dimension, -1 for any size")
@@ -151,7 +156,14 @@ def _tensor(item: Fields, rows_max: int, label_files: list[str] | None) -> Tenso
             label_files.append(label_file)
     item.done()
     shape = (-1, *dims) if rows_max > 0 else dims
-    return TensorSpec(name=name, dtype=_DTYPES[dtype], shape=shape)
+    return TensorSpec(name=name, dtype=dtype, shape=shape)
+
+
+def _dtype(tensor: Fields) -> str:
+    named = tensor.choice("data_type", _DTYPES, "")
+    if not named:
+        raise tensor.invalid("data_type", "missing", f"one of {', '.join(_DTYPES)}")
+    return _DTYPES[named]
 
 
 def _refuse_scheduling(top: Fields) -> None:
@@ -169,10 +181,10 @@ def _steps(top: Fields) -> tuple[EnsembleStep, ...]:
     return read_steps(top)
 
 
-def _versions(top: Fields) -> VersionPolicy:
+def _versions(top: Fields) -> tuple[int, ...]:
     policy = top.message("version_policy")
     if policy is None:
-        return VersionPolicy()
+        return ()
     versions: tuple[int, ...] = ()
     latest = policy.message("latest")
     if latest is not None:
@@ -189,7 +201,7 @@ def _versions(top: Fields) -> VersionPolicy:
         if not versions:
             raise policy.invalid("specific.versions", "empty", "at least one version")
     policy.done()
-    return VersionPolicy(specific=versions)
+    return versions
 
 
 def _batching(top: Fields, rows_max: int) -> Batching:
@@ -297,3 +309,53 @@ def _refuse_duplicates(tensors: tuple[TensorSpec, ...], where: str, kind: str) -
                 hint="Each tensor has one entry.",
             )
         names.add(tensor.name)
+
+
+def _warm_ups(top: Fields, rows_max: int) -> tuple[WarmUp, ...]:
+    samples = top.messages("model_warmup")
+    if len(samples) > WARM_UPS_MAX:
+        raise top.invalid("model_warmup", len(samples), f"at most {WARM_UPS_MAX} samples")
+    read = (_sample(item, rows_max) for item in samples)
+    # A sample without inputs requests nothing.
+    return tuple(sample for sample in read if sample.tensors)
+
+
+def _sample(item: Fields, rows_max: int) -> WarmUp:
+    name = item.text("name")
+    rows = item.integer("batch_size", 0, high=65_536)
+    if rows > rows_max:
+        raise item.invalid("batch_size", rows, f"at most max_batch_size, {rows_max}")
+    if rows_max > 0:
+        rows = max(1, rows)
+    times = max(1, item.integer("count", 1, high=WARM_UP_TIMES_MAX))
+    tensors = tuple(_input(entry, rows) for entry in item.messages("inputs"))
+    if sum(math.prod(tensor.shape) for tensor in tensors) > WARM_UP_ELEMENTS_MAX:
+        raise item.invalid("inputs", "too large", f"of {WARM_UP_ELEMENTS_MAX} elements at most")
+    item.done()
+    return WarmUp(name=name, tensors=tensors, times=times)
+
+
+def _input(entry: Fields, rows: int) -> WarmUpTensor:
+    name = entry.text("key")
+    value = entry.message("value")
+    if not name or value is None:
+        raise entry.invalid("key", name, "a tensor's name, with its value")
+    dtype = _dtype(value)
+    dims = value.integers("dims", low=0)
+    zeros, random = value.flag("zero_data"), value.flag("random_data")
+    file = value.text("input_data_file")
+    if zeros + random + bool(file) != 1:
+        raise value.invalid(
+            "zero_data", "not alone", "given, or random_data, or input_data_file: one of them"
+        )
+    if file:
+        file = safe_path(f"warmup/{file}", where="model_warmup, input_data_file")
+    value.done()
+    entry.done()
+    return WarmUpTensor(
+        name=name,
+        dtype=dtype,
+        shape=(rows, *dims) if rows else dims,
+        fill="random" if random else "zeros",
+        file=file,
+    )

@@ -38,7 +38,7 @@ def find_model_folder(root: Path, environment: Mapping[str, str]) -> Path | None
     """
     if (root / CONFIG).is_file():
         return root
-    folders = {path.parent.name: path.parent for path in sorted(root.glob(f"*/{CONFIG}"))}
+    folders = _folders(root)
     if not folders:
         return None
     names = ", ".join(shown(name) for name in list(folders)[:20])
@@ -147,7 +147,7 @@ def _version(folder: Path, config: TritonConfig) -> str:
     versions = {
         int(path.name) for path in folder.iterdir() if path.is_dir() and _VERSION.match(path.name)
     }
-    allowed = config.versions.specific
+    allowed = config.versions
     served = versions & set(allowed) if allowed else versions
     if not served:
         wanted = f"versions {', '.join(map(str, allowed))}" if allowed else "a version folder"

@@ -12,42 +12,26 @@ without an engine here; the engine's tests show that paged attention computes th
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.artifacts.description.description import EngineOptions, ModelDescription
-from penstock.compile import contract
 from penstock.compile.causal_lm.causal_lm_graph import causal_lm, sizes_of
 from penstock.compile.contract import Compiled, Options, Say
 from penstock.compile.libraries import need
+from penstock.compile.proof.samples import text_lines
 from penstock.compile.seq2seq.seq2seq_graph import Builder
-from penstock.compile.seq2seq.seq2seq_parity import (
-    CEILINGS,
-    MEASURE,
-    compare_steps,
-    to_format,
-    tolerance_asked,
-    tolerance_for,
-)
+from penstock.compile.seq2seq.seq2seq_parity import Logits, StepsCompared, judged, to_format
 from penstock.compile.source.source import Source, read_json
-from penstock.compile.source.text_lines import text_lines
-from penstock.compile.source.tokenizer_files import write_tokenizer
-from penstock.compile.source.transformers_model import load_model, weights_of
+from penstock.compile.source.tokenizer_files import load_model, weights_of, write_tokenizer
 from penstock.compile.targets import CompileTarget, cpu_has_bf16
 from penstock.errors import CallerError
 from penstock.runtimes.openvino.runtime import arithmetic
 from penstock.runtimes.openvino_genai.record import RECORD as OPENVINO_GENAI
 
 _TOKENS_NEW = 24
-
-
-@dataclass(frozen=True, slots=True)
-class TokensCompared:
-    record: contract.Parity
-    notes: list[str]
 
 
 def compare(
@@ -58,7 +42,7 @@ def compare(
     kind: str,
     precision: str,
     loss_max: float | None,
-) -> TokensCompared:
+) -> StepsCompared:
     """Compares the two. It leaves `model` in the artifact's number format, since a copy of large
     weights would cost too much memory.
 
@@ -76,31 +60,14 @@ def compare(
     starts = [len(prompt) - 1 for prompt in prompts]
     reference = _source_logits(model, fed, starts)
     ours = _graph_logits(graph, fed, starts, precision)
-    ceiling, notes = CEILINGS[kind], []
-    tolerance = ceiling
-    if kind != "f32":
+
+    def rounded() -> Logits:
         to_format(model, kind)
         if kind == "int8" and precision == "bf16":
             model.to(need("torch").bfloat16)
-        rounded = compare_steps(reference, _source_logits(model, fed, starts), margin=0.0)
-        tolerance = tolerance_for(rounded, ceiling)
-        notes.append(
-            f"in {kind.upper()} the source itself differs by {rounded.difference_mean:.2g} spreads "
-            f"on average and writes {rounded.agreement:.1%} of its tokens"
-        )
-    if loss_max is not None:
-        tolerance = tolerance_asked(loss_max, ceiling)
-    forced = compare_steps(reference, ours, margin=tolerance.difference_max / 2)
-    record = contract.Parity(
-        unit="loss of a token, in spreads",
-        samples=forced.steps,
-        difference_max=forced.loss_max,
-        difference_mean=forced.difference_mean,
-        agreement=forced.agreement_decided,
-        tolerance=tolerance,
-        measure=MEASURE,
-    )
-    return TokensCompared(record, notes)
+        return _source_logits(model, fed, starts)
+
+    return judged(reference, [ours], precision=kind, loss_max=loss_max, rounded=rounded)
 
 
 def _random_prompts(model: Any) -> list[list[int]]:
@@ -226,10 +193,10 @@ def compile_causal_lm(
             engine=EngineOptions(),
             precision=precision if kind != "int8" else "",
         ),
-        parity=found.record,
+        parity=found.record(),
         framework="PyTorch FP32",
         source_bytes=source.size,
-        notes=[*found.notes, *_unused(options)],
+        notes=[*found.notes(kind), *_unused(options)],
         choices={"int8": "weights"} if kind == "int8" else {},
     )
 

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from penstock.artifacts.description.description import ModelDescription, TensorSpec
-from penstock.compile.buckets import batching_of
 from penstock.compile.contract import Compiled, Options, Say
 from penstock.compile.encoder.encoder_plan import Dense, EncoderPlan, plan_encoder
 from penstock.compile.graphs.torch_graph import TorchGraph
-from penstock.compile.libraries import need
-from penstock.compile.proof.proof import prove
+from penstock.compile.libraries import first_line, need
+from penstock.compile.proof.proof import batching_of, prove
 from penstock.compile.proof.samples import TextSamples
 from penstock.compile.source.source import Source
 from penstock.compile.source.tokenizer_files import open_tokenizer, write_tokenizer
@@ -76,11 +75,9 @@ def _loaded(plan: EncoderPlan, *, trust: bool) -> Any:
     except CallerError:
         raise
     except Exception as error:  # transformers raises many kinds for files that do not fit
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise CallerError(
             "weights-damaged",
-            f"transformers can't load {plan.root.name}: "
-            f"{(lines or [type(error).__name__])[0][:400]}",
+            f"transformers can't load {plan.root.name}: {first_line(error)[:400]}",
             hint="Check that config.json belongs to these weights.",
         ) from None
     # Sentence encoders are saved without a pooler, and nothing here reads it.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.description.description import Embedding
+from penstock.artifacts.detection.huggingface import stated_lengths
 from penstock.compile.contract import Options
 from penstock.compile.source.source import read_json, transformer_folder
 from penstock.errors import CallerError
@@ -135,7 +136,7 @@ def _classifier_task(
     task = "pair-classification" if is_pair else "text-classification"
     task = "text-regression" if is_regression else task
     if options.task:
-        task = _checked_task(options.task, given="a classifier", refused="feature-extraction")
+        task = _checked_task(options.task)
     if task == "text-regression" and labels == tuple(f"LABEL_{at}" for at in range(len(labels))):
         labels = ()  # default names say nothing about a number
     if task == "tensor":
@@ -169,13 +170,13 @@ def _backbone_task(options: Options) -> str:
     return task
 
 
-def _checked_task(task: str, *, given: str, refused: str) -> str:
-    if task not in _TEXT_TASKS or task == refused:
-        allowed = ", ".join(name for name in _TEXT_TASKS if name != refused)
+def _checked_task(task: str) -> str:
+    allowed = tuple(name for name in _TEXT_TASKS if name != "feature-extraction")
+    if task not in allowed:
         raise CallerError(
             "task-unsupported",
-            f"{given} can't be served as {task!r}",
-            hint=f"Use one of: {allowed}.",
+            f"a classifier can't be served as {task!r}",
+            hint=f"Use one of: {', '.join(allowed)}.",
         )
     return task
 
@@ -256,23 +257,14 @@ def _pooling(path: Path) -> str:
 def _tokens_max(home: Path, config: dict[str, Any], family: str, options: Options) -> int:
     positions = _integer(config, "max_position_embeddings") or TOKENS_MAX
     positions -= FAMILIES[family]
-    known = [positions]
-    for name, key in (
-        ("tokenizer_config.json", "model_max_length"),
-        ("sentence_bert_config.json", "max_seq_length"),
-    ):
-        if (home / name).is_file():
-            bound: Any = read_json(home / name).get(key)
-            # Tokenizers without a bound say 1e30.
-            if isinstance(bound, int | float) and bound >= 1:
-                known.append(int(bound))
     if options.tokens_max > positions:
         raise CallerError(
             "tokens-max-invalid",
             f"--tokens-max {options.tokens_max}: the model has positions for {positions} tokens",
             hint="Give at most that many.",
         )
-    return options.tokens_max or min([*known, TOKENS_MAX])
+    stated = stated_lengths(home, read_json)
+    return options.tokens_max or int(min([positions, *stated, TOKENS_MAX]))
 
 
 def _integer(config: dict[str, Any], key: str) -> int:

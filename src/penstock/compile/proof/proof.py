@@ -13,11 +13,10 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from penstock.artifacts.description.description import ModelDescription, TensorSpec
+from penstock.artifacts.description.description import Batching, ModelDescription, TensorSpec
 from penstock.compile.contract import Compiled, Options, Say, Timing
 from penstock.compile.graphs.graph import Arrays, SourceGraph
 from penstock.compile.graphs.lowering import lower
@@ -56,9 +55,7 @@ def measured(
         sides = (before, after)
         for run in sides:
             run(inputs)  # makes the kernels of this shape, and fills caches
-        for run, taken in zip(sides, times, strict=True):
-            _sample(run, inputs, seconds / 2, taken)
-        for run, taken in zip(sides, times, strict=True):
+        for run, taken in (*zip(sides, times, strict=True),) * 2:
             _sample(run, inputs, seconds / 2, taken)
         found.append(
             Timing(
@@ -88,37 +85,32 @@ def _sample(run: Run, inputs: Arrays, seconds: float, taken: list[float]) -> Non
         taken.append(time.perf_counter() - start)
 
 
-class Artifact(Protocol):
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        """The answer to one batch, by output name."""
+def load_context(root: Path, description: ModelDescription, cores: float) -> LoadContext:
+    """How a runtime loads the artifact in `root` for a comparison or a measurement."""
+    return LoadContext(
+        model_dir=root,
+        description=description,
+        endpoint_name="compile",
+        variant_name="compile",
+        cores=cores,
+        memory_bytes_max=0,
+    )
 
-    def close(self) -> None:
-        """Frees the model."""
 
+class _Artifact:
+    """The artifact in the instance's own runtime, with one lane.
 
-def open_artifact(root: Path, description: ModelDescription, *, threads: int) -> Artifact:
-    """Opens it for the target's device. Raises CallerError (`artifact-unusable`)."""
-    return _Served(root, description, threads)
-
-
-class _Served:
-    """The artifact in the instance's own runtime, with one lane."""
+    Raises CallerError (`artifact-unusable`) here and in `run`.
+    """
 
     def __init__(self, root: Path, description: ModelDescription, threads: int) -> None:
-        context = LoadContext(
-            model_dir=root,
-            description=description,
-            endpoint_name="compile",
-            variant_name="compile",
-            cores=threads,
-            memory_bytes_max=0,
-        )
         try:
-            self._runtime = load_tensor_runtime(context)
+            self._runtime = load_tensor_runtime(load_context(root, description, threads))
         except PenstockError as error:
             raise _unusable(error.message) from None
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        """The answer to one batch, by output name."""
         try:
             return self._runtime.run(0, inputs)
         except ModelError as error:
@@ -176,14 +168,16 @@ def prove(
         },
     )
     threads = options.threads or cores()
-    artifact = open_artifact(staging, described, threads=threads)
+    artifact = _Artifact(staging, described, threads)
     try:
         say(f"comparing with {graph.framework}")
         ours = [artifact.run(batch) for batch in samples.parity]
         parity = compare(reference, ours, described, target.tolerance)
         kept = 0
         if registry.record(lowered.runtime).compiled_for_cpus and not parity.failures():
-            kept = _kept(graph, artifact, samples.kept, staging, described, target)
+            asked = [(batch, graph.run(batch)) for batch in samples.kept]
+            answers = [artifact.run(batch) for batch in samples.kept]
+            kept = write_samples(staging, asked, answers, described, target.tolerance)
         timings: tuple[Timing, ...] = ()
         if options.measure_s > 0 and not parity.failures():
             say("measuring")
@@ -201,22 +195,9 @@ def prove(
     )
 
 
-def _kept(
-    graph: SourceGraph,
-    artifact: Artifact,
-    batches: Sequence[Arrays],
-    staging: Path,
-    description: ModelDescription,
-    target: CompileTarget,
-) -> int:
-    asked = [(batch, graph.run(batch)) for batch in batches]
-    ours = [artifact.run(batch) for batch in batches]
-    return write_samples(staging, asked, ours, description, target.tolerance)
-
-
 def _timings(
     graph: SourceGraph,
-    artifact: Artifact,
+    artifact: _Artifact,
     description: ModelDescription,
     samples: Samples,
     options: Options,
@@ -235,3 +216,19 @@ def _timings(
 def _rows(batch: Arrays, specs: tuple[TensorSpec, ...]) -> int:
     array = batch[specs[0].name]
     return len(array) if array.ndim else 1
+
+
+#: Lengths that texts are padded to; a short query does not pay for a long one.
+BUCKETS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+#: A millisecond lets a burst gather, and is a tenth of a service level of 10 ms.
+WAIT_S_MAX = 0.001
+
+
+def batching_of(tokens_max: int, rows_max: int) -> Batching:
+    """Buckets up to the model's length; `tokens_max` 0: a model of tensors, which has none."""
+    buckets = tuple(size for size in BUCKETS if size < tokens_max)
+    return Batching(
+        rows_max=rows_max,
+        wait_s_max=WAIT_S_MAX if rows_max > 1 else 0.0,
+        buckets=(*buckets, tokens_max) if tokens_max else (),
+    )

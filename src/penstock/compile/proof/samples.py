@@ -18,16 +18,15 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from penstock.artifacts.description.description import ModelDescription, TensorSpec
 from penstock.compile.contract import Options, Parity, Tolerance
 from penstock.compile.graphs.graph import Arrays
-from penstock.compile.graphs.program_graph import example_of
+from penstock.compile.graphs.torch_graph import example_of
 from penstock.compile.proof.parity import compare
-from penstock.compile.source.text_lines import text_lines
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.tensor_bytes import NUMPY
 
@@ -275,3 +274,26 @@ def _named(number: int, inputs: Arrays, answer: Arrays) -> dict[str, np.ndarray]
         **{f"{number}/in/{name}": array for name, array in inputs.items()},
         **{f"{number}/out/{name}": array for name, array in answer.items()},
     }
+
+
+_ROWS_MAX: Final = 2000  #: later lines are not read: a comparison would take hours
+_LINE_CHARS_MAX: Final = 100_000
+
+
+def text_lines(path: Path) -> list[str]:
+    """The non-empty lines, at least one. Raises CallerError (`samples-invalid`)."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CallerError(
+            "samples-invalid", f"{path}: {error}", hint="Give a UTF-8 file with one text per line."
+        ) from None
+    texts = [line for line in lines[:_ROWS_MAX] if line.strip()]
+    if not texts or max(map(len, texts)) > _LINE_CHARS_MAX:
+        raise CallerError(
+            "samples-invalid",
+            f"{path} holds {'a line that is too long' if texts else 'no text'}",
+            hint="Give a UTF-8 file with one text per line; the two texts of a pair are divided "
+            "by a tab.",
+        )
+    return texts

@@ -6,8 +6,6 @@ runs beside the source, token by token. An artifact that fails the comparison is
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +20,27 @@ from penstock.artifacts.description.description import (
     ModelDescription,
     Tokenizer,
 )
+from penstock.compile.contract import Compiled, Options, Say, Timing
+from penstock.compile.graphs.graph import Arrays
+from penstock.compile.libraries import need
+from penstock.compile.proof.proof import cores, load_context, measured
+from penstock.compile.proof.samples import text_lines
 from penstock.compile.seq2seq import seq2seq_bart, seq2seq_t5
 from penstock.compile.seq2seq.seq2seq_graph import Builder, CacheShape
-from penstock.compile.seq2seq.seq2seq_parity import MEASURE, Seq2SeqParity, compare, parity_record
-from penstock.compile.source.source import read_json
-from penstock.compile.source.tokenizer_files import write_tokenizer
-from penstock.compile.source.transformers_model import load_model, weights_of
+from penstock.compile.seq2seq.seq2seq_parity import (
+    MEASURE,
+    Seq2SeqParity,
+    compare,
+    generate,
+)
+from penstock.compile.source.source import Source, read_json
+from penstock.compile.source.tokenizer_files import load_model, weights_of, write_tokenizer
+from penstock.compile.targets import CompileTarget
 from penstock.errors import CallerError, ModelError
+from penstock.runtimes.loader import load_seq2seq_model
 from penstock.runtimes.seq2seq.record import RECORD as SEQ2SEQ
+from penstock.runtimes.seq2seq.request import GenerationRequest
 
-PRECISIONS = ("f32", "bf16", "int8")
 #: model_type of config.json -> the module that builds its graphs
 _BUILDERS: Mapping[str, Any] = {
     "t5": seq2seq_t5,
@@ -49,9 +58,6 @@ _DEFAULTS = (
     "forced_bos_token_id",
     "forced_eos_token_id",
 )
-
-#: Writes the graphs of (model, its config) into a folder; returns the matching description.
-Write = Callable[[Any, dict[str, Any], Path, ModelDescription], ModelDescription]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,67 +77,56 @@ class Seq2SeqSpec:
     log: Callable[[str], None] = lambda line: None
 
 
-def compile_seq2seq(source_dir: Path, out_dir: Path, wanted: Seq2SeqSpec) -> Seq2SeqParity:
-    """Writes `out_dir`: encoder.xml, decoder.xml (and .bin), tokenizer.json, model.yaml.
+def compile_seq2seq(
+    source_dir: Path, folder: Path, wanted: Seq2SeqSpec, *, device: str = "cpu"
+) -> Seq2SeqParity:
+    """Writes encoder.xml, decoder.xml (and .bin), tokenizer.json, model.yaml into `folder`.
 
     Args:
         source_dir: a Hugging Face directory: config.json, weights, a tokenizer.
-        out_dir: must be missing or empty; an error leaves it unchanged.
+        folder: exists, and is empty. The caller removes it after an error.
         wanted: int8 applies to weights; the runtime rounds activations at run time, unless
             `precision: f32` is written into model.yaml.
+        device: where the artifact is proven and will run. For `cuda` encoder.pt2 and decoder.pt2
+            are written instead, and the caller checks the result of the comparison.
 
-    Raises CallerError (`unknown-precision`, `unsupported-architecture`, `out-dir-not-empty`, and
-    those of the tokenizer), ModelError (`weights-unreadable`, `weights-missing`, `parity-failed`).
+    Raises CallerError (`unsupported-architecture`, `architecture-unsupported`,
+    `conversion-failed`, and those of the tokenizer), ModelError (`weights-unreadable`,
+    `weights-missing`, `parity-failed`).
     """
-    precision = wanted.precision
-    if precision not in PRECISIONS:
-        raise CallerError(
-            "unknown-precision", f"precision {precision!r} is not one of {', '.join(PRECISIONS)}"
-        )
-    if out_dir.exists() and any(out_dir.iterdir()):
-        raise CallerError("out-dir-not-empty", f"{out_dir.name} is there and not empty")
-    builders = _builders_of(source_dir)
+    precision, programs = wanted.precision, device != "cpu"
+    if programs:
+        from penstock.compile.seq2seq import torch_t5  # noqa: PLC0415 - imports torch
 
-    def write(
-        model: Any, config: dict[str, Any], folder: Path, description: ModelDescription
-    ) -> ModelDescription:
-        sizes: CacheShape = builders.shape_of(config)
+        torch_t5.check_family(read_json(source_dir / "config.json"))
+    builders = _builders_of(source_dir)
+    model = load_source(source_dir)
+    config = model.config.to_dict()
+    config["scale_decoder_outputs"] = getattr(model.config, "scale_decoder_outputs", False)
+    sizes: CacheShape = builders.shape_of(config)
+    tokenizer = write_tokenizer(
+        source_dir, folder, tokens_max=_within_positions(config, wanted.tokens_max),
+        vocabulary=sizes.vocabulary, pad_id=config.get("pad_token_id"),
+    )  # fmt: skip
+    description = describe(model, config, tokenizer, wanted)
+    if programs:
+        wanted.log(f"exporting programs: {precision} on {device}")
+        torch_t5.write_programs(model, config, folder, precision=precision, device=device)
+        description = torch_t5.as_programs(description, precision=precision, device=device)
+    else:
         wanted.log(
             f"building graphs: {sizes.layers} decoder layers, width {sizes.width}, {precision}"
         )
         write_graphs(builders, weights_of(model), config, folder, precision)
-        return description
-
-    out_dir.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out_dir.parent, prefix=".compiling-") as made:
-        staging = Path(made) / "artifact"
-        staging.mkdir()
-        parity = write_artifact(source_dir, staging, wanted, builders, write)
-        _check(parity)
-        if out_dir.exists():
-            out_dir.rmdir()
-        shutil.move(staging, out_dir)
-    return parity
-
-
-def write_artifact(
-    source_dir: Path, folder: Path, wanted: Seq2SeqSpec, builders: Any, write: Write
-) -> Seq2SeqParity:
-    """Writes all files of an artifact and runs it. It does not check the comparison's result."""
-    model = load_source(source_dir)
-    config = model.config.to_dict()
-    config["scale_decoder_outputs"] = getattr(model.config, "scale_decoder_outputs", False)
-    tokenizer = write_tokenizer(
-        source_dir, folder, tokens_max=_within_positions(config, wanted.tokens_max),
-        vocabulary=builders.shape_of(config).vocabulary, pad_id=config.get("pad_token_id"),
-    )  # fmt: skip
-    description = write(model, config, folder, describe(model, config, tokenizer, wanted))
     (folder / model_yaml.FILE_NAME).write_text(model_yaml.dump(description), encoding="utf-8")
     wanted.log("comparing answers with the source")
-    return compare(
+    parity = compare(
         model, folder, description, wanted.samples,
-        precision=wanted.precision, loss_max=wanted.difference_max,
+        precision=precision, loss_max=wanted.difference_max,
     )  # fmt: skip
+    if not programs:
+        _check(parity)
+    return parity
 
 
 def _builders_of(source_dir: Path) -> Any:
@@ -200,7 +195,7 @@ def _within_positions(config: dict[str, Any], tokens: int) -> int:
 
 def _check(parity: Seq2SeqParity) -> None:
     """Raises ModelError if the artifact's answers differ from its source's."""
-    failures = parity_record(parity).failures()
+    failures = parity.record().failures()
     if failures:
         raise ModelError(
             "parity-failed",
@@ -209,3 +204,100 @@ def _check(parity: Seq2SeqParity) -> None:
             hint="Nothing was written. Compile for cpu-fp32 to see whether the number format is "
             "the cause; --tolerance names the loss of a token that is acceptable to you.",
         )
+
+
+_PRECISIONS = {"cpu-fp32": "f32", "cpu-bf16": "bf16", "cpu-int8": "int8"}
+_PROGRAMS = {"cuda-fp32": "f32", "cuda-fp16": "f16", "cuda-bf16": "bf16"}
+_ROWS_MAX = 16  #: rows of a decode step; `seq2seq` was tuned for this
+#: Lengths of a misspelt query and its correction, in tokens; measured alone and as a batch.
+_TOKENS_IN, _TOKENS_OUT = 9, 11
+_ROWS_MEASURED = (1, 8)
+
+
+def compile_encoder_decoder(
+    source: Source, staging: Path, options: Options, target: CompileTarget, say: Say
+) -> Compiled:
+    """Compiles it. Raises the errors of `compile_seq2seq`, `target-unsupported`,
+    `task-unsupported`."""
+    precision = {**_PRECISIONS, **_PROGRAMS}.get(target.name)
+    if precision is None:
+        raise CallerError(
+            "target-unsupported",
+            f"encoder-decoder models are not compiled for {target.name}",
+            hint=f"Use one of: {', '.join((*_PRECISIONS, *_PROGRAMS))}.",
+        )
+    if options.task not in ("", "text2text-generation"):
+        raise CallerError(
+            "task-unsupported",
+            f"an encoder-decoder model can't be served as {options.task!r}",
+            hint="Leave --task out: it is text2text-generation.",
+        )
+    wanted = Seq2SeqSpec(
+        precision=precision,
+        tokens_max=options.tokens_max or 512,
+        rows_max=min(options.rows_max, _ROWS_MAX),
+        samples=text_lines(options.samples) if options.samples is not None else None,
+        difference_max=options.tolerance,
+        log=say,
+    )
+    found = compile_seq2seq(source.root, staging, wanted, device=target.device)
+    choices = {"torch_device": target.device} if target.name in _PROGRAMS else {}
+    if precision == "int8":
+        choices = {"int8": "weights"}
+    notes = found.notes(precision)
+    if options.calibration is not None:
+        notes.append("--calibration was not used: encoder-decoder INT8 is weight-only")
+    description = model_yaml.load(staging)
+    timings: tuple[Timing, ...] = ()
+    if options.measure_s > 0:
+        say(f"measuring {_TOKENS_IN} tokens in, {_TOKENS_OUT} out")
+        timings = _timings(source.root, staging, description, options)
+    return Compiled(
+        description=description,
+        timings=timings,
+        parity=found.record(),
+        framework="PyTorch FP32",
+        source_bytes=source.size,
+        notes=notes,
+        choices=choices,
+    )
+
+
+def _timings(
+    root: Path, staging: Path, description: ModelDescription, options: Options
+) -> tuple[Timing, ...]:
+    """Times greedy answers of one length, by transformers' `generate` and by the runtime."""
+    torch, threads = need("torch"), options.threads or cores()
+    model = load_source(root)
+    torch.set_num_threads(threads)
+    request = GenerationRequest(max_new_tokens=_TOKENS_OUT, min_new_tokens=_TOKENS_OUT)
+
+    def before(inputs: Arrays) -> None:
+        ids = torch.from_numpy(inputs["input_ids"])
+        with torch.inference_mode():
+            model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=_TOKENS_OUT,
+                min_new_tokens=_TOKENS_OUT,
+                num_beams=1,
+                do_sample=False,
+            )
+
+    compiled = load_seq2seq_model(load_context(staging, description, threads))
+    try:
+        random = np.random.default_rng(0)
+        largest = int(model.config.vocab_size)
+        batches = [
+            (rows, _TOKENS_IN, {"input_ids": random.integers(0, largest, (rows, _TOKENS_IN))})
+            for rows in _ROWS_MEASURED
+            if rows <= description.batching.rows_max
+        ]
+        return measured(
+            before,
+            lambda inputs: generate(compiled, description, inputs["input_ids"].tolist(), request),
+            batches,
+            seconds=options.measure_s,
+        )
+    finally:
+        compiled.close()

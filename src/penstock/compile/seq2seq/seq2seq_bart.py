@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compile.seq2seq.seq2seq_graph import MASKED, Builder, CacheShape
+from penstock.compile.seq2seq.seq2seq_graph import Builder, CacheShape
 from penstock.compile.seq2seq.seq2seq_t5 import past_bias
 
 _EPSILON = 1e-5
@@ -44,8 +44,7 @@ def encoder(b: Builder, config: dict[str, Any]) -> Any:
     length = ops.gather(ops.shape_of(ids, "i32"), b.integers(1), b.integers(0))
     places = ops.unsqueeze(ops.range(b.integers(0), length, b.integers(1), "i32"), b.integers(0))
     value = _embedded(b, config, "encoder", ids, places)
-    padding = ops.multiply(ops.subtract(b.floats(1.0), mask), b.floats(MASKED))
-    bias = ops.unsqueeze(padding, b.integers([1, 2]))
+    bias = b.padding(mask)
     for at in range(int(config["encoder_layers"])):
         layer = f"model.encoder.layers.{at}"
 
@@ -68,16 +67,7 @@ def decoder(b: Builder, config: dict[str, Any]) -> Any:
 
     ops, sizes = b.ops, shape_of(config)
     heads, size = sizes.heads, sizes.head_size
-    ids = b.parameter("ids", [-1, 1], "i32")
-    positions = b.parameter("positions", [-1, 1], "i32")
-    source_bias = b.parameter("source_bias", [-1, 1, 1, -1], "f32")
-    past, cross = (
-        [
-            b.parameter(f"{kind}.{at}", [-1, heads, -1, size], "f32")
-            for at in range(2 * sizes.layers)
-        ]
-        for kind in ("past", "cross")
-    )
+    ids, positions, source_bias, past, cross = b.step_inputs(sizes)
     value = _embedded(b, config, "decoder", ids, positions)
     self_bias = past_bias(b, positions, past[0], np.zeros((1, 1), dtype=np.float32))
     new: list[Any] = []
@@ -105,8 +95,7 @@ def decoder(b: Builder, config: dict[str, Any]) -> Any:
     logits = ops.squeeze(b.output(value, head), b.integers([1]))
     if b.has("final_logits_bias"):
         logits = ops.add(logits, b.floats(b.array("final_logits_bias")))
-    stacked = ops.concat([ops.unsqueeze(each, b.integers(0)) for each in new], 0)
-    results = [b.result(logits, "logits"), b.result(stacked, "new_kv")]
+    results = b.step_results(logits, new)
     return ov.Model(results, [ids, positions, source_bias, *past, *cross], "decoder")
 
 

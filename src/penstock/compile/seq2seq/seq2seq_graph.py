@@ -78,6 +78,29 @@ class Builder:
         node.output(0).get_tensor().set_names({name})
         return node
 
+    def step_inputs(self, sizes: CacheShape) -> tuple[Any, Any, Any, list[Any], list[Any]]:
+        """Parameters of a decoder step: token ids, positions, bias of the source, and the caches
+        of keys and values, layer by layer: of the answer so far, and of the source."""
+        past, cross = (
+            [
+                self.parameter(f"{kind}.{at}", [-1, sizes.heads, -1, sizes.head_size], "f32")
+                for at in range(2 * sizes.layers)
+            ]
+            for kind in ("past", "cross")
+        )
+        ids, positions = (self.parameter(name, [-1, 1], "i32") for name in ("ids", "positions"))
+        return ids, positions, self.parameter("source_bias", [-1, 1, 1, -1], "f32"), past, cross
+
+    def step_results(self, logits: Any, new: list[Any]) -> list[Any]:
+        """Results of a decoder step; `new`: keys and values of the token, layer by layer."""
+        stacked = self.ops.concat([self.ops.unsqueeze(each, self.integers(0)) for each in new], 0)
+        return [self.result(logits, "logits"), self.result(stacked, "new_kv")]
+
+    def padding(self, mask: Any) -> Any:
+        """[rows, 1, 1, source]: 0 for tokens, far below any score for padding."""
+        hidden = self.ops.multiply(self.ops.subtract(self.floats(1.0), mask), self.floats(MASKED))
+        return self.ops.unsqueeze(hidden, self.integers([1, 2]))
+
     def floats(self, value: Any) -> Any:
         return self.ops.constant(np.asarray(value, dtype=np.float32))
 

@@ -20,9 +20,10 @@ up below any constant bound. A constant bounds the cost of the format itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from penstock.clock import SystemClock
 from penstock.compile import contract
 from penstock.compile.contract import Tolerance
 from penstock.compile.libraries import need
-from penstock.runtimes.base import LoadContext
+from penstock.compile.proof.proof import load_context
 from penstock.runtimes.loader import load_seq2seq_model
 from penstock.runtimes.processor import instruction_set_here
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, DecodingJob
@@ -129,7 +130,7 @@ def tolerance_asked(loss_max: float, ceiling: Tolerance) -> Tolerance:
 _RANDOM_LENGTHS = (1, 3, 9, 17, 40)
 _TOKENS_NEW = 16
 
-#: Explains the figures of `parity_record` in the report.
+#: Explains the figures of `StepsCompared.record` in the report.
 MEASURE = (
     "Every token of the source's answers, with the source's tokens fed to both. A spread is the "
     "standard deviation of the source's logits at a step. Largest: by how much the source prefers "
@@ -151,13 +152,67 @@ CEILINGS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seq2SeqParity:
+class StepsCompared:
+    """The artifact beside the source, both fed with the source's tokens."""
+
+    forced: TokenParity
+    tolerance: Tolerance
+    format: TokenParity | None = field(default=None)  #: the source in the artifact's number format
+
+    def record(self) -> contract.Parity:
+        """The parity in the form of every compile's report."""
+        return contract.Parity(
+            unit="loss of a token, in spreads",
+            samples=self.forced.steps,
+            difference_max=self.forced.loss_max,
+            difference_mean=self.forced.difference_mean,
+            agreement=self.forced.agreement_decided,
+            tolerance=self.tolerance,
+            measure=MEASURE,
+        )
+
+    def notes(self, precision: str) -> list[str]:
+        """What the number format costs the source itself, for people."""
+        if self.format is None:
+            return []
+        return [
+            f"in {precision.upper()} the source itself differs by "
+            f"{self.format.difference_mean:.2g} spreads on average and writes "
+            f"{self.format.agreement:.1%} of its tokens"
+        ]
+
+
+def judged(
+    reference: Logits,
+    ours: Sequence[Logits],
+    *,
+    precision: str,
+    loss_max: float | None,
+    rounded: Callable[[], Logits],
+) -> StepsCompared:
+    """
+    Args:
+        ours: the artifact's logits; several times, where it was run in several ways.
+        loss_max: the caller's bound, instead of the one derived from the format's effect.
+        rounded: runs the source in the artifact's number format. FP32 needs no such run.
+    """
+    tolerance, cost = CEILINGS[precision], None
+    if precision != "f32":
+        cost = compare_steps(reference, rounded(), margin=0.0)
+        tolerance = tolerance_for(cost, CEILINGS[precision])
+    if loss_max is not None:
+        tolerance = tolerance_asked(loss_max, CEILINGS[precision])
+    forced = compare_steps(
+        [*reference] * len(ours), [*chain(*ours)], margin=tolerance.difference_max / 2
+    )
+    return StepsCompared(forced=forced, tolerance=tolerance, format=cost)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seq2SeqParity(StepsCompared):
     answers: int  #: number of answers compared
     same: int  #: answers that are equal in every token under greedy search
     token_agreement: float  #: tokens before an answer's first difference, as a share of all
-    forced: TokenParity  #: both fed with the source's tokens
-    tolerance: Tolerance
-    format: TokenParity | None = field(default=None)  #: the source in the artifact's number format
 
     @property
     def agreement(self) -> float:
@@ -187,11 +242,7 @@ def compare(
     wanted = [_reference(model, source) for source in sources]
     fed = [[generation.decoder_start_id, *answer[:-1]] for answer in wanted]
     reference = _forced_source(model, sources, fed)
-    context = LoadContext(
-        model_dir=folder, description=description, endpoint_name="parity", variant_name="",
-        cores=2.0, memory_bytes_max=0,
-    )  # fmt: skip
-    compiled = load_seq2seq_model(context)
+    compiled = load_seq2seq_model(load_context(folder, description, 2.0))
     try:
         alone = [_forced(compiled, [at], [to])[0] for at, to in zip(sources, fed, strict=True)]
         mates: list[np.ndarray] = []
@@ -202,38 +253,22 @@ def compare(
             max_new_tokens=_TOKENS_NEW))  # fmt: skip
     finally:
         compiled.close()
-    ceiling, rounded = CEILINGS[precision], None
-    tolerance = ceiling
-    if precision != "f32":
+
+    def rounded() -> Logits:
         to_format(model, precision)
-        rounded = compare_steps(reference, _forced_source(model, sources, fed), margin=0.0)
-        tolerance = tolerance_for(rounded, ceiling)
-    if loss_max is not None:
-        tolerance = tolerance_asked(loss_max, ceiling)
+        return _forced_source(model, sources, fed)
+
+    steps = judged(
+        reference, [alone, mates], precision=precision, loss_max=loss_max, rounded=rounded
+    )
     equal = [_equal_tokens(a, b) for a, b in zip(wanted, given, strict=True)]
     return Seq2SeqParity(
+        forced=steps.forced,
+        tolerance=steps.tolerance,
+        format=steps.format,
         answers=len(sources),
         same=sum(a == b for a, b in zip(wanted, given, strict=True)),
         token_agreement=sum(equal) / max(1, sum(map(len, wanted))),
-        forced=compare_steps(
-            [*reference, *reference], [*alone, *mates], margin=tolerance.difference_max / 2
-        ),
-        tolerance=tolerance,
-        format=rounded,
-    )
-
-
-def parity_record(parity: Seq2SeqParity) -> contract.Parity:
-    """The parity in the form of every compile's report."""
-    forced = parity.forced
-    return contract.Parity(
-        unit="loss of a token, in spreads",
-        samples=forced.steps,
-        difference_max=forced.loss_max,
-        difference_mean=forced.difference_mean,
-        agreement=forced.agreement_decided,
-        tolerance=parity.tolerance,
-        measure=MEASURE,
     )
 
 

@@ -89,8 +89,7 @@ def encoder(b: Builder, config: dict[str, Any]) -> Any:
     position_bias = ops.unsqueeze(
         ops.transpose(b.table(index, table), b.integers([2, 0, 1])), b.integers(0)
     )
-    padding = ops.multiply(ops.subtract(b.floats(1.0), mask), b.floats(MASKED))
-    bias = ops.add(position_bias, ops.unsqueeze(padding, b.integers([1, 2])))
+    bias = ops.add(position_bias, b.padding(mask))
 
     for at in range(int(config["num_layers"])):
         prefix = f"encoder.block.{at}.layer"
@@ -116,17 +115,8 @@ def decoder(b: Builder, config: dict[str, Any]) -> Any:
     import openvino as ov  # noqa: PLC0415 - see Builder
 
     ops, sizes = b.ops, shape_of(config)
-    heads, size = sizes.heads, sizes.head_size
-    epsilon = float(config.get("layer_norm_epsilon", 1e-6))
-    ids = b.parameter("ids", [-1, 1], "i32")
-    positions = b.parameter("positions", [-1, 1], "i32")
-    source_bias = b.parameter("source_bias", [-1, 1, 1, -1], "f32")
-    caches = [
-        b.parameter(f"{kind}.{at}", [-1, heads, -1, size], "f32")
-        for kind in ("past", "cross")
-        for at in range(2 * sizes.layers)
-    ]
-    past, cross = caches[: 2 * sizes.layers], caches[2 * sizes.layers :]
+    heads, epsilon = sizes.heads, float(config.get("layer_norm_epsilon", 1e-6))
+    ids, positions, source_bias, past, cross = b.step_inputs(sizes)
     value = b.embedding(ids, "shared.weight")
 
     table, reach = _distances(
@@ -136,7 +126,7 @@ def decoder(b: Builder, config: dict[str, Any]) -> Any:
     )
     self_bias = past_bias(b, positions, past[0], table[: reach + 1][::-1])
 
-    new = []
+    new: list[Any] = []
     for at in range(sizes.layers):
         prefix = f"decoder.block.{at}.layer"
         own, other = f"{prefix}.0.SelfAttention", f"{prefix}.1.EncDecAttention"
@@ -158,10 +148,8 @@ def decoder(b: Builder, config: dict[str, Any]) -> Any:
     if config.get("scale_decoder_outputs"):
         value = ops.multiply(value, b.floats(sizes.width**-0.5))
     logits = b.output(value, b.same("lm_head.weight", "shared.weight"))
-    stacked = ops.concat([ops.unsqueeze(each, b.integers(0)) for each in new], 0)
-    logits = ops.squeeze(logits, b.integers([1]))
-    results = [b.result(logits, "logits"), b.result(stacked, "new_kv")]
-    return ov.Model(results, [ids, positions, source_bias, *caches], "decoder")
+    results = b.step_results(ops.squeeze(logits, b.integers([1])), new)
+    return ov.Model(results, [ids, positions, source_bias, *past, *cross], "decoder")
 
 
 def past_bias(b: Builder, positions: Any, past: Any, by_distance: np.ndarray) -> Any:

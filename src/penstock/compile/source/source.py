@@ -116,7 +116,6 @@ _UNDERSTOOD = (
     "a Hugging Face directory (config.json, *.safetensors, tokenizer), a PyTorch exported program "
     "(.pt2), TorchScript (.pt) or ONNX (.onnx)"
 )
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,8 +289,5 @@ def _zip_kind(path: Path) -> str:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,10 @@
-"""The tokenizer of a source as the one file that an instance reads: `tokenizer.json`.
+"""What transformers reads of a source: its tokenizer, and its model in PyTorch.
 
-A fast tokenizer is copied unchanged. Vocabularies of the slow kinds (WordPiece, BPE merges,
-SentencePiece) are converted here once, by transformers.
+The tokenizer becomes the one file that an instance reads, `tokenizer.json`. A fast tokenizer is
+copied unchanged. Vocabularies of the slow kinds (WordPiece, BPE merges, SentencePiece) are
+converted here once. A model that is loaded here serves to build graphs from its weights. No code of
+the source runs. Missing weights are an error, because transformers would replace them by random
+numbers.
 """
 
 from __future__ import annotations
@@ -9,9 +12,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from penstock.artifacts.description.description import Tokenizer
-from penstock.compile.libraries import need
-from penstock.errors import CallerError
+from penstock.compile.libraries import first_line, need
+from penstock.errors import CallerError, ModelError
 
 FAST = "tokenizer.json"
 #: Vocabularies that transformers can convert. Without one of them it would silently make an empty
@@ -89,10 +94,9 @@ def _convert(source: Path, path: Path) -> None:
     except CallerError:
         raise
     except Exception as error:  # transformers raises many kinds for a bad vocabulary
-        cause = str(error).strip().splitlines()
         raise CallerError(
             "tokenizer-damaged",
-            f"the tokenizer can't be read: {(cause or [type(error).__name__])[0][:300]}",
+            f"the tokenizer can't be read: {first_line(error)[:300]}",
             hint=f"Convert it where it works: AutoTokenizer...save_pretrained writes {FAST}.",
         ) from None
 
@@ -103,3 +107,40 @@ def _pad_id(tokenizer: Any, configured: int | None) -> int:
         if found is not None:
             return int(found)
     return configured if configured is not None and configured >= 0 else 0
+
+
+def load_model(root: Path, auto_class: str, what: str) -> Any:
+    """The model in FP32 on the CPU, ready to answer.
+
+    Args:
+        auto_class: class of transformers, such as `AutoModelForCausalLM`.
+        what: the kind of model, for people: "a language model".
+
+    Raises CallerError (those of `need`), ModelError (`weights-unreadable`, `weights-missing`).
+    """
+    transformers, torch = need("transformers"), need("torch")
+    try:
+        model, told = getattr(transformers, auto_class).from_pretrained(
+            root, dtype=torch.float32, local_files_only=True, trust_remote_code=False,
+            output_loading_info=True,
+        )  # fmt: skip
+    except Exception as error:  # transformers, safetensors and json raise kinds of their own
+        words = " ".join(str(error).split())[:300]
+        raise ModelError(
+            "weights-unreadable",
+            f"transformers cannot load the source as {what}: {words}",
+            hint="Check that config.json and all weights are there and whole.",
+        ) from None
+    lacking = sorted(told["missing_keys"])
+    if lacking:
+        raise ModelError(
+            "weights-missing",
+            f"the source lacks {len(lacking)} tensors, the first is {lacking[0]!r}",
+            hint="Check that all of the model's safetensors files are there and whole.",
+        )
+    return model.eval()
+
+
+def weights_of(model: Any) -> dict[str, np.ndarray]:
+    """Every tensor in FP32, by its name in the source."""
+    return {key: value.float().numpy() for key, value in model.state_dict().items()}

@@ -1,15 +1,18 @@
-"""Families of the page at `/metrics`, made from a catalogue entry and its rows."""
+"""Pages at `/metrics`, and their families, made from a catalogue entry and its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
 )
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from penstock.metrics.catalogue.catalogue import PrometheusMetric
 from penstock.metrics.series.sketch import Sketch
@@ -41,3 +44,18 @@ def durations(
         buckets.append(("+Inf", sketch.count))
         family.add_metric(labels, buckets, sketch.total / per_s)
     return family
+
+
+class MetricPage:
+    """Renders the families of a collector, and those of this process itself."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collectors = CollectorRegistry(auto_describe=False)
+        self._collectors.register(collector)
+        ProcessCollector(registry=self._collectors)
+        GCCollector(registry=self._collectors)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """(body, content type), in the format that the Accept header asks for."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._collectors), content_type

@@ -9,34 +9,25 @@ from penstock.metrics.catalogue.catalogue import DURATION_EDGES_S, PrometheusMet
 _BY_REGION: Final = ("endpoint", "region")
 
 REQUESTS: Final = PrometheusMetric(
-    "penstock_traffic_requests",
-    "counter",
-    (*_BY_REGION, "outcome"),
+    "penstock_traffic_requests", "counter", (*_BY_REGION, "outcome"),
     "Requests by the region that answered and outcome: ok, caller-error, model-error, refused, "
     "internal-error, no-region, cancelled.",
-)
+)  # fmt: skip
 SENT_AGAIN: Final = PrometheusMetric(
-    "penstock_traffic_sent_again",
-    "counter",
-    ("reason",),
+    "penstock_traffic_sent_again", "counter", ("reason",),
     "Attempts that ended without an answer for the client, whose request went on: "
     "region-unreachable, connection-lost, answer-malformed, region-silent, spilled, resumed and "
     "the like.",
-)
+)  # fmt: skip
 DURATION: Final = PrometheusMetric(
-    "penstock_traffic_duration_seconds",
-    "histogram",
-    _BY_REGION,
+    "penstock_traffic_duration_seconds", "histogram", _BY_REGION,
     "From a request's first byte to its answer's last byte, waiting here included.",
     DURATION_EDGES_S,
-)
+)  # fmt: skip
 FIRST_BYTE: Final = PrometheusMetric(
-    "penstock_traffic_first_byte_seconds",
-    "histogram",
-    _BY_REGION,
-    "From a request's first byte to the first byte that a region answered.",
-    DURATION_EDGES_S,
-)
+    "penstock_traffic_first_byte_seconds", "histogram", _BY_REGION,
+    "From a request's first byte to the first byte that a region answered.", DURATION_EDGES_S,
+)  # fmt: skip
 HELD: Final = PrometheusMetric(
     "penstock_traffic_held", "gauge", ("endpoint",), "Requests that wait for a region with room."
 )

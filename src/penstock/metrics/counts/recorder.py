@@ -3,17 +3,29 @@
 The hot path only adds integers and appends floats to flat arrays. About once per second `take()`
 turns them into a `VariantDelta`. Deltas can be added up: that is how several gateway processes give
 one metric. A recorder knows no clock, no store and no metric names.
+
+A gateway process takes a delta of all its recorders from its registry each second, and the process
+with the store adds it to its own counts. Counts add up and sketches merge, so percentiles over
+processes are those of all requests together, within a sketch's error. Gauges (requests in flight, a
+loop's lag) are the source's last values. Times are wall times of one machine. On the way it is the
+version of its form in a byte, and `MetricDelta` in MessagePack. A variant without news costs some
+bytes and no sketch. Deltas have no numbers: if the connection that carries them breaks they are
+lost, and never repeated.
 """
 
 from __future__ import annotations
 
 from array import array
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import field
 
-from penstock.metrics.counts.generation_counts import GenerationCounts
+from penstock.errors import CallerError
+from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.series.sketch import Sketch
 
 #: The status of a request whose client went away (nginx's convention).
@@ -29,43 +41,53 @@ _SKIPPED_S_MAX: Final = 3
 CLOCK_BACK_S_MAX: Final = 60
 
 
-class VariantDelta(GenerationCounts):
-    """What happened at one variant since the last delta.
+class GenerationCounts(msgspec.Struct, eq=False, forbid_unknown_fields=True):
+    """Counts of streamed and of generated answers, the same in deltas, windows and totals."""
 
-    Attributes:
-        outcomes: (status, model status, door) -> requests that ended.
-        refusals: (reason, status, door) -> requests refused before they were in flight.
-        no_capacity: requests for which the variant had no copy at all.
-        ejections: reason -> number of times that routing excluded a copy for a while.
-        batch_rows: rows of the batch -> requests answered in such a batch.
-        concurrency: wall second -> requests in flight at its sample.
-        total_s, queue_s, run_s: durations of requests, in s.
-        model_latency_us, overhead_us: CloudWatch's split of the total, in microseconds.
-    """
-
-    __slots__ = (
-        "batch_rows", "concurrency", "ejections", "model_latency_us", "no_capacity", "outcomes",
-        "overhead_us", "queue_s", "refusals", "run_s", "total_s",
+    GENERATION_SKETCHES: ClassVar = (
+        "first_chunk_us", "first_token_us", "token_us", "tokens_in", "tokens_out",
     )  # fmt: skip
 
-    SKETCHES: Final = (
+    #: from a request to the first part of its streamed answer
+    first_chunk_us: Sketch = field(default_factory=Sketch)
+    first_token_us: Sketch = field(default_factory=Sketch)  #: of generated answers
+    #: mean time per token of one answer, after its first token
+    token_us: Sketch = field(default_factory=Sketch)
+    tokens_in: Sketch = field(default_factory=Sketch)  #: of each generated answer
+    tokens_out: Sketch = field(default_factory=Sketch)
+    broken: int = 0  #: streamed answers that ended with an error after their first part
+
+    def add_generation(self, other: GenerationCounts) -> None:
+        """Adds what `other` counted."""
+        for name in self.GENERATION_SKETCHES:
+            getattr(self, name).merge(getattr(other, name))
+        self.broken += other.broken
+
+
+class VariantDelta(GenerationCounts):
+    """What happened at one variant since the last delta."""
+
+    SKETCHES: ClassVar = (
         "total_s", "queue_s", "run_s", "model_latency_us", "overhead_us",
         *GenerationCounts.GENERATION_SKETCHES,
     )  # fmt: skip
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.outcomes: dict[tuple[int, int, str], int] = {}
-        self.refusals: dict[tuple[str, int, str], int] = {}
-        self.no_capacity = 0
-        self.ejections: dict[str, int] = {}
-        self.batch_rows: dict[int, int] = {}
-        self.concurrency: dict[int, int] = {}
-        self.total_s = Sketch()
-        self.queue_s = Sketch()
-        self.run_s = Sketch()
-        self.model_latency_us = Sketch()
-        self.overhead_us = Sketch()
+    #: (status, model status, door) -> requests that ended
+    outcomes: dict[tuple[int, int, str], int] = field(default_factory=dict)
+    #: (reason, status, door) -> requests refused before they were in flight
+    refusals: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    no_capacity: int = 0  #: requests for which the variant had no copy at all
+    #: reason -> number of times that routing excluded a copy for a while
+    ejections: dict[str, int] = field(default_factory=dict)
+    #: rows of the batch -> requests answered in such a batch
+    batch_rows: dict[int, int] = field(default_factory=dict)
+    #: wall second -> requests in flight at its sample
+    concurrency: dict[int, int] = field(default_factory=dict)
+    total_s: Sketch = field(default_factory=Sketch)
+    queue_s: Sketch = field(default_factory=Sketch)
+    run_s: Sketch = field(default_factory=Sketch)
+    model_latency_us: Sketch = field(default_factory=Sketch)  #: with `overhead_us`, CloudWatch's
+    overhead_us: Sketch = field(default_factory=Sketch)  #: split of the total
 
     @property
     def is_empty(self) -> bool:
@@ -86,36 +108,13 @@ class VariantRecorder:
 
     Per request call either `started` and then one of `finished` and `cancelled`, or `refused`
     alone. Call `no_capacity` in addition if the variant had no copy that could have answered.
-
-    Attributes:
-        in_flight: accepted requests whose last byte was not yet written.
     """
-
-    __slots__ = (
-        "_add_queue_s",
-        "_add_run_s",
-        "_add_total_s",
-        "_batch_rows",
-        "_no_capacity",
-        "_outcomes",
-        "_pending",
-        "_queue_s",
-        "_refusals",
-        "_run_s",
-        "_sampled_second",
-        "_total_s",
-        "base",
-        "component",
-        "endpoint",
-        "in_flight",
-        "variant",
-    )
 
     def __init__(self, endpoint: str, variant: str, component: str = "") -> None:
         self.endpoint = endpoint
         self.variant = variant
         self.component = component  #: empty: the variant's own model
-        self.in_flight = 0
+        self.in_flight = 0  #: accepted requests whose last byte was not yet written
         #: for an adapter: the component on whose copies its requests run; empty: it is no adapter
         self.base = ""
         self._pending = VariantDelta()
@@ -264,3 +263,61 @@ def _emptied(buffer: array[float]) -> npt.NDArray[np.float64]:
     values = np.array(buffer, dtype=np.float64)
     del buffer[:]
     return values
+
+
+FORMAT: Final = 2
+PoolId = tuple[str, str, str]  #: (endpoint, variant, component; "" = none)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolDelta:
+    """The counts of a variant's own model, or of one component."""
+
+    pool: PoolId
+    #: for an adapter: the component on whose copies its requests run; "" = it is no adapter
+    base: str
+    in_flight: int  #: requests in flight now
+    concurrency: dict[int, int]  #: wall second -> requests in flight at its sample
+    counted: VariantDelta | None  #: None: nothing happened
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDelta:
+    """The counts of one process."""
+
+    since: float  #: wall time at which its counts began
+    lag: LagObserved | None  #: of its event loop since its start; None: unreadable
+    pools: list[PoolDelta]
+
+
+def encode(delta: MetricDelta) -> bytes:
+    """Inverse of `decode`."""
+    return bytes((FORMAT,)) + msgspec.msgpack.encode(delta, enc_hook=_packed)
+
+
+def decode(data: bytes) -> MetricDelta:
+    """Decodes a whole delta.
+
+    Raises:
+        CallerError: `metrics-delta-unreadable`: torn, or of another version of the format.
+    """
+    try:
+        if data[:1] != bytes((FORMAT,)):
+            raise ValueError(f"it does not begin with format {FORMAT}")
+        return msgspec.msgpack.decode(data[1:], type=MetricDelta, dec_hook=_unpacked)
+    except (ValueError, CallerError) as error:
+        raise CallerError(
+            "metrics-delta-unreadable", f"A metrics delta can't be read: {error}."
+        ) from error
+
+
+def _packed(sketch: Any) -> bytes:
+    """An empty sketch has no bytes."""
+    packed: bytes = sketch.to_bytes() if sketch.count else b""
+    return packed
+
+
+def _unpacked(_kind: type, packed: Any) -> Sketch:
+    if not isinstance(packed, bytes):
+        raise ValueError("a sketch is no bytes")
+    return Sketch.from_bytes(packed) if packed else Sketch()

@@ -16,9 +16,16 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from penstock.metrics.counts.delta import MetricDelta, PoolDelta, PoolId, decode, encode
 from penstock.metrics.counts.departures import Departures
-from penstock.metrics.counts.recorder import VariantDelta, VariantRecorder
+from penstock.metrics.counts.recorder import (
+    MetricDelta,
+    PoolDelta,
+    PoolId,
+    VariantDelta,
+    VariantRecorder,
+    decode,
+    encode,
+)
 from penstock.metrics.counts.totals import WINDOW_S, VariantTotals
 from penstock.metrics.counts.window_metrics import (
     ALWAYS,

@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, TypeVar
 
-from penstock.metrics.counts.generation_counts import GenerationCounts
-from penstock.metrics.counts.recorder import CLOCK_BACK_S_MAX, STATUS_CANCELLED, VariantDelta
+from msgspec import field
+
+from penstock.metrics.counts.recorder import (
+    CLOCK_BACK_S_MAX,
+    STATUS_CANCELLED,
+    GenerationCounts,
+    VariantDelta,
+)
 from penstock.metrics.series.sketch import Sketch
 from penstock.metrics.series.statistics import StatisticSet
 from penstock.metrics.utilization.cost import VariantCost
@@ -24,31 +30,19 @@ OUTCOME_OK: Final = "ok"
 
 
 class MetricWindow(GenerationCounts):
-    """Ten seconds of one variant, to be written to the store.
+    """Ten seconds of one variant, to be written to the store."""
 
-    Attributes:
-        invocations: requests that ended or were refused.
-        errors_4xx, errors_5xx, model_errors, no_capacity: how many of them.
-        per_unit: one sample of 1/n per request, with n instances or copies.
-        concurrency: wall second -> requests in flight, summed over processes.
-    """
-
-    __slots__ = (
-        "concurrency", "errors_4xx", "errors_5xx", "invocations", "model_errors",
-        "model_latency_us", "no_capacity", "overhead_us", "per_unit",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.invocations = 0
-        self.errors_4xx = 0
-        self.errors_5xx = 0
-        self.model_errors = 0
-        self.no_capacity = 0
-        self.per_unit = StatisticSet()
-        self.model_latency_us = Sketch()
-        self.overhead_us = Sketch()
-        self.concurrency: dict[int, int] = {}
+    invocations: int = 0  #: requests that ended or were refused; the next four are among them
+    errors_4xx: int = 0
+    errors_5xx: int = 0
+    model_errors: int = 0
+    no_capacity: int = 0
+    #: one sample of 1/n per request, with n instances or copies
+    per_unit: StatisticSet = field(default_factory=StatisticSet)
+    model_latency_us: Sketch = field(default_factory=Sketch)
+    overhead_us: Sketch = field(default_factory=Sketch)
+    #: wall second -> requests in flight, summed over processes
+    concurrency: dict[int, int] = field(default_factory=dict)
 
     def add(self, delta: VariantDelta, unit_count: int) -> None:
         """Adds a delta without its concurrency samples, which belong to seconds of their own."""
@@ -77,46 +71,29 @@ class MetricWindow(GenerationCounts):
 
 
 class VariantTotals(GenerationCounts):
-    """One variant, or one of its components, since the process started.
+    """One variant, or one of its components, since the process started."""
 
-    Attributes:
-        requests: (door, outcome) -> requests; each request counts once.
-        refusals: reason -> requests.
-        ejections: reason -> number of times that routing excluded a copy for a while.
-        failures: requests that ended with an error that is not the caller's (5XX).
-        batch_rows: rows of the batch -> requests.
-        in_flight: source process -> requests in flight there.
-        base: for an adapter reported by other processes: the component whose copies it shares.
-        unit_count: instances of a variant, or copies of a component, that share the requests.
-        total_s, queue_s, run_s: durations.
-        cost: energy and money.
-        windows: start -> window that is not over.
-        unpublished: (start, window) that is over and waits until its point may be published.
-    """
-
-    __slots__ = (
-        "base", "batch_rows", "cost", "ejections", "failures", "in_flight", "published_until",
-        "queue_s", "refusals", "requests", "run_s", "total_s", "unit_count", "unpublished",
-        "windows",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.requests: dict[tuple[str, str], int] = {}
-        self.refusals: dict[str, int] = {}
-        self.ejections: dict[str, int] = {}
-        self.failures = 0
-        self.batch_rows: dict[int, int] = {}
-        self.in_flight: dict[str, int] = {}
-        self.base = ""
-        self.unit_count = 1
-        self.total_s = Sketch()
-        self.queue_s = Sketch()
-        self.run_s = Sketch()
-        self.cost = VariantCost()
-        self.windows: dict[int, MetricWindow] = {}
-        self.unpublished: list[tuple[int, MetricWindow]] = []
-        self.published_until = 0  #: windows before this wall second are in the store
+    #: (door, outcome) -> requests; each request counts once
+    requests: dict[tuple[str, str], int] = field(default_factory=dict)
+    refusals: dict[str, int] = field(default_factory=dict)  #: reason -> requests
+    #: reason -> number of times that routing excluded a copy for a while
+    ejections: dict[str, int] = field(default_factory=dict)
+    failures: int = 0  #: requests that ended with an error that is not the caller's (5XX)
+    batch_rows: dict[int, int] = field(default_factory=dict)  #: rows of the batch -> requests
+    #: source process -> requests in flight there
+    in_flight: dict[str, int] = field(default_factory=dict)
+    #: for an adapter reported by other processes: the component whose copies it shares
+    base: str = ""
+    unit_count: int = 1  #: instances of a variant, or copies of a component, that share requests
+    total_s: Sketch = field(default_factory=Sketch)
+    queue_s: Sketch = field(default_factory=Sketch)
+    run_s: Sketch = field(default_factory=Sketch)
+    cost: VariantCost = field(default_factory=VariantCost)  #: energy and money
+    #: start -> window that is not over
+    windows: dict[int, MetricWindow] = field(default_factory=dict)
+    #: (start, window) that is over and waits until its point may be published
+    unpublished: list[tuple[int, MetricWindow]] = field(default_factory=list)
+    published_until: int = 0  #: windows before this wall second are in the store
 
     def add(self, delta: VariantDelta, *, since: float) -> None:
         """Adds a delta whose counts began at wall second `since`."""

@@ -27,31 +27,22 @@ from penstock.metrics.utilization.instances import InstanceSample
 NAMESPACE: Final = "AWS/SageMaker"
 
 
+@dataclass(frozen=True, slots=True)
 class PoolSeries:
     """The series of one variant, or of one component."""
 
-    __slots__ = ("_concurrency", "_dimensions", "_per_unit", "_units")
-
-    def __init__(
-        self, dimensions: tuple[dict[str, str], ...], concurrency: str, per_unit: str, units: int
-    ) -> None:
-        """
-        Args:
-            dimensions: each metric is published once with each of these.
-            units: instances or copies that share the requests.
-        """
-        self._dimensions = dimensions
-        self._concurrency = concurrency
-        self._per_unit = per_unit
-        self._units = max(1, units)
+    dimensions: tuple[dict[str, str], ...]  #: each metric is published once with each of these
+    concurrency: str  #: name of the metric of requests in flight
+    per_unit: str  #: name of the metric of requests per instance or copy
+    units: int  #: instances or copies that share the requests, at least 1
 
     def put_concurrency(self, store: MetricStore, window: MetricWindow, now: float) -> None:
         """Writes each sample at its own second."""
-        for dimensions in self._dimensions:
-            key = metric_key(NAMESPACE, self._concurrency, dimensions, "None")
+        for dimensions in self.dimensions:
+            key = metric_key(NAMESPACE, self.concurrency, dimensions)
             for second, in_flight in sorted(window.concurrency.items()):
                 sample = StatisticSet()
-                sample.add(in_flight / self._units, self._units)
+                sample.add(in_flight / self.units, self.units)
                 store.put(key, second, sample, now=now, high_resolution=True)
 
     def put(
@@ -64,8 +55,8 @@ class PoolSeries:
         high_resolution: bool,
     ) -> None:
         """Writes everything else of a window, as points of wall time `at`."""
-        for dimensions in self._dimensions:
-            for name, unit, stats in _window_metrics(window, self._per_unit):
+        for dimensions in self.dimensions:
+            for name, unit, stats in _window_metrics(window, self.per_unit):
                 key = metric_key(NAMESPACE, name, dimensions, unit)
                 store.put(key, at, stats, now=now, high_resolution=high_resolution)
 
@@ -73,7 +64,7 @@ class PoolSeries:
 def series_of(pool: tuple[str, str, str], units: int) -> PoolSeries:
     """`pool`: (endpoint, variant, component or "")."""
     endpoint, variant, component = pool
-    of_variant = {"EndpointName": endpoint, "VariantName": variant}
+    of_variant, units = {"EndpointName": endpoint, "VariantName": variant}, max(1, units)
     if not component:
         names = ("ConcurrentRequestsPerModel", "InvocationsPerInstance")
         return PoolSeries((of_variant,), *names, units)
@@ -114,7 +105,6 @@ def _window_metrics(window: MetricWindow, per_unit: str) -> list[tuple[str, str,
 
 
 COMPONENTS: Final = "/aws/sagemaker/InferenceComponents"
-REQUESTS: Final = "AWS/SageMaker"
 
 
 def component_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:
@@ -150,9 +140,9 @@ def request_metrics(sample: InstanceSample) -> list[tuple[MetricKey, StatisticSe
         for dimensions, concurrency in parts:
             if copy.invocations:
                 ones = ones_and_zeros(copy.invocations, copy.invocations)
-                found.append((metric_key(REQUESTS, "Invocations", dimensions), ones))
+                found.append((metric_key(NAMESPACE, "Invocations", dimensions), ones))
             if concurrency:
-                key = metric_key(REQUESTS, concurrency, dimensions)
+                key = metric_key(NAMESPACE, concurrency, dimensions)
                 found.append((key, StatisticSet.of(copy.in_flight)))
     return found
 

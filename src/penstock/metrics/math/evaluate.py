@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, ClassVar, Final, NoReturn
 
 from penstock.errors import CallerError
 from penstock.metrics.math.expression import (
@@ -53,8 +53,6 @@ NESTED_MAX: Final = 120
 #: Code of the error for work beyond a limit.
 TOO_LARGE: Final = "query-too-large"
 
-Search = Callable[[str, str, int | None], list[TimeSeries]]
-
 
 @dataclass(frozen=True, slots=True)
 class Formula:
@@ -65,14 +63,21 @@ class Formula:
     period_s: int | None = None
 
 
-class Evaluator:
-    """Evaluates formulas over fetched series; each id once."""
+class ExpressionWalk:
+    """Goes through formulas in the order of their computation, each id once, and counts the
+    datapoints of each step before the step is taken.
+
+    A subclass says what a value is, and a series and a scalar among values: numbers, or sizes
+    alone. A list of series is a list in both.
+    """
+
+    over_limit: ClassVar[str]  #: the error for more work than `WORK_MAX`
 
     def __init__(
         self,
-        fetched: Mapping[str, TimeSeries],
+        fetched: Mapping[str, Any],
         formulas: Mapping[str, Formula],
-        search: Search,
+        search: Callable[[str, str, int | None], Sequence[Any]],
         *,
         start: float,
         end: float,
@@ -89,37 +94,46 @@ class Evaluator:
         self._start = start
         self._end = end
         self._period_s: int | None = None
-        self._done: dict[str, Value] = {}
+        self._done: dict[str, Any] = {}
         self._running: list[str] = []
         self._work = 0
         self._nested = 0
 
-    def series_of(self, query_id: str) -> list[TimeSeries]:
-        """The series of a query; for a list, all of its series.
+    def _failed(self, reason: str) -> Any:
+        """The value of what can't be computed, or the error for it."""
+        raise NotImplementedError
 
-        Raises:
-            CallerError: `expression-invalid`.
-        """
-        value = self._value_of(query_id)
-        self._charge(points(value))  # the caller processes every datapoint
-        if isinstance(value, list):
-            return value
-        if isinstance(value, TimeSeries):
-            return [value]
-        raise invalid(f"{query_id!r} is a number where a time series is needed")
+    def _number(self, value: float) -> Any:
+        raise NotImplementedError
 
-    def _value_of(self, query_id: str) -> Value:
+    def _points(self, value: Any) -> int:
+        """The number of datapoints of a value."""
+        raise NotImplementedError
+
+    def _several(self, value: Any) -> list[Any]:
+        """The series of a value that is to have some."""
+        raise NotImplementedError
+
+    def _combine(self, sign: str, left: Any, right: Any) -> Any:
+        raise NotImplementedError
+
+    def _call(self, function: str, arguments: tuple[Node, ...]) -> Any:
+        raise NotImplementedError
+
+    def _value_of(self, query_id: str) -> Any:
         if query_id in self._fetched:
             return self._fetched[query_id]
         if query_id in self._done:
             return self._done[query_id]
         formula = self._formulas.get(query_id)
         if formula is None:
-            raise invalid(f"{query_id!r} is neither a query's Id nor a known word")
+            return self._failed(f"{query_id!r} is neither a query's Id nor a known word")
         if query_id in self._running:
-            raise invalid(f"{' -> '.join([*self._running, query_id])} refers to itself")
+            circle = " -> ".join([*self._running, query_id])
+            return self._failed(f"{circle} refers to itself")
         if len(self._running) >= _REFERENCES_MAX:
-            raise invalid(f"more than {_REFERENCES_MAX} queries refer to one another in a row")
+            most = _REFERENCES_MAX
+            return self._failed(f"more than {most} queries refer to one another in a row")
         self._running.append(query_id)
         period_before, self._period_s = self._period_s, formula.period_s
         self._done[query_id] = self._evaluate(formula.tree)
@@ -127,22 +141,23 @@ class Evaluator:
         self._running.pop()
         return self._done[query_id]
 
-    def _evaluate(self, node: Node) -> Value:
+    def _evaluate(self, node: Node) -> Any:
+        if self._nested >= NESTED_MAX:
+            most = NESTED_MAX
+            return self._failed(f"with the queries that it uses it is nested deeper than {most}")
         self._nested += 1
-        if self._nested > NESTED_MAX:
-            raise invalid(f"with the queries that it uses it is nested deeper than {NESTED_MAX}")
         value = self._evaluated(node)
         self._nested -= 1
         return value
 
-    def _evaluated(self, node: Node) -> Value:
+    def _evaluated(self, node: Node) -> Any:
         match node:
             case Number(value):
-                return value
+                return self._number(value)
             case Name(value):
                 return self._value_of(value)
             case Negation(operand):
-                return self._combined("-", 0.0, self._evaluate(operand))
+                return self._combined("-", self._number(0.0), self._evaluate(operand))
             case Binary():
                 return self._chain(node)
             case ListExpression(items):
@@ -150,10 +165,10 @@ class Evaluator:
             case FunctionCall(function, arguments):
                 return self._call(function, arguments)
             case Text(value):
-                raise invalid(f"the text {value!r} is not a value")
+                return self._failed(f"the text {value!r} is not a value")
         raise AssertionError(node)
 
-    def _chain(self, node: Node) -> Value:
+    def _chain(self, node: Node) -> Any:
         """A chain of operations, from the innermost on the left."""
         row: list[Binary] = []
         while isinstance(node, Binary):
@@ -164,29 +179,86 @@ class Evaluator:
             value = self._combined(one.sign, value, self._evaluate(one.right))
         return value
 
-    def _combined(self, sign: str, left: Value, right: Value) -> Value:
-        several = len(left) if isinstance(left, list) else 1
-        several = len(right) if isinstance(right, list) else several
-        self._charge(max(points(left), points(right), several))
-        return combine(sign, left, right)
+    def _combined(self, sign: str, left: Any, right: Any) -> Any:
+        counts = [len(value) for value in (left, right) if isinstance(value, list)]
+        self._charge(max(self._points(left), self._points(right), 1, *counts))
+        return self._combine(sign, left, right)
+
+    def _listed(self, items: tuple[Node, ...]) -> list[Any]:
+        found: list[Any] = []
+        for item in items:
+            several = self._several(self._evaluate(item))
+            self._charge(len(several))
+            found += several
+        return found
+
+    def _metrics(self, arguments: tuple[Node, ...]) -> Any:
+        part = ""
+        if arguments:
+            if not isinstance(arguments[0], Text):
+                return self._failed("METRICS takes a part of the Ids in quotes")
+            part = arguments[0].value
+        self._charge(len(self._fetched))
+        return [series for query_id, series in self._fetched.items() if part in query_id]
+
+    def _searched(self, arguments: tuple[Node, ...]) -> Any:
+        match arguments:
+            case (Text(what), Text(statistic), Number(period_s)):
+                found = self._search(what, statistic, int(period_s))
+            case (Text(what), Text(statistic)):
+                found = self._search(what, statistic, self._period_s)
+            case _:
+                return self._failed("SEARCH takes '<what>', '<statistic>' and a period in seconds")
+        self._charge(len(found))
+        return list(found)
+
+    def _grid(self, period_s: int) -> range:
+        """The seconds at which a filled series has datapoints."""
+        first = int(self._start // period_s) * period_s
+        return range(first, math.ceil(self._end), period_s)
 
     def _charge(self, count: int) -> None:
         """Counts the datapoints of a step before it is taken."""
         self._work += count + 1
         if self._work > WORK_MAX:
-            raise too_large(
-                f"Invalid metrics expression: the request computes more than {WORK_MAX} datapoints."
-            )
+            raise too_large(self.over_limit)
 
-    def _listed(self, items: tuple[Node, ...]) -> list[TimeSeries]:
-        found: list[TimeSeries] = []
-        for item in items:
-            value = self._evaluate(item)
-            if isinstance(value, float):
-                raise invalid("a list holds time series, not numbers")
-            self._charge(len(value) if isinstance(value, list) else 1)
-            found.extend(value if isinstance(value, list) else [value])
-        return found
+
+class Evaluator(ExpressionWalk):
+    """Evaluates formulas over fetched series."""
+
+    over_limit = (
+        f"Invalid metrics expression: the request computes more than {WORK_MAX} datapoints."
+    )
+
+    def series_of(self, query_id: str) -> list[TimeSeries]:
+        """The series of a query; for a list, all of its series.
+
+        Raises:
+            CallerError: `expression-invalid`.
+        """
+        value = self._value_of(query_id)
+        self._charge(points(value))  # the caller processes every datapoint
+        if isinstance(value, float):
+            raise invalid(f"{query_id!r} is a number where a time series is needed")
+        return self._several(value)
+
+    def _failed(self, reason: str) -> NoReturn:
+        raise invalid(reason)
+
+    def _number(self, value: float) -> float:
+        return value
+
+    def _points(self, value: Value) -> int:
+        return points(value)
+
+    def _several(self, value: Value) -> list[TimeSeries]:
+        if isinstance(value, float):
+            raise invalid("a list holds time series, not numbers")
+        return value if isinstance(value, list) else [value]
+
+    def _combine(self, sign: str, left: Value, right: Value) -> Value:
+        return combine(sign, left, right)
 
     def _call(self, function: str, arguments: tuple[Node, ...]) -> Value:
         special = _SPECIAL.get(function)
@@ -212,23 +284,14 @@ class Evaluator:
 
     def _argument(self, arguments: tuple[Node, ...]) -> Value:
         """The only argument of a function that processes all its datapoints."""
-        value = self._evaluate(arguments[0])
+        value: Value = self._evaluate(arguments[0])
         self._charge(points(value) + (len(value) if isinstance(value, list) else 0))
         return value
 
-    def _metrics(self, arguments: tuple[Node, ...]) -> Value:
-        part = ""
-        if arguments:
-            if not isinstance(arguments[0], Text):
-                raise invalid("METRICS takes a part of the Ids in quotes")
-            part = arguments[0].value
-        self._charge(len(self._fetched))
-        return [series for query_id, series in self._fetched.items() if part in query_id]
-
     def _if(self, arguments: tuple[Node, ...]) -> Value:
         condition = self._evaluate(arguments[0])
-        chosen = self._evaluate(arguments[1])
-        other = self._evaluate(arguments[2]) if len(arguments) == 3 else math.nan
+        chosen: Value = self._evaluate(arguments[1])
+        other: Value = self._evaluate(arguments[2]) if len(arguments) == 3 else math.nan
         if isinstance(condition, list) or isinstance(chosen, list) or isinstance(other, list):
             raise invalid("IF takes single time series and numbers")
         if isinstance(condition, float):
@@ -243,36 +306,25 @@ class Evaluator:
         value = self._evaluate(arguments[0])
         if isinstance(value, float):
             raise invalid("FILL needs a time series")
-        several = value if isinstance(value, list) else [value]
+        several = self._several(value)
         self._charge(sum(len(self._grid(item.period_s)) for item in several))
-        filled = [self._fill_one(item, arguments[1]) for item in several]
+        filler = arguments[1]
+        word = filler.value if isinstance(filler, Name) else ""
+        other = math.nan if word in _FILLS else self._evaluate(filler)
+        if isinstance(other, list):
+            raise invalid("FILL takes a number, a time series, REPEAT or LINEAR")
+        filled = [self._fill_one(item, _FILLS.get(word), other) for item in several]
         return filled if isinstance(value, list) else filled[0]
 
-    def _fill_one(self, series: TimeSeries, filler: Node) -> TimeSeries:
-        grid = self._grid(series.period_s)
-        if filler == Name("REPEAT"):
-            values = repeated(series.values, grid)
-        elif filler == Name("LINEAR"):
-            values = interpolated(series.values, grid)
+    def _fill_one(
+        self, series: TimeSeries, fill: Fill | None, other: float | TimeSeries
+    ) -> TimeSeries:
+        known, grid = series.values, self._grid(series.period_s)
+        if fill is not None:
+            values = fill(known, grid)
         else:
-            other = self._evaluate(filler)
-            if isinstance(other, list):
-                raise invalid("FILL takes a number, a time series, REPEAT or LINEAR")
-            values = {
-                at: series.values[at] if at in series.values else _at(other, at) for at in grid
-            }
+            values = {at: known[at] if at in known else _at(other, at) for at in grid}
         return finite(series.label, series.period_s, values)
-
-    def _searched(self, arguments: tuple[Node, ...]) -> Value:
-        match arguments:
-            case (Text(what), Text(statistic), Number(period_s)):
-                found = self._search(what, statistic, int(period_s))
-            case (Text(what), Text(statistic)):
-                found = self._search(what, statistic, self._period_s)
-            case _:
-                raise invalid("SEARCH takes '<what>', '<statistic>' and a period in seconds")
-        self._charge(len(found))
-        return found
 
     def _time_series(self, arguments: tuple[Node, ...]) -> Value:
         value = self._evaluate(arguments[0])
@@ -301,8 +353,7 @@ class Evaluator:
         return value[place] if value else TimeSeries("", self._period_s or 60, {})
 
     def _grid(self, period_s: int) -> range:
-        first = int(self._start // period_s) * period_s
-        grid = range(first, math.ceil(self._end), period_s)
+        grid = super()._grid(period_s)
         if len(grid) > DATAPOINTS_MAX:
             raise invalid(f"filling {len(grid)} datapoints exceeds the limit of {DATAPOINTS_MAX}")
         return grid
@@ -316,6 +367,10 @@ def too_large(message: str) -> CallerError:
     return CallerError(
         TOO_LARGE, message, hint="Ask for fewer metrics, a longer Period or a shorter time."
     )
+
+
+Fill = Callable[[Mapping[int, float], range], dict[int, float]]
+_FILLS: Final[dict[str, Fill]] = {"REPEAT": repeated, "LINEAR": interpolated}
 
 
 def _at(value: float | TimeSeries, at: int) -> float:

@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from penstock.errors import CallerError
 from penstock.metrics.catalogue.catalogue import PrometheusMetric
-from penstock.metrics.catalogue.prometheus_families import gauge
+from penstock.metrics.catalogue.prometheus_families import MetricPage, gauge
 from penstock.metrics.page.prometheus import PrometheusPage
 
 #: (process, Accept header) -> its page and content type; None: it is gone, or does not answer
@@ -69,29 +67,19 @@ class MetricPages:
 
 
 STANDBY: Final = PrometheusMetric(
-    "penstock_standby",
-    "gauge",
-    ("leader", "address"),
+    "penstock_standby", "gauge", ("leader", "address"),
     "1 on a server that follows, with who leads as it sees it; empty while nobody does.",
-)
+)  # fmt: skip
 PROMETHEUS: Final = (STANDBY,)
 
 
-class StandbyPage(Collector):
+class StandbyPage(MetricPage, Collector):
     """The page of a server while it follows."""
 
     def __init__(self, leader: Callable[[], tuple[str, str]]) -> None:
         """`leader`: name and address of the current leader; empty: there is none."""
         self._leader = leader
-        self._collectors = CollectorRegistry(auto_describe=False)
-        self._collectors.register(self)
-        ProcessCollector(registry=self._collectors)
-        GCCollector(registry=self._collectors)
+        super().__init__(self)
 
     def collect(self) -> Iterator[Metric]:
         yield gauge(STANDBY, [(self._leader(), 1.0)])
-
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """(body, content type), in the format that the Accept header asks for."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._collectors), content_type

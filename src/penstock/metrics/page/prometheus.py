@@ -8,16 +8,14 @@ Target models have a limited number of rows per variant.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import (
     HistogramMetricFamily,
     InfoMetricFamily,
 )
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -25,18 +23,51 @@ import penstock
 from penstock.metrics import item_failures
 from penstock.metrics.catalogue import catalogue
 from penstock.metrics.catalogue.catalogue import PrometheusMetric
-from penstock.metrics.catalogue.prometheus_families import Row, counter, durations, gauge
+from penstock.metrics.catalogue.prometheus_families import (
+    MetricPage,
+    Row,
+    counter,
+    durations,
+    gauge,
+)
 from penstock.metrics.counts.recorder import MICROSECONDS
-from penstock.metrics.counts.registry import MetricRegistry
+from penstock.metrics.counts.registry import MetricRegistry, VariantId
 from penstock.metrics.counts.totals import VariantTotals
 from penstock.metrics.loop_lag import LagObserved
 from penstock.metrics.models.model_delta import ModelDelta
-from penstock.metrics.models.variant_models import VariantModels
+from penstock.metrics.models.model_registry import VariantModels
 from penstock.metrics.series.store import MetricStore
-from penstock.metrics.utilization.instances import normalized
+from penstock.metrics.utilization.instances import InstanceSample, normalized
 
-Variants = Mapping[tuple[str, str], VariantModels]
+#: last labels of rows, a tuple -> their values
+Counts = Mapping[Any, float]
 
+#: (metric, its rows of one target model's counts)
+_OF_MODELS: Final[tuple[tuple[PrometheusMetric, Callable[[ModelDelta], Counts]], ...]] = (
+    (
+        catalogue.MODEL_REQUESTS,
+        lambda one: {
+            ("ok",): one.answered,
+            ("model-error",): one.model_errors,
+            ("other-error",): one.other_errors,
+        },
+    ),
+    (catalogue.MODEL_CALLS, lambda one: {("hit",): one.hits, ("miss",): one.misses}),
+    (catalogue.MODEL_LOADS, lambda one: {("ok",): one.loads, ("failed",): one.loads_failed}),
+    (catalogue.MODEL_UNLOADS, lambda one: _by_label(one.unloads)),
+    (catalogue.MODEL_COMPUTE, lambda one: {(): one.run_s}),
+    (
+        catalogue.MODEL_RESIDENT_TIME,
+        lambda one: {
+            ("busy",): max(0.0, one.resident_s - one.idle_s),
+            ("idle",): one.idle_s,
+        },
+    ),
+    (
+        catalogue.MODEL_BYTE_SECONDS,
+        lambda one: {("host",): one.byte_s, ("accelerator",): one.accelerator_byte_s},
+    ),
+)
 _DURATIONS: Final = (
     (catalogue.MODEL_WAIT, "wait_us"),
     (catalogue.MODEL_DOWNLOAD, "download_us"),
@@ -45,96 +76,48 @@ _DURATIONS: Final = (
 )
 
 
-def model_families(variants: Variants) -> Iterator[Metric]:
-    yield counter(catalogue.MODEL_REQUESTS, _requests(variants))
-    yield counter(catalogue.MODEL_CALLS, _calls(variants))
-    yield counter(catalogue.MODEL_LOADS, _loads(variants))
-    yield counter(catalogue.MODEL_UNLOADS, _unloads(variants))
-    shown = list(_shown(variants))
-    yield counter(catalogue.MODEL_COMPUTE, ((labels, delta.run_s) for labels, delta in shown))
-    yield counter(catalogue.MODEL_RESIDENT_TIME, _resident_time(variants))
-    yield counter(catalogue.MODEL_BYTE_SECONDS, _byte_seconds(variants))
-    yield gauge(catalogue.MODEL_RESIDENT, _resident(variants))
-    yield gauge(catalogue.MODEL_INSTANCES, _instances(variants))
+def model_families(variants: Mapping[VariantId, VariantModels]) -> Iterator[Metric]:
+    """Families of target models, in the order of the catalogue."""
+    shown = [
+        ((*variant_id, model), delta)
+        for variant_id, models in variants.items()
+        for model, delta in models.shown.items()
+    ]
+    for metric, counts in _OF_MODELS:
+        rows = (
+            ((*labels, *key), count)
+            for labels, delta in shown
+            for key, count in counts(delta).items()
+        )
+        yield counter(metric, rows)
+    resident = (
+        ((*variant_id, model, memory), taken)
+        for variant_id, models in variants.items()
+        for model, one in models.resident_bytes().items()
+        for memory, taken in (("host", one.host_bytes), ("accelerator", one.accelerator_bytes))
+    )
+    yield gauge(catalogue.MODEL_RESIDENT, resident)
+    instances = (
+        ((*variant_id, model), count)
+        for variant_id, models in variants.items()
+        for model, count in models.loaded().items()
+    )
+    yield gauge(catalogue.MODEL_INSTANCES, instances)
     for metric, name in _DURATIONS:
-        rows = ((key, getattr(models.total, name)) for key, models in variants.items())
-        found = ((key, sketch) for key, sketch in rows if sketch is not None)
+        took = ((key, getattr(models.total, name)) for key, models in variants.items())
+        found = ((key, sketch) for key, sketch in took if sketch is not None)
         yield durations(metric, found, MICROSECONDS)
 
 
-def _shown(variants: Variants) -> Iterator[tuple[tuple[str, str, str], ModelDelta]]:
-    for (endpoint, variant), models in variants.items():
-        for model, delta in models.shown.items():
-            yield (endpoint, variant, model), delta
-
-
-def _requests(variants: Variants) -> Iterator[Row]:
-    for labels, delta in _shown(variants):
-        yield (*labels, "ok"), delta.answered
-        yield (*labels, "model-error"), delta.model_errors
-        yield (*labels, "other-error"), delta.other_errors
-
-
-def _calls(variants: Variants) -> Iterator[Row]:
-    for labels, delta in _shown(variants):
-        yield (*labels, "hit"), delta.hits
-        yield (*labels, "miss"), delta.misses
-
-
-def _loads(variants: Variants) -> Iterator[Row]:
-    for labels, delta in _shown(variants):
-        yield (*labels, "ok"), delta.loads
-        yield (*labels, "failed"), delta.loads_failed
-
-
-def _unloads(variants: Variants) -> Iterator[Row]:
-    for labels, delta in _shown(variants):
-        for reason, count in delta.unloads.items():
-            yield (*labels, reason), count
-
-
-def _resident_time(variants: Variants) -> Iterator[Row]:
-    for labels, delta in _shown(variants):
-        yield (*labels, "busy"), max(0.0, delta.resident_s - delta.idle_s)
-        yield (*labels, "idle"), delta.idle_s
-
-
-def _byte_seconds(variants: Variants) -> Iterator[Row]:
-    for labels, delta in _shown(variants):
-        yield (*labels, "host"), delta.byte_s
-        yield (*labels, "accelerator"), delta.accelerator_byte_s
-
-
-def _resident(variants: Variants) -> Iterator[Row]:
-    for (endpoint, variant), models in variants.items():
-        for model, taken in models.resident_bytes().items():
-            yield (endpoint, variant, model, "host"), taken.host_bytes
-            yield (endpoint, variant, model, "accelerator"), taken.accelerator_bytes
-
-
-def _instances(variants: Variants) -> Iterator[Row]:
-    for (endpoint, variant), models in variants.items():
-        for model, count in models.loaded().items():
-            yield (endpoint, variant, model), count
-
-
-class PrometheusPage:
+class PrometheusPage(MetricPage):
     """Renders `/metrics`; one per process."""
 
     def __init__(
         self, registry: MetricRegistry, store: MetricStore | None = None, *, gateway: str = ""
     ) -> None:
         """`gateway`: the label of all rows if this is one process of several; empty: it is not."""
-        self._collectors = CollectorRegistry(auto_describe=False)
         collector: Collector = PenstockCollector(registry, store)
-        self._collectors.register(_Labelled(collector, gateway) if gateway else collector)
-        ProcessCollector(registry=self._collectors)
-        GCCollector(registry=self._collectors)
-
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """(body, content type), in the format that the Accept header asks for."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._collectors), content_type
+        super().__init__(_Labelled(collector, gateway) if gateway else collector)
 
 
 class _Labelled(Collector):
@@ -161,9 +144,9 @@ class PenstockCollector(Collector):
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        yield counter(catalogue.REQUESTS, self._requests())
-        yield counter(catalogue.REFUSED, self._refusals())
-        yield counter(catalogue.EJECTED, self._ejections())
+        yield self._counted(catalogue.REQUESTS, lambda one: one.requests)
+        yield self._counted(catalogue.REFUSED, lambda one: _by_label(one.refusals))
+        yield self._counted(catalogue.EJECTED, lambda one: _by_label(one.ejections))
         yield gauge(catalogue.IN_FLIGHT, self._in_flight())
         yield self._durations(catalogue.DURATION, "total_s")
         yield self._durations(catalogue.QUEUE, "queue_s")
@@ -172,18 +155,33 @@ class PenstockCollector(Collector):
         yield self._durations(catalogue.FIRST_CHUNK, "first_chunk_us", MICROSECONDS)
         yield self._durations(catalogue.FIRST_TOKEN, "first_token_us", MICROSECONDS)
         yield self._durations(catalogue.OUTPUT_TOKEN, "token_us", MICROSECONDS)
-        yield counter(catalogue.TOKENS, self._tokens())
-        yield counter(catalogue.STREAMS_BROKEN, self._streams_broken())
+        yield self._counted(
+            catalogue.TOKENS,
+            lambda one: {("in",): one.tokens_in.total, ("out",): one.tokens_out.total},
+        )
+        yield self._counted(catalogue.STREAMS_BROKEN, lambda one: {(): one.broken})
         yield gauge(catalogue.COPIES, self._copies())
         yield gauge(catalogue.TIME_TO_READY, self._time_to_ready())
-        yield gauge(catalogue.INSTANCE_CPU, self._instance_cpu())
-        yield gauge(catalogue.INSTANCE_MEMORY, self._instance_memory())
-        yield gauge(catalogue.SEQUENCES, self._sequences())
-        yield gauge(catalogue.KV_CACHE, self._kv_cache())
-        yield counter(catalogue.ENERGY, self._energy())
-        yield counter(catalogue.COST, self._cost())
+        yield self._measured(
+            catalogue.INSTANCE_CPU,
+            lambda one: {(): _ratio(normalized(one.cpu_percent, one.cpu_cores))},
+        )
+        yield self._measured(
+            catalogue.INSTANCE_MEMORY, lambda one: {(): _ratio(one.memory_percent)}
+        )
+        yield self._measured(
+            catalogue.SEQUENCES,
+            lambda one: {("running",): one.sequences_running, ("waiting",): one.sequences_waiting},
+        )
+        yield self._measured(catalogue.KV_CACHE, lambda one: {(): _ratio(one.cache_percent)})
+        costs = [(variant_id, one.cost) for variant_id, one in self._registry.totals.items()]
+        joules = (((*key, source), n) for key, cost in costs for source, n in cost.joules.items())
+        yield counter(catalogue.ENERGY, joules)
+        yield counter(catalogue.COST, ((key, cost.dollars) for key, cost in costs))
+        recent = [(key, cost.recent()) for key, cost in costs]
         for metric, name in catalogue.PER_UNIT:
-            yield gauge(metric, self._per_unit(name))
+            each = ((key, getattr(units, name)) for key, units in recent)
+            yield gauge(metric, ((key, value) for key, value in each if value is not None))
         yield from model_families(self._registry.models.variants)
         yield self._loop_lag()
         yield gauge(catalogue.LOOP_LAG_MAX, (((name,), seen.max_s) for name, seen in self._lags()))
@@ -211,29 +209,28 @@ class PenstockCollector(Collector):
         rows = (((*key, *part), getattr(totals, name)) for key, part, totals in self._parts())
         return durations(metric, rows, per_s)
 
-    def _requests(self) -> Iterator[Row]:
-        for variant_id, part, totals in self._parts():
-            for (door, outcome), count in totals.requests.items():
-                yield (*variant_id, door, outcome, *part), count
+    def _counted(
+        self, metric: PrometheusMetric, counts: Callable[[VariantTotals], Counts]
+    ) -> Metric:
+        rows = (
+            ((*variant_id, *key, *part), count)
+            for variant_id, part, totals in self._parts()
+            for key, count in counts(totals).items()
+        )
+        return counter(metric, rows)
 
-    def _refusals(self) -> Iterator[Row]:
-        for variant_id, part, totals in self._parts():
-            for reason, count in totals.refusals.items():
-                yield (*variant_id, reason, *part), count
-
-    def _ejections(self) -> Iterator[Row]:
-        for variant_id, part, totals in self._parts():
-            for reason, count in totals.ejections.items():
-                yield (*variant_id, reason, *part), count
-
-    def _tokens(self) -> Iterator[Row]:
-        for variant_id, part, totals in self._parts():
-            yield (*variant_id, "in", *part), totals.tokens_in.total
-            yield (*variant_id, "out", *part), totals.tokens_out.total
-
-    def _streams_broken(self) -> Iterator[Row]:
-        for variant_id, part, totals in self._parts():
-            yield (*variant_id, *part), totals.broken
+    def _measured(
+        self,
+        metric: PrometheusMetric,
+        values: Callable[[InstanceSample], Mapping[Any, float | None]],
+    ) -> Metric:
+        rows = (
+            ((one.endpoint, one.variant, one.instance_id, *key), value)
+            for one in self._registry.instances.values()
+            for key, value in values(one).items()
+            if value is not None
+        )
+        return gauge(metric, rows)
 
     def _in_flight(self) -> Iterator[Row]:
         for variant_id, part, _ in self._parts():
@@ -256,49 +253,6 @@ class PenstockCollector(Collector):
         for variant_id, parts in self._registry.ready_s.items():
             for (component, part), seconds in parts.items():
                 yield (*variant_id, component, part), seconds
-
-    def _instance_cpu(self) -> Iterator[Row]:
-        for sample in self._registry.instances.values():
-            percent = normalized(sample.cpu_percent, sample.cpu_cores)
-            if percent is not None:
-                yield (sample.endpoint, sample.variant, sample.instance_id), percent / 100
-
-    def _instance_memory(self) -> Iterator[Row]:
-        for sample in self._registry.instances.values():
-            if sample.memory_percent is not None:
-                labels = (sample.endpoint, sample.variant, sample.instance_id)
-                yield labels, sample.memory_percent / 100
-
-    def _sequences(self) -> Iterator[Row]:
-        for sample in self._registry.instances.values():
-            labels = (sample.endpoint, sample.variant, sample.instance_id)
-            for state, count in (
-                ("running", sample.sequences_running),
-                ("waiting", sample.sequences_waiting),
-            ):
-                if count is not None:
-                    yield (*labels, state), count
-
-    def _kv_cache(self) -> Iterator[Row]:
-        for sample in self._registry.instances.values():
-            if sample.cache_percent is not None:
-                labels = (sample.endpoint, sample.variant, sample.instance_id)
-                yield labels, sample.cache_percent / 100
-
-    def _energy(self) -> Iterator[Row]:
-        for variant_id, totals in self._registry.totals.items():
-            for source, joules in totals.cost.joules.items():
-                yield (*variant_id, source), joules
-
-    def _cost(self) -> Iterator[Row]:
-        for variant_id, totals in self._registry.totals.items():
-            yield variant_id, totals.cost.dollars
-
-    def _per_unit(self, name: str) -> Iterator[Row]:
-        for variant_id, totals in self._registry.totals.items():
-            value: float | None = getattr(totals.cost.recent(), name)
-            if value is not None:
-                yield variant_id, value
 
     def _lags(self) -> Iterator[tuple[str, LagObserved]]:
         """The lag of each process, by its name."""
@@ -330,3 +284,11 @@ class PenstockCollector(Collector):
             total = sum(rows * count for rows, count in counts.items())
             family.add_metric((*variant_id, *part), buckets, total)
         return family
+
+
+def _by_label(counts: Mapping[str, float]) -> Counts:
+    return {(label,): count for label, count in counts.items()}
+
+
+def _ratio(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from penstock.metrics.catalogue import catalogue, traffic_catalogue, work_catalogue
-from penstock.metrics.page import pages
+from penstock.metrics.page.pages import PROMETHEUS as STANDBY_FAMILIES
 from penstock.metrics.series.series import RETENTION
 
 _INTRODUCTION = """\
@@ -72,7 +72,7 @@ def render() -> str:
         _ORCHESTRATOR,
         _families(traffic_catalogue.PROMETHEUS),
         _STANDBY,
-        _families(pages.PROMETHEUS),
+        _families(STANDBY_FAMILIES),
         _CLOUDWATCH,
         *(_namespace_table(namespace) for namespace in _namespaces()),
         "### Retention\n",

@@ -261,14 +261,6 @@ class Sketch:
             self._zeros += count
 
 
-def sketch_of(values: Iterable[float]) -> Sketch:
-    """A sketch of the given values."""
-    sketch = Sketch()
-    for value in values:
-        sketch.add(value)
-    return sketch
-
-
 def _add_side(side: dict[int, float], buckets: Iterable[tuple[int, float]]) -> int:
     """Adds buckets to those of one sign; returns the floor that holds afterwards."""
     for index, count in buckets:

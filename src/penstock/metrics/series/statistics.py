@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from penstock.errors import CallerError
 from penstock.metrics.series.sketch import RELATIVE_ERROR, Sketch
@@ -162,9 +163,10 @@ def _parse(name: str) -> Compute:
         share = _share(match[1], name)
         return lambda stats: stats.quantile(share)
     if match := _SHORT.fullmatch(name):
-        return _trimmed(match[1], _Bound(0.0, 0.0), _Bound(_share(match[2], name), None))
+        high = _Bound(_share(match[2], name), None)
+        return partial(_trimmed, match[1].upper(), _Bound(0.0, 0.0), high)
     if name.upper() == "IQM":
-        return _trimmed("TM", _Bound(0.25, None), _Bound(0.75, None))
+        return partial(_trimmed, "TM", _Bound(0.25, None), _Bound(0.75, None))
     if match := _RANGE.fullmatch(name):
         return _parse_range(match[1].upper(), match[2].strip(), match[3].strip(), name)
     raise _unknown(name)
@@ -188,24 +190,17 @@ def _parse_range(kind: str, low: str, high: str, name: str) -> Compute:
         )
     if low and high and _number(low.rstrip("%"), name) > _number(high.rstrip("%"), name):
         raise _unknown(name)
-    return _trimmed(kind, *bounds)
+    return partial(_trimmed, kind, *bounds)
 
 
-class _Bound:
+class _Bound(NamedTuple):
     """One end of a range: a share of the samples (0 to 1), or a value when it is not None."""
 
-    __slots__ = ("share", "value")
-
-    def __init__(self, share: float, value: float | None) -> None:
-        self.share = share
-        self.value = value
+    share: float
+    value: float | None
 
 
-def _trimmed(kind: str, low: _Bound, high: _Bound) -> Compute:
-    return partial(_compute_trimmed, kind.upper(), low, high)
-
-
-def _compute_trimmed(kind: str, low: _Bound, high: _Bound, stats: StatisticSet) -> float | None:
+def _trimmed(kind: str, low: _Bound, high: _Bound, stats: StatisticSet) -> float | None:
     bins = list(stats.bins())
     if not bins:
         return None

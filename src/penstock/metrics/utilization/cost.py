@@ -177,34 +177,24 @@ class PerUnit(NamedTuple):
     joules_per_thousand_tokens: float | None
 
 
+@dataclass(slots=True)
 class _Slice:
     """One minute of the last hour."""
 
-    __slots__ = ("answers", "dollars", "joules", "start", "tokens")
-
-    def __init__(self, start: float) -> None:
-        self.start = start
-        self.joules = 0.0
-        self.dollars = 0.0
-        self.answers = 0
-        self.tokens = 0.0
+    start: float
+    joules: float = 0.0
+    dollars: float = 0.0
+    answers: int = 0
+    tokens: float = 0.0
 
 
 class VariantCost:
-    """The account of one variant.
-
-    Attributes:
-        joules: source -> joules since the start.
-        dollars: since the start.
-        dollars_by_type: instance type -> dollars since the start.
-    """
-
-    __slots__ = ("_answers", "_due", "_slices", "_tokens", "dollars", "dollars_by_type", "joules")
+    """The account of one variant."""
 
     def __init__(self) -> None:
-        self.joules: dict[str, float] = {}
-        self.dollars = 0.0
-        self.dollars_by_type: dict[str, float] = {}
+        self.joules: dict[str, float] = {}  #: source -> joules since the start
+        self.dollars = 0.0  #: since the start
+        self.dollars_by_type: dict[str, float] = {}  #: instance type -> dollars since the start
         self._answers = 0  #: number of answers up to the last `settle`
         self._tokens = 0.0
         #: name -> cost that the next answers have to bear

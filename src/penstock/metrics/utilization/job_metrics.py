@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.metrics.series.series import MetricKey, metric_key
 
-NAMESPACE: Final = "/aws/sagemaker/TransformJobs"
+_JOBS: Final = "/aws/sagemaker/TransformJobs"
 
 
 def job_metrics(
@@ -21,7 +21,7 @@ def job_metrics(
     host = {"Host": f"{job}/{instance_id}"}
     values = {"CPUUtilization": cpu_percent, "MemoryUtilization": memory_percent}
     return [
-        (metric_key(NAMESPACE, name, host, "Percent"), value)
+        (metric_key(_JOBS, name, host, "Percent"), value)
         for name, value in values.items()
         if value is not None
     ]
