@@ -18,7 +18,7 @@ import pytest
 from instance_harness import Answer, FrameClient, Instance, instance
 from tests.fakes import model_files
 
-from penstock.runtimes.confinement import landlock
+from penstock.runtimes.confinement.confined import landlock_version
 from penstock.wire import frames
 
 HOSTILE = '''
@@ -127,7 +127,7 @@ def attempt(client: FrameClient, what: str, given: Any = None) -> dict[str, Any]
 
 
 needs_landlock = pytest.mark.skipif(
-    not landlock.version(), reason="this kernel has no Landlock: files are not hidden from models"
+    not landlock_version(), reason="this kernel has no Landlock: files are not hidden from models"
 )
 
 
@@ -209,7 +209,7 @@ def test_the_platforms_own_files_are_out_of_reach(
 
 @needs_landlock
 def test_processes_of_others_can_not_be_signalled(client: FrameClient, running: Instance) -> None:
-    if landlock.version() < 6:
+    if landlock_version() < 6:
         pytest.skip("this kernel's Landlock is older than version 6: signals are not confined")
     for pid in (os.getpid(), running.process.pid, 1):
         assert "refused" in attempt(client, "signal", pid)
