@@ -23,7 +23,7 @@ import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -202,19 +202,19 @@ def contents(spec: PackageSpec) -> tuple[list[SourceFile], str]:
     """
     found: list[SourceFile] = []
     code_version = ""
-    for placed in spec.files:
+    for placed in spec.keys.files:
         found += _files(spec, placed, spec.file.path_of(placed))
-    if spec.code is not None:
-        code_version = _code_version(spec, spec.code)
-        folder = f"{spec.code.folder}/{code_version}"
-        found += _files(spec, Placed(source=folder, to=f"{spec.code.to}/"), "code")
+    if (code := spec.keys.code) is not None:
+        code_version = _code_version(spec, code)
+        folder = f"{code.folder}/{code_version}"
+        found += _files(spec, Placed(source=folder, to=f"{code.to}/"), "code")
     known = {
         "package": spec.name,
-        "version": spec.version,
-        "kind": spec.kind,
+        "version": spec.keys.version,
+        "kind": spec.keys.kind,
         "code_version": code_version,
     }
-    for placed in spec.templates:
+    for placed in spec.keys.templates:
         found.append(_template(spec, placed, known))
     files = sorted(found, key=lambda file: file.name)
     _check_paths(spec, files)
@@ -231,13 +231,7 @@ def _files(spec: PackageSpec, placed: Placed, path: str) -> Iterator[SourceFile]
         name = to
         if not listing.single or placed.to.endswith("/"):
             name = f"{to}/{file.name}" if to else file.name
-        yield SourceFile(
-            name=relative_path(name, fail, f"{path}.to"),
-            size=file.size,
-            stamp=file.stamp,
-            executable=file.executable,
-            chunks=file.chunks,
-        )
+        yield replace(file, name=relative_path(name, fail, f"{path}.to"))
 
 
 def _template(spec: PackageSpec, placed: PackageTemplate, known: dict[str, str]) -> SourceFile:
