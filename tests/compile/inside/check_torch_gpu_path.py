@@ -18,7 +18,7 @@ from penstock.runtimes.loader import load_seq2seq_model, load_tensor_runtime
 from penstock.runtimes.pytorch import caches as torch_caches
 from penstock.runtimes.pytorch import runtime as torch_runtime
 from penstock.runtimes.pytorch import seq2seq as torch_seq2seq
-from penstock.runtimes.pytorch.graphs import Graphs
+from penstock.runtimes.pytorch.library import Graphs
 from penstock.runtimes.seq2seq.request import GenerationRequest
 
 

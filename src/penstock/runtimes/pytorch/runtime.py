@@ -18,8 +18,9 @@ import numpy as np
 from penstock.artifacts.description.description import Batching, TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
-from penstock.runtimes.pytorch.graphs import CapturedGraph, Graphs
 from penstock.runtimes.pytorch.library import (
+    CapturedGraph,
+    Graphs,
     compiles,
     device_of,
     failed,
@@ -28,7 +29,7 @@ from penstock.runtimes.pytorch.library import (
     torch_library,
 )
 from penstock.runtimes.pytorch.program import DTYPES, Program, load_program
-from penstock.runtimes.tensor_bytes import NUMPY, prepared, threads_of
+from penstock.runtimes.tensor_bytes import NUMPY, prepared, row_steps, threads_of
 
 #: Graphs per lane: each takes some 0.1 s to capture and a few MB of the driver's memory.
 GRAPHS_MAX = 96
@@ -226,17 +227,6 @@ class CudaLane(CpuLane):
 
     def _padded(self, rows: int) -> int:
         return next((step for step in self._steps if step >= rows), rows)
-
-
-def row_steps(rows_max: int) -> tuple[int, ...]:
-    """The numbers of rows that batches are padded to: 1, 2, 4 ... and `rows_max`; () without a
-    batch dimension."""
-    if rows_max < 1:
-        return ()
-    steps = [1]
-    while steps[-1] * 2 < rows_max:
-        steps.append(steps[-1] * 2)
-    return tuple(steps) if rows_max == 1 else (*steps, rows_max)
 
 
 def declared(

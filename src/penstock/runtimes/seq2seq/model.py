@@ -28,8 +28,8 @@ from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino.runtime import arithmetic, shared_core
 from penstock.runtimes.seq2seq.fixed import LoneEncoder, LoneEncoders, fixed_request
-from penstock.runtimes.seq2seq.rows import RowCaches, padded
-from penstock.runtimes.tensor_bytes import threads_of
+from penstock.runtimes.seq2seq.rows import RowCaches, fill, padded
+from penstock.runtimes.tensor_bytes import row_steps, threads_of
 
 _PAGE_BYTES = 2 << 20
 _MAPPING_BYTES_MIN = 2 * _PAGE_BYTES
@@ -123,12 +123,6 @@ class Seq2SeqModel:
         self._new_kv: np.ndarray = np.empty(0)
         self._settle(context.model_dir / generation.encoder_file if alone else None)
 
-    @property
-    def fixed_count(self) -> int:
-        """How many graphs have fixed sizes."""
-        encoders = len(self._lone_encoders) if self._lone_encoders is not None else 0
-        return encoders + (self._lone is not None)
-
     def _settle(self, encoder_path: Path | None) -> None:
         """Makes graphs of fixed sizes of this encoder, if it is given, and first runs of short
         lengths. These make kernels and arrange the weights for them; then that memory is moved into
@@ -172,12 +166,9 @@ class Seq2SeqModel:
         longest = max(map(len, sources))
         length = _lone_length(longest) if count == 1 else padded(longest)
         batch = self.row_steps[bisect_left(self.row_steps, count)]
-        ids = np.zeros((batch, length), dtype=np.int32)
-        mask = np.zeros((batch, length), dtype=np.float32)
-        mask[count:, 0] = 1.0
-        for at, source in enumerate(sources):
-            ids[at, : len(source)] = source
-            mask[at, : len(source)] = 1.0
+        ids = np.empty((batch, length), dtype=np.int32)
+        mask = np.empty((batch, length), dtype=np.float32)
+        fill(ids, mask, sources)
         results = self._encode.infer({"ids": ids, "mask": mask}, share_inputs=True,
                                      share_outputs=True)  # fmt: skip
         return np.asarray(results["cross_kv"])
@@ -235,14 +226,6 @@ def _lone_length(length: int) -> int:
     bucket."""
     step = padded(length) // 8
     return -(-length // step) * step
-
-
-def row_steps(rows_max: int) -> tuple[int, ...]:
-    """The numbers of rows that steps are padded to: 1, 2, 4 ... and `rows_max` itself."""
-    steps = [1]
-    while steps[-1] * 2 < rows_max:
-        steps.append(steps[-1] * 2)
-    return tuple(steps) if rows_max == 1 else (*steps, rows_max)
 
 
 def _config(context: LoadContext) -> dict[str, Any]:
