@@ -66,6 +66,25 @@ class Whole:
         return
 
 
+_NOTHING_TO_STOP: Final = Whole()
+
+
+class ValueWay:
+    """A step whose answer is its input: it combines other steps' results, to output or pass on.
+
+    A list is passed on item by item, so that another step can make a call for each.
+    """
+
+    def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> StepCall:
+        for piece in inputs if isinstance(inputs, list) else [inputs]:
+            hear.piece(piece)
+        hear.done(inputs)
+        return _NOTHING_TO_STOP
+
+    async def close(self) -> None:
+        return
+
+
 def failed_answer(status: int, message: str, retry_after_s: float | None = None) -> PenstockError:
     """The error for a step's HTTP status and message, by whose fault it is."""
     words = " ".join(message.split())[:500] or f"status {status}"

@@ -32,8 +32,8 @@ import orjson
 
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.workers import inside
-from penstock.runtimes.workers.code import import_code
 from penstock.runtimes.workers.failures import log_traceback, model_error
+from penstock.runtimes.workers.inside import import_code
 from penstock.runtimes.workers.wire import message
 
 CALL: Final = 16
