@@ -28,6 +28,7 @@ import numpy as np
 from penstock.errors import ModelError
 from penstock.runtimes.generation.adapter_base import mismatch
 from penstock.runtimes.generation.adapter_files import WEIGHTS, AdapterFiles, Layer, Matrix
+from penstock.runtimes.tensor_bytes import decode_raw
 
 #: Most adapters in one graph: numbers up to this stay exact in a cache of 8 bits.
 ADAPTERS_MAX: Final = 64
@@ -213,13 +214,8 @@ def _array(files: AdapterFiles, matrix: Matrix) -> np.ndarray:
     with open(files.root / WEIGHTS, "rb") as file:
         file.seek(matrix.begin)
         data = file.read(matrix.end - matrix.begin)
-    if matrix.dtype == "BF16":
-        halves = np.frombuffer(data, dtype="<u2").astype(np.uint32)
-        flat = (halves << 16).view(np.float32)
-    else:
-        kind = "<f4" if matrix.dtype == "F32" else "<f2"
-        flat = np.frombuffer(data, dtype=kind).astype(np.float32)
-    return flat.reshape(matrix.rows, matrix.columns)
+    dtype = {"F32": "FP32", "F16": "FP16", "BF16": "BF16"}[matrix.dtype]
+    return decode_raw(data, dtype, (matrix.rows, matrix.columns)).astype(np.float32)
 
 
 def _finite(parts: list[tuple[int, AdapterFiles, Layer]], down: np.ndarray, up: np.ndarray) -> None:

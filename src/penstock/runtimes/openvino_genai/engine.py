@@ -23,9 +23,9 @@ from penstock.runtimes.generation.base import (
     LENGTH,
     STOP,
     EngineRequest,
+    GenerationEngine,
     StepOutput,
     ToolText,
-    adapters_unsupported,
     tools_unsupported,
 )
 from penstock.runtimes.generation.prompts import Prompts, model_prompts
@@ -52,7 +52,7 @@ def load(model_dir: Path, settings: dict[str, Any]) -> tuple[OpenVinoGenAiEngine
     return OpenVinoGenAiEngine(model_dir, settings, prompts), prompts
 
 
-class OpenVinoGenAiEngine:
+class OpenVinoGenAiEngine(GenerationEngine):
     """See `GenerationEngine`. `settings`: `EngineOptions` as a dict, with "threads",
     "precision", "eos_ids", "positions_max" and "adapters", folders by their keys."""
 
@@ -136,12 +136,6 @@ class OpenVinoGenAiEngine:
             )
         return [request.prompt[0] + number * self._stride, *request.prompt[1:]]
 
-    def load_adapter(self, key: str, folder: Path) -> None:
-        raise adapters_unsupported(self.name, "they are a part of its graph from the start")
-
-    def unload_adapter(self, key: str) -> None:
-        """Does nothing: adapters end with the engine."""
-
     def check_schema(self, schema: str) -> None:
         self._schemas.check(schema)
 
@@ -222,9 +216,6 @@ class OpenVinoGenAiEngine:
         return EngineStatistics(
             running, len(self._handles) - running, self._cache_use, self._cache_bytes
         )
-
-    def close(self) -> None:
-        """Does nothing: the process ends right after."""
 
 
 def _adapters(folders: dict[str, str]) -> list[AdapterFiles]:
