@@ -220,18 +220,15 @@ class PayloadRuntime(Protocol):
         """Ends the worker process (terminate, then kill). Idempotent."""
 
 
-class SharedWorkers(Protocol):
-    """Worker processes that host several Python models each (`python.shared`)."""
-
-    def may_share(self, context: LoadContext) -> bool:
-        """Whether the model is loaded into shared workers, or into processes of its own."""
-
-    async def load(self, context: LoadContext, listener: LaneListener) -> PayloadRuntime:
-        """A runtime of one model. Raises PenstockError; then nothing of the model is left."""
-
-
 class SharedServer(Protocol):
     """A foreign server that hosts several models (`foreign.multi_model`)."""
 
     async def load(self, context: LoadContext, listener: LaneListener) -> PayloadRuntime:
         """A runtime of one model. Raises PenstockError; then nothing of the model is left."""
+
+
+class SharedWorkers(SharedServer, Protocol):
+    """Worker processes that host several Python models each (`python.shared`)."""
+
+    def may_share(self, context: LoadContext) -> bool:
+        """Whether the model is loaded into shared workers, or into processes of its own."""

@@ -5,7 +5,6 @@ Libraries are imported when the first model needs them.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from penstock.artifacts.description.description import Generation
@@ -34,10 +33,6 @@ def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
     _try(context, file)
     runtime: TensorRuntime = _loader(context, Interface.TENSORS)(context)
     return runtime
-
-
-async def load_tensor_runtime_in_thread(context: LoadContext) -> TensorRuntime:
-    return await asyncio.to_thread(load_tensor_runtime, context)
 
 
 def import_library(runtime: str) -> None:

@@ -1,4 +1,7 @@
-"""Batches of requests to a foreign server: one connection for each lane, one request after another.
+"""A foreign server that is kept running, and batches of requests to it.
+
+Each lane has a connection, with one request after another. A program that ends is started again by
+the rule of `workers.supervised`.
 
 Headers that the container contract names are passed on, and no others. When a server ends, its
 unanswered requests are given back. Where several were running, any of them may have caused the end,
@@ -8,69 +11,97 @@ except where we ended the server because one of them hung.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from penstock.clock import Clock
 from penstock.core.blame.poison_requests import reason_of_death
 from penstock.errors import ModelError
-from penstock.runtimes.base import NOT_BEGUN, Payload, PayloadReply, Returned
-from penstock.runtimes.foreign.http import request_at, server_at
-from penstock.wire.frames import RequestMeta, decode_request_meta
+from penstock.runtimes.base import (
+    NOT_BEGUN,
+    LaneListener,
+    LoadContext,
+    Payload,
+    PayloadReply,
+    Returned,
+)
+from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
+from penstock.runtimes.foreign.server import ForeignServer, request_at, server_at
+from penstock.runtimes.workers.environment import worker_environment
+from penstock.runtimes.workers.supervised import Supervised
+from penstock.wire.frames import CUSTOM_ATTRIBUTES, decode_request_meta
 from penstock.wire.http_client import HttpAnswer, HttpClientConnection, WholeAnswer, connect
 
-ATTRIBUTES: Final = "x-amzn-sagemaker-custom-attributes"
-_ATTRIBUTES: Final = ATTRIBUTES.encode()
+_ATTRIBUTES: Final = CUSTOM_ATTRIBUTES.encode()
 
 Done = Callable[[list[PayloadReply | Returned]], None]
 
 
-class Server(Protocol):
-    """The object that keeps the program running."""
+class ForeignProgram(Supervised[ForeignServer]):
+    """A server that is kept running, and the requests that it computes, of all senders."""
 
-    closed: bool  #: ended on purpose: unanswered requests did not cause it
+    def __init__(
+        self,
+        context: LoadContext,
+        listener: LaneListener,
+        *,
+        serves: Sequence[int] = (0,),
+        clock: Clock | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(context, listener, serves=serves, clock=clock)
+        self.hung = False  #: a request hung, and the program was ended for it
+        self._runs: set[_Batch] = set()
+        self._scratch = make_scratch()
+        self._environment = worker_environment(context, self._scratch) | {
+            "HOME": os.environ.get("HOME", str(self._scratch)),  # an operator's program
+            **(variables or {}),
+        }
+
+    async def spawn(self) -> ForeignServer:
+        server = ForeignServer(self._context, self.gone)
+        await server.start(self._environment, around_program(self._context, self._scratch))
+        self.hung = False
+        return server
 
     @property
     def port(self) -> int | None:
         """The port; None while no program is running."""
+        return self.process.port if self.process is not None else None
 
-    def served(self) -> None: ...
     def end_hung(self) -> None:
         """Ends the program, which is then started again."""
+        if self.process is not None:
+            self.process.kill()
 
-
-class PostsUnderWay:
-    """The requests that one program computes, of all senders."""
-
-    def __init__(self) -> None:
-        #: A request hung, and the program was ended for it; each program has a new object
-        self.hung = False
-        self._runs: set[_Batch] = set()
-
-    def begin(self, run: _Batch) -> None:
+    def begin_run(self, run: _Batch) -> None:
         for other in self._runs:
             other.company = True
         run.company = bool(self._runs)
         self._runs.add(run)
 
-    def end(self, run: _Batch) -> None:
+    def end_run(self, run: _Batch) -> None:
         self._runs.discard(run)
+
+    async def close(self) -> None:
+        await super().close()
+        remove_scratch(self._scratch)
 
 
 class Posting:
-    """Sends batches. `path` and `headers`: of every request; `under_way`: of the server."""
+    """Sends batches. `path` and `headers`: of every request."""
 
     def __init__(
         self,
         lanes: int,
-        server: Server,
-        under_way: PostsUnderWay,
+        server: ForeignProgram,
         *,
         run_s_max: float,
         path: str = "/invocations",
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._server = server
-        self._under_way = under_way
         self._run_s_max = run_s_max
         self._path = path
         self._headers = dict(headers or {})
@@ -120,15 +151,15 @@ class Posting:
 
     def _post(self, lane: int, connection: HttpClientConnection, run: _Batch) -> None:
         payload = run.batch[len(run.replies)]
-        headers = request_headers(decode_request_meta(payload.meta)) | self._headers
+        headers = decode_request_meta(payload.meta).headers() | self._headers
         timer = self._loop.call_later(self._run_s_max, self._hang, connection, run)
-        self._under_way.begin(run)
+        self._server.begin_run(run)
 
         def answered(answer: HttpAnswer | None) -> None:
             timer.cancel()
-            self._under_way.end(run)
+            self._server.end_run(run)
             if answer is None and not run.hung:
-                ours = self._server.closed or self._under_way.hung
+                ours = self._server.closed or self._server.hung
                 self._give_back(
                     run, NOT_BEGUN if ours else Returned(reason_of_death(int(run.company)))
                 )
@@ -163,7 +194,7 @@ class Posting:
         self._next(lane, run)
 
     def _hang(self, connection: HttpClientConnection, run: _Batch) -> None:
-        run.hung = self._under_way.hung = True
+        run.hung = self._server.hung = True  # before the connection ends
         connection.abort()
         self._server.end_hung()
 
@@ -205,7 +236,8 @@ class Posting:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def close(self) -> None:
+    async def end_posts(self) -> None:
+        """Ends its connections; the program goes on."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -226,18 +258,3 @@ class _Batch:
         self.company = False  #: the program had other requests at the same time
         self.hung = False
         self.tried_again = False
-
-
-def request_headers(meta: RequestMeta) -> dict[str, str]:
-    """The headers that the container contract documents."""
-    named = (
-        ("content-type", meta.content_type),
-        ("accept", meta.accept),
-        (ATTRIBUTES, meta.custom_attributes),
-        ("x-amzn-sagemaker-inference-id", meta.inference_id),
-        ("x-amzn-sagemaker-target-model", meta.target_model),
-        ("x-amzn-sagemaker-session-id", meta.session_id),
-        ("traceparent", meta.traceparent),
-        ("tracestate", meta.tracestate),
-    )
-    return {name: value for name, value in named if value is not None}

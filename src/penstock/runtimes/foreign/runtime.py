@@ -1,28 +1,21 @@
 """The process runtime: any program that answers GET /ping and POST /invocations.
 
-A PayloadRuntime over one foreign server; a lane is one connection to it (`posting`). A program that
-ends is started again by the rule of `workers.supervised`.
+A PayloadRuntime over one foreign server; a lane is one connection to it (`posting`).
 
 GET /execution-parameters, which few containers implement, says how they take batch transforms.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
 
-from penstock.clock import Clock
-from penstock.errors import ModelError
 from penstock.runtimes.base import LaneListener, LoadContext, Payload, PayloadRuntime
-from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
-from penstock.runtimes.foreign.http import ask_once
-from penstock.runtimes.foreign.posting import Done, Posting, PostsUnderWay
-from penstock.runtimes.foreign.server import ForeignServer
-from penstock.runtimes.workers.environment import run_s_max, worker_environment
-from penstock.runtimes.workers.supervised import Supervised
+from penstock.runtimes.foreign.posting import Done, ForeignProgram, Posting
+from penstock.runtimes.foreign.server import ask_once
+from penstock.runtimes.workers.environment import run_s_max
 
 _ANSWER_S_MAX: Final = 5.0
 
@@ -48,52 +41,21 @@ async def load(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
     ModelError."""
     if context.shared_server is not None:
         return await context.shared_server.load(context, listener)
-    return await ProcessRuntime.start(context, listener)
+    return await ProcessRuntime(context, listener).begin()
 
 
-class ProcessRuntime(Supervised[ForeignServer]):
-    """Made by `start`. See `base.PayloadRuntime`."""
+class ProcessRuntime(ForeignProgram):
+    """Use after `begin`. See `base.PayloadRuntime`."""
 
-    def __init__(
-        self, context: LoadContext, listener: LaneListener, *, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, context: LoadContext, listener: LaneListener) -> None:
         self.lanes = max(1, context.description.lanes)
-        super().__init__(context, listener, serves=range(self.lanes), clock=clock)
+        super().__init__(context, listener, serves=range(self.lanes))
         self.shares_worker = self.lanes > 1
-        self._scratch = make_scratch()
-        self._environment = worker_environment(context, self._scratch) | {
-            "HOME": os.environ.get("HOME", str(self._scratch))  # an operator's program
-        }
-        self._under_way = PostsUnderWay()
-        seconds = run_s_max(self._environment)
-        self._posting = Posting(self.lanes, self, self._under_way, run_s_max=seconds)
-
-    @classmethod
-    async def start(cls, context: LoadContext, listener: LaneListener) -> ProcessRuntime:
-        """Raises ModelError if the program does not become healthy."""
-        check_command(context)
-        runtime = cls(context, listener)
-        await runtime.begin()
-        return runtime
-
-    async def spawn(self) -> ForeignServer:
-        server = ForeignServer(self._context, self.gone)
-        walls = around_program(self._context, self._scratch)
-        await server.start(self._environment, walls)
-        self._under_way.hung = False
-        return server
-
-    @property
-    def port(self) -> int | None:
-        return self.process.port if self.process is not None else None
+        self._posting = Posting(self.lanes, self, run_s_max=run_s_max(self._environment))
 
     async def execution_parameters(self) -> dict[str, Any] | None:
         """What the container says about batch transforms; None while it is not running."""
         return None if self.port is None else await execution_parameters(self.port)
-
-    def end_hung(self) -> None:
-        if self.process is not None:
-            self.process.kill()
 
     def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
         self._posting.invoke(lane, batch, done)
@@ -103,16 +65,5 @@ class ProcessRuntime(Supervised[ForeignServer]):
 
     async def close(self) -> None:
         self.closed = True
-        await self._posting.close()
+        await self._posting.end_posts()
         await super().close()
-        remove_scratch(self._scratch)
-
-
-def check_command(context: LoadContext) -> None:
-    """Raises ModelError (`no-command`)."""
-    if not context.description.command:
-        raise ModelError(
-            "no-command",
-            "the model names no command to run",
-            hint="Give `command` in model.yaml, or map the image to a command.",
-        )

@@ -26,7 +26,6 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.runtimes.python import batches
 from penstock.runtimes.python.shared import messages
-from penstock.runtimes.python.shared.messages import Busy
 from penstock.runtimes.python.shared.stage import Stage, Surroundings
 from penstock.runtimes.python.worker import Contract, answers_of, load
 from penstock.runtimes.workers import inside
@@ -173,7 +172,7 @@ def _tidy() -> None:
 
 def serve(channel: socket.socket) -> None:
     """Does jobs until the instance closes its end."""
-    busy = Busy(int(sys.argv[2]))
+    busy = batches.Busy(int(sys.argv[2]))
     begun = inside.loaded(
         channel,
         lambda init: Models(),
