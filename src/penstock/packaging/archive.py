@@ -21,7 +21,7 @@ import re
 import struct
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -260,7 +260,8 @@ def _code_version(spec: PackageSpec, code: Code) -> str:
     folder = inside(spec.file.root, code.folder, spec.file.fail, "code.from")
     if code.version != LATEST:
         return code.version
-    found = [path.name for path in _folders(folder) if _NUMBERED.match(path.name)]
+    there = folder.iterdir() if folder.is_dir() else ()
+    found = [path.name for path in there if path.is_dir() and _NUMBERED.match(path.name)]
     if not found:
         raise spec.file.fail(
             "code.from",
@@ -268,10 +269,6 @@ def _code_version(spec: PackageSpec, code: Code) -> str:
             "Put each version of the code into a folder of its number.",
         )
     return max(found, key=lambda name: ([int(part) for part in name.split(".")], name))
-
-
-def _folders(folder: Path) -> Iterable[Path]:
-    return (path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ()
 
 
 def _check_paths(spec: PackageSpec, files: list[SourceFile]) -> None:

@@ -125,6 +125,11 @@ class LoadContext:
     models: ModelCalls | None = None  #: the artifact's other models, if this one may call them
 
     @property
+    def variables(self) -> dict[str, str]:
+        """The model's own variables: the artifact's, then those of its Environment."""
+        return {**self.description.environment, **self.environment}
+
+    @property
     def copy_name(self) -> str:
         """The copy's name in errors."""
         name = f"{self.endpoint_name}/{self.variant_name}"

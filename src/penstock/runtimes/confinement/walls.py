@@ -95,7 +95,7 @@ def around_code(context: LoadContext, scratch: Path) -> Walls | None:
         read += [each for each in environ.get(name, "").split(os.pathsep) if each.startswith("/")]
     return Walls(
         (*_without(read, context.private_dirs), str(context.model_dir)),
-        (str(scratch), *_present(_DEVICES)),
+        (str(scratch), *(path for pattern in _DEVICES for path in glob.glob(pattern))),
         tuple(range(64)),
         network=not context.network_isolated,
     )
@@ -162,10 +162,6 @@ def _without(paths: Iterable[str], private: Iterable[Path]) -> list[str]:
         inside = [each for each in closed if path == "/" or each.startswith(path + "/")]
         found += everything_but(inside, below=path) if inside else [path]
     return found
-
-
-def _present(patterns: Iterable[str]) -> list[str]:
-    return [path for pattern in patterns for path in glob.glob(pattern)]
 
 
 def make_scratch() -> Path:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock
@@ -28,7 +28,7 @@ from penstock.runtimes.base import (
 )
 from penstock.runtimes.confinement.walls import Views, fresh_root, no_room
 from penstock.runtimes.foreign.models_api import MEMORY_FULL, UNKNOWN, ForeignModels, memory_full
-from penstock.runtimes.foreign.posting import Done, ForeignProgram, Posting
+from penstock.runtimes.foreign.runtime import Done, ForeignProgram, Posting
 from penstock.runtimes.workers.environment import run_s_max
 from penstock.wire.http_client import HttpAnswer
 
@@ -206,7 +206,7 @@ class ForeignModelRuntime(Posting):
         super().__init__(
             self.lanes,
             host,
-            run_s_max=run_s_max({**context.description.environment, **context.environment}),
+            run_s_max=run_s_max(context.variables),
             path=f"/models/{name}/invoke",
             headers={"x-amzn-sagemaker-target-model": context.target_model},
         )
@@ -245,15 +245,12 @@ class ForeignModelRuntime(Posting):
             for lane in range(self.lanes):
                 tell(lane)
 
-    def again(self, answer: HttpAnswer) -> Coroutine[Any, Any, bool] | None:
+    def again(self, answer: HttpAnswer) -> Awaitable[bool] | None:
         if answer.status == MEMORY_FULL:
-            return self._with_room()
+            return self._host.make_room(self.context.target_model)
         if answer.status == UNKNOWN:
             return self._if_it_was_gone()
         return None
-
-    async def _with_room(self) -> bool:
-        return await self._host.make_room(self.context.target_model)
 
     async def _if_it_was_gone(self) -> bool:
         """Whether the server had unloaded the model by itself and it is loaded again now. A loaded

@@ -149,7 +149,8 @@ class _Graph:
         owners = np.concatenate(
             [np.full(layer.down.rows, number, np.float32) for number, _, layer in parts]
         )
-        _finite(parts, down, up)
+        if not (np.isfinite(down).all() and np.isfinite(up).all()):
+            raise mismatch(f"{parts[0][2].module} has weights that are infinite or no numbers")
         low = ops.matmul(product.input_value(0), self._floats(down), False, True)
         # Selected, not multiplied by 0: an overflow in one adapter must not reach the others.
         own = ops.select(ops.equal(numbers, self._floats(owners)), low, self._floats(0.0))
@@ -216,11 +217,6 @@ def _array(files: AdapterFiles, matrix: Matrix) -> np.ndarray:
         data = file.read(matrix.end - matrix.begin)
     dtype = {"F32": "FP32", "F16": "FP16", "BF16": "BF16"}[matrix.dtype]
     return decode_raw(data, dtype, (matrix.rows, matrix.columns)).astype(np.float32)
-
-
-def _finite(parts: list[tuple[int, AdapterFiles, Layer]], down: np.ndarray, up: np.ndarray) -> None:
-    if not (np.isfinite(down).all() and np.isfinite(up).all()):
-        raise mismatch(f"{parts[0][2].module} has weights that are infinite or no numbers")
 
 
 def _unsupported(cause: str) -> ModelError:

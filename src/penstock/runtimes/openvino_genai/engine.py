@@ -295,7 +295,8 @@ def _block_bytes(model_dir: Path, settings: dict[str, Any]) -> int:
     heads = int(config["num_attention_heads"])
     kv_heads = int(config.get("num_key_value_heads") or heads)
     head_size = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
-    width = {"f32": 4, "f16": 2, "bf16": 2}.get(_cache_precision(settings), 1)
+    precision = str(settings["options"].get("KV_CACHE_PRECISION", "u8"))
+    width = {"f32": 4, "f16": 2, "bf16": 2}.get(precision, 1)
     # With 8 bits each head of a token has a scale and a zero point, 4 bytes each.
     head_bytes = head_size * width + (8 if width == 1 else 0)
     layers = int(config["num_hidden_layers"]) * kv_heads * head_bytes
@@ -303,10 +304,6 @@ def _block_bytes(model_dir: Path, settings: dict[str, Any]) -> int:
         # For the head that carries adapters' numbers
         layers += HEAD_SIZE * width + (8 if width == 1 else 0)
     return layers * 2 * BLOCK_TOKENS
-
-
-def _cache_precision(settings: dict[str, Any]) -> str:
-    return str(settings["options"].get("KV_CACHE_PRECISION", "u8"))
 
 
 def _tensor(ids: list[int]) -> Any:

@@ -16,7 +16,7 @@ import orjson
 
 from penstock.clock import Clock
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
-from penstock.runtimes.pipeline.calls import ANSWER_BYTES_MAX, Hear, Whole, failed_answer
+from penstock.runtimes.pipeline.calls import ANSWER_BYTES_MAX, Hear, Way, Whole, failed_answer
 from penstock.runtimes.pipeline.model_step import without_arrays
 from penstock.runtimes.pipeline.platform import PlatformAt
 from penstock.wire.http_client import (
@@ -43,7 +43,7 @@ class Readings(NamedTuple):
     joined: Callable[[list[Any]], Any]  #: from a stream's pieces what `whole` would return
 
 
-class HttpWay:
+class HttpWay(Way):
     def __init__(
         self,
         name: str,
@@ -91,9 +91,6 @@ class HttpWay:
         if self._stream and isinstance(inputs, dict):
             return {**inputs, "stream": True}
         return inputs
-
-    async def close(self) -> None:
-        return
 
 
 class _HttpCall(Whole):

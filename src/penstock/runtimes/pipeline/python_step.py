@@ -19,7 +19,7 @@ from penstock.errors import ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement.walls import around_code, make_scratch, remove_scratch
 from penstock.runtimes.pipeline import worker
-from penstock.runtimes.pipeline.calls import Hear
+from penstock.runtimes.pipeline.calls import Hear, Way
 from penstock.runtimes.pipeline.model_step import without_arrays
 from penstock.runtimes.workers.environment import worker_environment
 from penstock.runtimes.workers.process import WorkerProcess
@@ -125,7 +125,7 @@ class PythonSteps(Supervised[WorkerProcess]):
 
 
 @dataclass(frozen=True, slots=True)
-class PythonWay:
+class PythonWay(Way):
     """One step's function."""
 
     steps: PythonSteps
@@ -140,9 +140,6 @@ class PythonWay:
                 "step-failed", f"{self.name}: a Python step's inputs are a mapping of arguments"
             )
         return self.steps.call(self, inputs, hear)
-
-    async def close(self) -> None:
-        return
 
 
 class _PythonCall:

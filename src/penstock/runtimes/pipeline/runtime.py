@@ -34,7 +34,7 @@ from penstock.core.pipeline.spec import (
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.base import Asking, CallContext, LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated
-from penstock.runtimes.pipeline.calls import StepCall, ValueWay, Way, models_own
+from penstock.runtimes.pipeline.calls import StepCall, StepTimes, ValueWay, Way, models_own
 from penstock.runtimes.pipeline.ensemble import as_pipeline
 from penstock.runtimes.pipeline.events import Emitter
 from penstock.runtimes.pipeline.file import FILE, NOTICE, FileStep, PipelineFile, read_pipeline
@@ -43,7 +43,6 @@ from penstock.runtimes.pipeline.http_step import HttpWay, endpoint_way
 from penstock.runtimes.pipeline.model_step import ModelWay, without_arrays
 from penstock.runtimes.pipeline.platform import platform_of, seen_by_artifacts
 from penstock.runtimes.pipeline.python_step import PythonSteps, PythonWay
-from penstock.runtimes.pipeline.step_times import StepTimes
 from penstock.runtimes.statistics import EngineStatistics
 from penstock.wire.span_notes import SpanScope
 

@@ -1,8 +1,19 @@
-"""Batches of requests and their answers, as messages to and from a Python model's worker.
+"""Messages to and from a Python model's worker: batches of requests, and their answers.
 
     BATCH    count x (meta bytes u32, body bytes u32), then each meta and body
     REPLIES  count x (body bytes u32, content type bytes u32, attribute bytes u32, outcome u32),
              then the three blobs of each; outcome ERROR: the body is `failures.error_bytes`
+
+A worker that several models share has jobs, which are done one after the other, in order, and
+answered with one message each. A job is two messages: FOR names the model and the job's number, the
+next one is the job itself:
+
+    FOR      model u32, number u32
+    LOAD     JSON: content of `runtime.init_message`, its environment, where its output goes;
+             answered by LOADED, JSON: growth_bytes, libraries_bytes, own_bytes; or by NOT_LOADED,
+             an error's bytes
+    UNLOAD   nothing; answered by UNLOADED, JSON: own_bytes
+    BATCH    as above
 
 Both ends are our own code on one machine, but the worker shares its process with the model's code.
 So decoding what comes from there is total: it accepts or refuses any bytes.
@@ -31,6 +42,14 @@ from penstock.runtimes.workers.wire import HEAD
 
 BATCH: Final = 4
 REPLIES: Final = 5
+FOR: Final = 10
+LOAD: Final = 11
+LOADED: Final = 12
+NOT_LOADED: Final = 13
+UNLOAD: Final = 14
+UNLOADED: Final = 15
+
+JOB: Final = struct.Struct("<II")  #: payload of FOR
 
 PLAIN: Final = 0  #: no custom attributes
 WITH_ATTRIBUTES: Final = 1

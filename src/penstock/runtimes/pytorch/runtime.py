@@ -203,7 +203,7 @@ class CudaLane(CpuLane):
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         rows = len(arrays[0]) if arrays and arrays[0].ndim else 0
-        padded = self._padded(rows)
+        padded = next((step for step in self._steps if step >= rows), rows)
         slot = self._slots.get(tuple(
             (padded, *each.shape[1:]) if self._steps else each.shape for each in arrays
         ))  # fmt: skip
@@ -224,9 +224,6 @@ class CudaLane(CpuLane):
                 host.copy_(tensor, non_blocking=True)
             self._stream.synchronize()
         return [np.array(each[:rows] if self._steps else each) for each in slot.read]
-
-    def _padded(self, rows: int) -> int:
-        return next((step for step in self._steps if step >= rows), rows)
 
 
 def declared(

@@ -27,7 +27,7 @@ import numpy as np
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino.runtime import arithmetic, shared_core
-from penstock.runtimes.seq2seq.fixed import LoneEncoder, LoneEncoders, fixed_request
+from penstock.runtimes.seq2seq.fixed import LoneEncoders, fixed_request
 from penstock.runtimes.seq2seq.rows import RowCaches, fill, padded
 from penstock.runtimes.tensor_bytes import row_steps, threads_of
 
@@ -149,17 +149,14 @@ class Seq2SeqModel:
         self, sources: Sequence[Sequence[int]], rows: Sequence[Sequence[int]], in_use: int
     ) -> None:
         """Encodes token id lists and puts each into its rows; `in_use` rows keep their content."""
-        lone = self._lone_of(sources)
+        lone = None
+        if self._lone_encoders is not None and len(sources) == 1:
+            lone = self._lone_encoders.of(len(sources[0]))
         cross_kv = lone.run(sources[0]) if lone is not None else self._encoded(sources)
         length, caches = cross_kv.shape[3], self.rows
         caches.fit(in_use, past=caches.past_length, source=max(length, caches.source_length))
         for at, source in enumerate(sources):
             caches.put(rows[at], cross_kv[:, at], len(source))
-
-    def _lone_of(self, sources: Sequence[Sequence[int]]) -> LoneEncoder | None:
-        if self._lone_encoders is None or len(sources) > 1:
-            return None
-        return self._lone_encoders.of(len(sources[0]))
 
     def _encoded(self, sources: Sequence[Sequence[int]]) -> np.ndarray:
         count = len(sources)

@@ -26,8 +26,7 @@ def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
         "SM_MODEL_DIR": str(context.model_dir),
         "SAGEMAKER_BASE_DIR": str(context.model_dir),
         "SAGEMAKER_MODEL_SERVER_WORKERS": str(context.description.lanes),
-        **context.description.environment,
-        **context.environment,
+        **context.variables,
         # The local path: the model's variable has a container's folder, or an address in S3.
         "SAGEMAKER_PROGRAM": file.name,
         "SAGEMAKER_SUBMIT_DIRECTORY": str((context.model_dir / file).parent),

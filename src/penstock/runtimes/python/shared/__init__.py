@@ -2,7 +2,6 @@
 
     pool        which model is in which worker: drives `core.residency.worker_sharing`
     runtime     one model: whether it may share, where it is loaded, its requests
-    messages    messages to a worker
     worker      one process seen from the instance: its jobs, one after the other
     inside      the process itself, with `stage`: each model sees its own names only
 

@@ -266,8 +266,9 @@ class WorkerPool:
                     ends.append(SharedRuntime.unload_from(action.model, placed.worker))
             elif isinstance(action, EndWorker):
                 ends.append(self._end(action.worker))
-            elif isinstance(action, FailModel):
-                self._fail(action)
+            elif isinstance(action, FailModel) and action.model in self._members:
+                member = self._members[action.model]
+                member.fail(failure_of(action.reason, member, self._worker_bytes_max))
         return ends
 
     def _start(self, action: StartWorker) -> None:
@@ -323,11 +324,6 @@ class WorkerPool:
             await asyncio.wait([placed.start])
         await placed.worker.close()
         placed.worker.end_jobs()
-
-    def _fail(self, action: FailModel) -> None:
-        member = self._members.get(action.model)
-        if member is not None:
-            member.fail(failure_of(action.reason, member, self._worker_bytes_max))
 
     # The end of a worker
 

@@ -27,9 +27,16 @@ import orjson
 from penstock.errors import PenstockError
 from penstock.runtimes.base import NOT_BEGUN, LaneListener, LoadContext, Payload, PayloadReply
 from penstock.runtimes.confinement.walls import no_room
-from penstock.runtimes.python.batches import ALL_ITEMS, REPLIES, pack_batch, unpack_replies
+from penstock.runtimes.python.batches import (
+    ALL_ITEMS,
+    LOAD,
+    LOADED,
+    REPLIES,
+    UNLOAD,
+    pack_batch,
+    unpack_replies,
+)
 from penstock.runtimes.python.runtime import Answers, Done, after_death, after_hang, hung
-from penstock.runtimes.python.shared import messages
 from penstock.runtimes.python.shared.worker import JobEnd, SharedWorker, WorkerJob
 from penstock.runtimes.workers.environment import worker_environment
 from penstock.runtimes.workers.failures import error_of
@@ -166,7 +173,7 @@ class SharedRuntime:
 
         def answered(kind: int, count: int, payload: bytes) -> None:
             path.unlink(missing_ok=True)
-            if kind == messages.LOADED:
+            if kind == LOADED:
                 self._is_loaded(lane, worker, json.loads(payload))
                 return
             self._quiet(number)
@@ -177,7 +184,7 @@ class SharedRuntime:
             if how.hung:
                 self.give_up(load_timeout(self.context))
 
-        asked = message(messages.LOAD, orjson.dumps(self._init | {"output": str(path)}))
+        asked = message(LOAD, orjson.dumps(self._init | {"output": str(path)}))
         timeout_s = self.context.startup_timeout_s
         worker.do(WorkerJob(self.number, asked, timeout_s, answered, ended))
 
@@ -253,7 +260,7 @@ class SharedRuntime:
             if not done.done():
                 done.set_result(None)
 
-        worker.do(WorkerJob(model, message(messages.UNLOAD, b""), UNLOAD_S_MAX, over, over))
+        worker.do(WorkerJob(model, message(UNLOAD, b""), UNLOAD_S_MAX, over, over))
         return done
 
 
@@ -271,8 +278,8 @@ _SCRATCH = Path("/scratch")
 def may_share(context: LoadContext) -> bool:
     """Whether a Python model may share a process: it does not ask for its own, and calls no other
     models. (It waits for their answers, and some might have to run in that very process.)"""
-    given = {**context.description.environment, **context.environment}
-    return context.models is None and given.get(SHARED_WORKER, "").strip().lower() != "false"
+    own = context.variables.get(SHARED_WORKER, "").strip().lower() == "false"
+    return context.models is None and not own
 
 
 def kind_of(context: LoadContext) -> str:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
-from penstock.runtimes.python.batches import Busy, shared_memory
-from penstock.runtimes.python.shared.messages import for_model
+from penstock.runtimes.python.batches import FOR, JOB, Busy, shared_memory
 from penstock.runtimes.workers.process import WorkerProcess
+from penstock.runtimes.workers.wire import message
 
 MODULE = "penstock.runtimes.python.shared.inside"  #: the module that the interpreter runs
 
@@ -96,7 +96,7 @@ class SharedWorker:
                 self._arm()
 
     def _send(self, job: WorkerJob) -> None:
-        self._process.write(for_model(job.model, job.number) + job.message)
+        self._process.write(message(FOR, JOB.pack(job.model, job.number)) + job.message)
 
     def _arm(self) -> None:
         """Starts the timer of the first job."""
