@@ -77,12 +77,8 @@ def encode_default(prediction: Any, accept: str) -> tuple[bytes, str]:
     )
 
 
-def can_write(accept: str) -> bool:
-    """Whether `encode_default` writes one of these types."""
-    return _writable(accept) is not None
-
-
 def _writable(accept: str) -> str | None:
+    """The first of these types that `encode_default` writes."""
     if accept == "application/json":
         return accept
     for part in accept.split(","):
@@ -307,7 +303,7 @@ def _as_body(result: Any, accept: str) -> tuple[bytes, str]:
         return bytes(result), content_type
     if isinstance(result, str):
         return str.encode(result), content_type
-    if named and not can_write(content_type):
+    if named and _writable(content_type) is None:
         raise ModelError(
             "model-code-failed",
             f"the model returned {type(result).__name__} as content type {content_type[:100]!r}, "
