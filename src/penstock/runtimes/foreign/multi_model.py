@@ -29,7 +29,7 @@ from penstock.runtimes.base import (
 from penstock.runtimes.confinement.walls import Views, fresh_root, no_room
 from penstock.runtimes.foreign.models_api import MEMORY_FULL, UNKNOWN, ForeignModels, memory_full
 from penstock.runtimes.foreign.runtime import Done, ForeignProgram, Posting
-from penstock.runtimes.workers.environment import run_s_max
+from penstock.runtimes.workers.process import run_s_max
 from penstock.wire.http_client import HttpAnswer
 
 #: Timeout for cleaning up a failed load: the server may still be loading and not answer.

@@ -34,7 +34,7 @@ from penstock.runtimes.base import (
 )
 from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
 from penstock.runtimes.foreign.server import ForeignServer, ask_once, request_at, server_at
-from penstock.runtimes.workers.environment import run_s_max, worker_environment
+from penstock.runtimes.workers.process import run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
 from penstock.wire.frames import CUSTOM_ATTRIBUTES, decode_request_meta
 from penstock.wire.http_client import HttpAnswer, HttpClientConnection, WholeAnswer, connect

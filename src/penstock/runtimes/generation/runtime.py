@@ -35,9 +35,8 @@ from penstock.runtimes.generation.base import (
 )
 from penstock.runtimes.generation.engine_init import engine_environment, init_message
 from penstock.runtimes.statistics import EngineStatistics
-from penstock.runtimes.workers.environment import run_s_max
 from penstock.runtimes.workers.memory import own_bytes, tree_pids
-from penstock.runtimes.workers.process import WorkerProcess
+from penstock.runtimes.workers.process import WorkerProcess, run_s_max
 from penstock.runtimes.workers.supervised import Supervised
 
 MODULE: Final = "penstock.runtimes.generation.engine_process"

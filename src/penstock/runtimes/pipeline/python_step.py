@@ -21,8 +21,7 @@ from penstock.runtimes.confinement.walls import around_code, make_scratch, remov
 from penstock.runtimes.pipeline import worker
 from penstock.runtimes.pipeline.calls import Hear, Way
 from penstock.runtimes.pipeline.model_step import without_arrays
-from penstock.runtimes.workers.environment import worker_environment
-from penstock.runtimes.workers.process import WorkerProcess
+from penstock.runtimes.workers.process import WorkerProcess, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
 from penstock.runtimes.workers.wire import message
 

@@ -40,8 +40,7 @@ from penstock.runtimes.python.batches import (
     unpack_replies,
 )
 from penstock.runtimes.python.caller import CALL
-from penstock.runtimes.workers.environment import run_s_max, worker_environment
-from penstock.runtimes.workers.process import WorkerProcess
+from penstock.runtimes.workers.process import WorkerProcess, run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
 
 Answers = list[PayloadReply | Returned]

@@ -3,6 +3,9 @@
 The worker is a fresh interpreter with its own memory. The instance talks to it over a socket pair
 (`wire`) and reads its standard output as log lines (`OutputLines`). The code that starts it
 interprets its messages; `supervised` decides when another one is started after its end.
+
+`worker_environment` is the environment of a process with a model's code, `run_s_max` a setting that
+we read from it.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from penstock.cleanup import shielded
 from penstock.errors import ModelError, PenstockError, logged, plain
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
+from penstock.runtimes.environment import at_home_in, for_models
 from penstock.runtimes.workers import wire
 from penstock.runtimes.workers.failures import error_of
 from penstock.runtimes.workers.stopped import Pids, StoppedWatch
@@ -284,6 +288,48 @@ def load_timeout(context: LoadContext) -> ModelError:
         f" {context.startup_timeout_s:g} s",
         hint="Raise ContainerStartupHealthCheckTimeoutInSeconds, or make model_fn faster.",
     )
+
+
+RUN_S_MAX = 60.0  #: s, as in AWS
+
+
+def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
+    """The server's variables that models may see, SageMaker's variables, then the model's own."""
+    threads = str(
+        context.description.threads_per_lane
+        or max(1, int(context.cores / max(1, context.description.lanes)))
+    )
+    file = Path(context.description.file)
+    return {
+        **for_models(),
+        **at_home_in(str(scratch)),
+        "OMP_NUM_THREADS": threads,
+        "TOKENIZERS_PARALLELISM": "false",
+        "SM_MODEL_DIR": str(context.model_dir),
+        "SAGEMAKER_BASE_DIR": str(context.model_dir),
+        "SAGEMAKER_MODEL_SERVER_WORKERS": str(context.description.lanes),
+        **context.variables,
+        # The local path: the model's variable has a container's folder, or an address in S3.
+        "SAGEMAKER_PROGRAM": file.name,
+        "SAGEMAKER_SUBMIT_DIRECTORY": str((context.model_dir / file).parent),
+    }
+
+
+def run_s_max(environment: dict[str, str]) -> float:
+    """SAGEMAKER_MODEL_SERVER_TIMEOUT in s: a longer run counts as a hang. Raises ModelError."""
+    given = environment.get("SAGEMAKER_MODEL_SERVER_TIMEOUT", "")
+    if not given:
+        return RUN_S_MAX
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise ModelError(
+            "invalid-environment",
+            f"SAGEMAKER_MODEL_SERVER_TIMEOUT is {given!r}, a number of seconds is needed",
+        )
+    return seconds
 
 
 def _python_path(environment: Mapping[str, str]) -> str:

@@ -47,8 +47,8 @@ from penstock.runtimes.python.shared.runtime import (
     of_process,
 )
 from penstock.runtimes.python.shared.worker import SharedWorker
-from penstock.runtimes.workers.environment import run_s_max, worker_environment
 from penstock.runtimes.workers.memory import own_bytes, tree_pids
+from penstock.runtimes.workers.process import run_s_max, worker_environment
 
 
 def end_of_worker(

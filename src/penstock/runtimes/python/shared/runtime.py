@@ -38,9 +38,8 @@ from penstock.runtimes.python.batches import (
 )
 from penstock.runtimes.python.runtime import Answers, Done, after_death, after_hang, hung
 from penstock.runtimes.python.shared.worker import JobEnd, SharedWorker, WorkerJob
-from penstock.runtimes.workers.environment import worker_environment
 from penstock.runtimes.workers.failures import error_of
-from penstock.runtimes.workers.process import OutputLines, load_timeout
+from penstock.runtimes.workers.process import OutputLines, load_timeout, worker_environment
 from penstock.runtimes.workers.wire import message
 
 #: Timeout of a model's own cleanup; then it counts as a hang and its worker is ended.
