@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
@@ -109,15 +110,13 @@ def models_own(error: PenstockError) -> PenstockError:
 _WEIGHT: Final = 1 / 64
 
 
+@dataclass(slots=True)
 class _StepTime:
-    __slots__ = ("calls", "failed", "longest_s", "recent_s", "total_s")
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.failed = 0
-        self.total_s = 0.0
-        self.recent_s = 0.0  #: moving average, s
-        self.longest_s = 0.0
+    calls: int = 0
+    failed: int = 0
+    total_s: float = 0.0
+    recent_s: float = 0.0  #: moving average, s
+    longest_s: float = 0.0
 
     def add(self, took_s: float) -> None:
         self.calls += 1
