@@ -20,6 +20,7 @@ from penstock.core.blame.crashed_instances import is_crash
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
+from penstock.runtimes.workers.failures import ANSWER_BYTES_MAX
 from penstock.runtimes.workers.memory import child_pids
 from penstock.runtimes.workers.process import WatchedProcess
 from penstock.wire.http_client import HttpAnswer, HttpClientSpec, fetch, request_of
@@ -30,13 +31,11 @@ _TERM_GRACE_S = 5.0
 _LOG_HINT = "Its own output is in the instance's log."
 
 _HOST: Final = "127.0.0.1"
-#: Fits, with its head, into a frame between instance and gateway.
-_ANSWER_BYTES_MAX: Final = (1 << 30) - 65_536
 
 
 def server_at(port: int) -> HttpClientSpec:
     return HttpClientSpec(
-        host=_HOST, port=port, body_bytes_max=_ANSWER_BYTES_MAX, acknowledge_at_once=True
+        host=_HOST, port=port, body_bytes_max=ANSWER_BYTES_MAX, acknowledge_at_once=True
     )
 
 
