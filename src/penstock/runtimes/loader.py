@@ -20,17 +20,8 @@ def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
 
     Raises ModelError naming the file, what is wrong with it and what to do.
     """
-    file = context.description.file
-    path = context.model_dir / file
-    if not file or not path.is_file():
-        raise ModelError(
-            "model-file-missing",
-            f"the artifact has no file {file!r}",
-            hint="Name the model file in model.yaml, relative to the artifact's root.",
-        )
-    if path.stat().st_size == 0:
-        raise ModelError("model-unreadable", f"{file} is empty")
-    _try(context, file)
+    hint = "Name the model file in model.yaml, relative to the artifact's root."
+    _try(context, context.description.file, hint=hint)
     runtime: TensorRuntime = _loader(context, Interface.TENSORS)(context)
     return runtime
 
@@ -46,13 +37,7 @@ def load_seq2seq_model(context: LoadContext) -> Any:
     """A `Seq2SeqModel`. Blocks and raises as `load_tensor_runtime`."""
     generation = context.description.generation or Generation()
     for file in (generation.encoder_file, generation.decoder_file):
-        if not (context.model_dir / file).is_file():
-            raise ModelError(
-                "model-file-missing",
-                f"the artifact has no file {file!r}",
-                hint="Compile the model again with `penstock compile`.",
-            )
-        _try(context, file)
+        _try(context, file, hint="Compile the model again with `penstock compile`.")
     return _loader(context, Interface.SEQ2SEQ)(context)
 
 
@@ -67,11 +52,19 @@ async def load_pipeline(context: LoadContext, listener: LaneListener) -> Any:
     return await _loader(context, Interface.PIPELINE)(context, listener)
 
 
-def _try(context: LoadContext, file: str) -> None:
+def _try(context: LoadContext, file: str, *, hint: str) -> None:
+    """Raises ModelError for a file that is not there, is empty, or crashes its library. `hint`: for
+    one that is not there."""
+    path = context.model_dir / file
+    if not file or not path.is_file():
+        missing = f"the artifact has no file {file!r}"
+        raise ModelError("model-file-missing", missing, hint=hint)
+    if path.stat().st_size == 0:
+        raise ModelError("model-unreadable", f"{file} is empty")
     record = registry.record(context.description.runtime)
     if record.trial:
         probe(
-            context.model_dir / file,
+            path,
             file,
             library=record.library,
             trial=record.trial,

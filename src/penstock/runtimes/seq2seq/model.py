@@ -242,16 +242,10 @@ def _config(context: LoadContext) -> dict[str, Any]:
 
 
 def _compiled(context: LoadContext, file: str, config: dict[str, Any]) -> Any:
-    path = context.model_dir / file
-    if not path.is_file():
-        raise ModelError(
-            "model-file-missing",
-            f"the artifact has no file {file!r}",
-            hint="Compile the model again with `penstock compile`.",
-        )
     core = shared_core()
     try:
-        return core.compile_model(core.read_model(str(path)), "CPU", config)
+        graph = core.read_model(str(context.model_dir / file))
+        return core.compile_model(graph, "CPU", config)
     except Exception as error:  # OpenVINO raises RuntimeError and its own kinds alike
         words = " ".join(str(error).split())[:300]
         raise ModelError(
