@@ -180,7 +180,7 @@ class Busy:
 @contextmanager
 def shared_memory() -> Iterator[tuple[int, Busy]]:
     """New memory, and the descriptor by which a worker that is started meanwhile gets it."""
-    descriptor = os.memfd_create("penstock-busy")
+    descriptor = os.memfd_create("penstock-progress")
     try:
         os.ftruncate(descriptor, mmap.PAGESIZE)
         yield descriptor, Busy(descriptor)
