@@ -24,13 +24,11 @@ from pathlib import Path
 
 from penstock.artifacts.description.description import ModelDescription
 from penstock.compile.proof.proof import cores
-from penstock.runtimes.base import LoadContext
-from penstock.runtimes.loader import load_tensor_runtime
 from penstock.sim.service import ServiceSpec
 from penstock.tune.host import HostCost, measure_host
 from penstock.tune.live import LiveServer, serving
 from penstock.tune.load import body_of
-from penstock.tune.measure import MeasuredTimes, check_tunable, measure
+from penstock.tune.measure import MeasuredTimes, check_tunable, loaded, measure
 from penstock.tune.search import (
     SearchPoint,
     SearchResult,
@@ -322,16 +320,7 @@ def _loaded(
 
 
 def _body(model_dir: Path, description: ModelDescription, tokens: int) -> bytes:
-    runtime = load_tensor_runtime(
-        LoadContext(
-            model_dir=model_dir,
-            description=description,
-            endpoint_name="tune",
-            variant_name="tune",
-            cores=1.0,
-            memory_bytes_max=0,
-        )
-    )
+    runtime = loaded(model_dir, description, cores=1)
     try:
         return body_of(model_dir, description, runtime.inputs, tokens)
     finally:
