@@ -18,7 +18,7 @@ import pytest
 from tests.kit import model_files
 from tests.kit.instances import FrameAnswer, FrameClient, InstanceProcess, instance
 
-from penstock.runtimes.confinement import landlock
+from penstock.runtimes.confinement.confined import landlock_version
 from penstock.wire import frames
 
 HOSTILE = '''
@@ -126,7 +126,7 @@ def attempt(client: FrameClient, what: str, given: Any = None) -> dict[str, Any]
 
 
 needs_landlock = pytest.mark.skipif(
-    not landlock.version(), reason="this kernel has no Landlock: files are not hidden from models"
+    not landlock_version(), reason="this kernel has no Landlock: files are not hidden from models"
 )
 
 
@@ -210,7 +210,7 @@ def test_the_platforms_own_files_are_out_of_reach(
 def test_processes_of_others_can_not_be_signalled(
     client: FrameClient, running: InstanceProcess
 ) -> None:
-    if landlock.version() < 6:
+    if landlock_version() < 6:
         pytest.skip("this kernel's Landlock is older than version 6: signals are not confined")
     for pid in (os.getpid(), running.process.pid, 1):
         assert "refused" in attempt(client, "signal", pid)

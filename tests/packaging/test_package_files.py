@@ -38,7 +38,7 @@ def refused(path: Path) -> tuple[str, str, str]:
 def test_a_file_makes_one_package_for_each_row(tmp_path: Path) -> None:
     specs = read_packages(echo_packages(tmp_path, ["acme", "best"]))
     assert [spec.name for spec in specs] == ["echo-acme", "echo-best"]
-    assert specs[1].file.row_of(specs[1].templates[0]) == {"customer": "best"}
+    assert specs[1].file.row_of(specs[1].keys.templates[0]) == {"customer": "best"}
 
 
 def test_rows_may_be_plain_texts_or_lie_in_another_file(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ files:
 for_each: [{customer: acme}]
 """
     [spec] = read_packages(write(tmp_path, {"package.yaml": text}) / "package.yaml")
-    assert [(file.source, file.to) for file in spec.files] == [
+    assert [(file.source, file.to) for file in spec.keys.files] == [
         ("acme/a.bin", "a.bin"),
         ("acme/b.bin", "b.bin"),
     ]
@@ -74,7 +74,7 @@ for_each: [{customer: acme}]
 def test_where_a_value_sign_itself_is_meant_it_is_written_twice(tmp_path: Path) -> None:
     text = PACKAGE.replace("to: weights.bin", 'to: "$${each}.bin"')
     [spec] = read_packages(write(tmp_path, {"package.yaml": text}) / "package.yaml")
-    assert spec.files[0].to == "${each}.bin"
+    assert spec.keys.files[0].to == "${each}.bin"
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from penstock.artifacts.description.description import ModelDescription
 from penstock.core.blame.poison_requests import WORKER_DIED, WORKER_DIED_IN_COMPANY
 from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import NOT_BEGUN, LoadContext, Payload, PayloadReply, Returned
-from penstock.runtimes.foreign.models_api import ForeignModels, ListedModel
+from penstock.runtimes.foreign.models_api import ForeignModels
 from penstock.runtimes.foreign.multi_model import ForeignHost
+from penstock.runtimes.foreign.server import ask_once
 from penstock.runtimes.loader import load_payload_runtime
 from penstock.runtimes.workers.memory import tree_pids
 from penstock.wire.frames import RequestMeta, encode_request_meta
@@ -62,6 +63,21 @@ def weights(folder: Path, text: str = "") -> Path:
     return folder
 
 
+async def listed(server: ForeignHost) -> dict[str, str]:
+    """The models that the program has: name -> address, page by page."""
+    assert server.port is not None
+    found: dict[str, str] = {}
+    path = "/models"
+    while path:
+        answer = await ask_once(server.port, "GET", path, timeout_s=PATIENCE_S)
+        assert answer is not None
+        told = orjson.loads(answer.body)
+        found |= {each["modelName"]: each["modelUrl"] for each in told["models"]}
+        token = told.get("nextPageToken")
+        path = f"/models?next_page_token={token}" if token else ""
+    return found
+
+
 class HeardForeignHost:
     def __init__(self, server: ForeignHost) -> None:
         self.server = server
@@ -72,13 +88,13 @@ class HeardForeignHost:
         return await load_payload_runtime(context(folder, shared_server=self.server, **more), heard)
 
     async def listed(self) -> list[str]:
-        return sorted(Path(each.url).name for each in await self.server.api.list())
+        return sorted(Path(url).name for url in (await listed(self.server)).values())
 
 
 @asynccontextmanager
 async def host(tmp_path: Path, models_max: int = 2, **more: Any) -> AsyncIterator[HeardForeignHost]:
     given = context(tmp_path, environment={"MODELS_MAX": str(models_max)}, target_model="")
-    server = await ForeignHost.start(given, folder=tmp_path / "shown", **more)
+    server = await ForeignHost(given, folder=tmp_path / "shown", **more).begin()
     try:
         yield HeardForeignHost(server)
     finally:
@@ -109,18 +125,16 @@ async def test_models_are_loaded_asked_by_their_own_names_listed_and_unloaded(
             assert await ask(model) == {
                 "weights": name, "target": name, "body": "hello", "multi_model": "true"
             }  # fmt: skip
-        known = {each.name: Path(each.url) for each in await some.server.api.list()}
+        known = await listed(some.server)
         assert len(known) == 3  # of two pages
         key = f"a\0{tmp_path / 'a'}"
-        place = known[hashlib.sha256(key.encode()).hexdigest()]
+        place = Path(known[hashlib.sha256(key.encode()).hexdigest()])
         assert place.parts[-2:] == (models["a"].name, "model")
         assert (place / "weights").read_text() == "a"
         assert len({model.pids[0] for model in models.values()}) == 1
         await models["a"].close()
-        assert await some.server.api.get(models["a"].name) is None
-        assert await some.server.api.get(models["b"].name) == ListedModel(
-            models["b"].name, str(models["b"].place)
-        )
+        assert not await some.server.api.has(models["a"].name)
+        assert await some.server.api.has(models["b"].name)
         assert await ask(models["a"]) == NOT_BEGUN
         assert (await ask(models["b"]))["weights"] == "b"
 
@@ -172,10 +186,10 @@ async def test_loading_twice_and_unloading_twice_are_the_same_as_once(tmp_path: 
         api = some.server.api
         for _ in (1, 2):
             await api.load("one", folder, timeout_s=PATIENCE_S)
-        assert await api.list() == [ListedModel("one", folder)]
+        assert await listed(some.server) == {"one": folder}
         for _ in (1, 2):
             await api.unload("one")
-        assert await api.list() == []
+        assert await listed(some.server) == {}
 
 
 async def test_a_server_that_knows_one_model_only_is_told_of(tmp_path: Path) -> None:

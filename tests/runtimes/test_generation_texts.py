@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.runtimes.generation.texts import TextStream
+from penstock.runtimes.generation.answers import TextStream
 
 
 def by_bytes(ids: list[int]) -> str:

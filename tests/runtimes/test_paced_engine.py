@@ -8,10 +8,10 @@ import pytest
 
 from penstock.errors import CallerError
 from penstock.runtimes.generation.base import LENGTH, STOP, EngineRequest, Sampling, StepOutput
-from penstock.runtimes.paced.engine import PacedEngine
-from penstock.runtimes.paced.tokens import (
+from penstock.runtimes.paced.engine import (
     VOCABULARY,
     AnswerTokens,
+    PacedEngine,
     PacedPrompts,
     PacedTokenizer,
 )

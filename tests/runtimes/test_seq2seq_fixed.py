@@ -80,7 +80,10 @@ def test_one_of_many_models_has_no_graphs_of_fixed_sizes_and_writes_the_same(
     by_itself = Seq2SeqModel(context)
     request = GenerationRequest(max_new_tokens=6)
     try:
-        assert (among_many.fixed_count, by_itself.fixed_count) == (0, 9)
+        assert (among_many._lone_encoders, among_many._lone) == (None, None)
+        assert by_itself._lone_encoders is not None
+        assert len(by_itself._lone_encoders._encoders) == 8
+        assert by_itself._lone is not None
         for sources in ([tiny.SOURCES[0]], tiny.SOURCES[:3]):
             assert generate(among_many, description, sources, request) == generate(
                 by_itself, description, sources, request

@@ -21,9 +21,9 @@ import re
 import struct
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -202,19 +202,19 @@ def contents(spec: PackageSpec) -> tuple[list[SourceFile], str]:
     """
     found: list[SourceFile] = []
     code_version = ""
-    for placed in spec.files:
+    for placed in spec.keys.files:
         found += _files(spec, placed, spec.file.path_of(placed))
-    if spec.code is not None:
-        code_version = _code_version(spec, spec.code)
-        folder = f"{spec.code.folder}/{code_version}"
-        found += _files(spec, Placed(source=folder, to=f"{spec.code.to}/"), "code")
+    if (code := spec.keys.code) is not None:
+        code_version = _code_version(spec, code)
+        folder = f"{code.folder}/{code_version}"
+        found += _files(spec, Placed(source=folder, to=f"{code.to}/"), "code")
     known = {
         "package": spec.name,
-        "version": spec.version,
-        "kind": spec.kind,
+        "version": spec.keys.version,
+        "kind": spec.keys.kind,
         "code_version": code_version,
     }
-    for placed in spec.templates:
+    for placed in spec.keys.templates:
         found.append(_template(spec, placed, known))
     files = sorted(found, key=lambda file: file.name)
     _check_paths(spec, files)
@@ -231,13 +231,7 @@ def _files(spec: PackageSpec, placed: Placed, path: str) -> Iterator[SourceFile]
         name = to
         if not listing.single or placed.to.endswith("/"):
             name = f"{to}/{file.name}" if to else file.name
-        yield SourceFile(
-            name=relative_path(name, fail, f"{path}.to"),
-            size=file.size,
-            stamp=file.stamp,
-            executable=file.executable,
-            chunks=file.chunks,
-        )
+        yield replace(file, name=relative_path(name, fail, f"{path}.to"))
 
 
 def _template(spec: PackageSpec, placed: PackageTemplate, known: dict[str, str]) -> SourceFile:
@@ -266,7 +260,8 @@ def _code_version(spec: PackageSpec, code: Code) -> str:
     folder = inside(spec.file.root, code.folder, spec.file.fail, "code.from")
     if code.version != LATEST:
         return code.version
-    found = [path.name for path in _folders(folder) if _NUMBERED.match(path.name)]
+    there = folder.iterdir() if folder.is_dir() else ()
+    found = [path.name for path in there if path.is_dir() and _NUMBERED.match(path.name)]
     if not found:
         raise spec.file.fail(
             "code.from",
@@ -274,10 +269,6 @@ def _code_version(spec: PackageSpec, code: Code) -> str:
             "Put each version of the code into a folder of its number.",
         )
     return max(found, key=lambda name: ([int(part) for part in name.split(".")], name))
-
-
-def _folders(folder: Path) -> Iterable[Path]:
-    return (path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ()
 
 
 def _check_paths(spec: PackageSpec, files: list[SourceFile]) -> None:

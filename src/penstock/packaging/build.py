@@ -69,25 +69,26 @@ def _one(spec: PackageSpec, out: Path, before: Manifest, replace_: bool) -> Buil
     files, code_version = contents(spec)
     packed = packed_files(files)
     digest = digest_of(packed)
+    version, kind = spec.keys.version, spec.keys.kind
     known = before.packages.get(spec.name)
-    there = known.of.get(spec.version) if known else None
+    there = known.of.get(version) if known else None
     if there is not None and there.digest != digest and not replace_:
         raise CallerError(
             "package-version-taken",
-            f"{spec.name} {spec.version} is there with other contents{_difference(there, packed)}",
+            f"{spec.name} {version} is there with other contents{_difference(there, packed)}",
             hint=f"Give a new version in {spec.file.path}, or replace this one with --replace.",
         )
-    name = f"{spec.name}-{spec.version}-{digest[:_DIGEST_CHARS]}.tar.gz"
+    name = f"{spec.name}-{version}-{digest[:_DIGEST_CHARS]}.tar.gz"
     path = out / name
     if there is not None and there.digest == digest and _is_whole(path, there):
-        changed = replace(there, kind=spec.kind, code_version=code_version)
+        changed = replace(there, kind=kind, code_version=code_version)
         return Built(changed, "unchanged" if changed == there else "replaced")
     draft = out / f"{name}{_DRAFT}"
     write_archive(draft, files, packed, digest=digest)
     package = Package(
         name=spec.name,
-        version=spec.version,
-        kind=spec.kind,
+        version=version,
+        kind=kind,
         file=name,
         digest=digest,
         sha256=file_sha256(draft),

@@ -49,6 +49,9 @@ class Versions:
     latest: str
     of: Mapping[str, Package]  #: version -> package
 
+    def get(self, version: str) -> Package | None:
+        return self.of.get(self.latest if version == LATEST else version)
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -63,7 +66,7 @@ class Manifest:
                 f"there is no package {name!r}",
                 hint="Make it with 'penstock package', or name it in `packages`.",
             )
-        found = versions.of.get(versions.latest if version == LATEST else version)
+        found = versions.get(version)
         if found is None:
             raise CallerError(
                 "package-not-found",
@@ -81,8 +84,7 @@ class Manifest:
         return sorted(
             name
             for name, versions in self.packages.items()
-            if (package := versions.of.get(versions.latest if version == LATEST else version))
-            and package.kind == kind
+            if (package := versions.get(version)) and package.kind == kind
         )
 
     def with_package(self, package: Package) -> Manifest:

@@ -19,9 +19,8 @@ own.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import field
 
@@ -73,15 +72,15 @@ class PackageKeys(Entry, kw_only=True):
     code: Code | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageSpec:
+class PackageSpec(NamedTuple):
+    """One package: what its file says of it, for one row."""
+
     file: SpecFile
-    name: str
-    version: str
-    kind: str
-    files: tuple[Placed, ...]
-    templates: tuple[PackageTemplate, ...]
-    code: Code | None
+    keys: PackageKeys
+
+    @property
+    def name(self) -> str:
+        return self.keys.package
 
 
 def read_packages(path: Path, *, root: Path | None = None) -> list[PackageSpec]:
@@ -90,29 +89,16 @@ def read_packages(path: Path, *, root: Path | None = None) -> list[PackageSpec]:
     Raises CallerError: `spec-not-found`, `spec-unreadable`, `spec-invalid`.
     """
     file = SpecFile(path, root=root)
-    specs = [_package(file, keys) for keys in file.read_each(PackageKeys)]
-    seen: set[str] = set()
-    for spec in specs:
-        if spec.name in seen:
-            raise file.fail(
-                "package", f"the package {spec.name} is made twice", "Put a value into its name."
-            )
-        seen.add(spec.name)
-    return specs
-
-
-def _package(file: SpecFile, keys: PackageKeys) -> PackageSpec:
-    if keys.version == LATEST:
-        raise file.wrong("version", LATEST, "a version of this package's own")
-    if not (keys.files or keys.templates or keys.code):
-        cause = f"the package {keys.package} is empty"
-        raise file.fail("package", cause, "Give files, code or templates.")
-    return PackageSpec(
-        file=file,
-        name=keys.package,
-        version=keys.version,
-        kind=keys.kind,
-        files=keys.files,
-        templates=keys.templates,
-        code=keys.code,
-    )
+    specs: dict[str, PackageSpec] = {}
+    for keys in file.read_each(PackageKeys):
+        name = keys.package
+        if keys.version == LATEST:
+            raise file.wrong("version", LATEST, "a version of this package's own")
+        if not (keys.files or keys.templates or keys.code):
+            cause = f"the package {name} is empty"
+            raise file.fail("package", cause, "Give files, code or templates.")
+        if name in specs:
+            cause = f"the package {name} is made twice"
+            raise file.fail("package", cause, "Put a value into its name.")
+        specs[name] = PackageSpec(file, keys)
+    return list(specs.values())

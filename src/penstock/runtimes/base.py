@@ -125,6 +125,11 @@ class LoadContext:
     models: ModelCalls | None = None  #: the artifact's other models, if this one may call them
 
     @property
+    def variables(self) -> dict[str, str]:
+        """The model's own variables: the artifact's, then those of its Environment."""
+        return {**self.description.environment, **self.environment}
+
+    @property
     def copy_name(self) -> str:
         """The copy's name in errors."""
         name = f"{self.endpoint_name}/{self.variant_name}"
@@ -220,18 +225,15 @@ class PayloadRuntime(Protocol):
         """Ends the worker process (terminate, then kill). Idempotent."""
 
 
-class SharedWorkers(Protocol):
-    """Worker processes that host several Python models each (`python.shared`)."""
-
-    def may_share(self, context: LoadContext) -> bool:
-        """Whether the model is loaded into shared workers, or into processes of its own."""
-
-    async def load(self, context: LoadContext, listener: LaneListener) -> PayloadRuntime:
-        """A runtime of one model. Raises PenstockError; then nothing of the model is left."""
-
-
 class SharedServer(Protocol):
     """A foreign server that hosts several models (`foreign.multi_model`)."""
 
     async def load(self, context: LoadContext, listener: LaneListener) -> PayloadRuntime:
         """A runtime of one model. Raises PenstockError; then nothing of the model is left."""
+
+
+class SharedWorkers(SharedServer, Protocol):
+    """Worker processes that host several Python models each (`python.shared`)."""
+
+    def may_share(self, context: LoadContext) -> bool:
+        """Whether the model is loaded into shared workers, or into processes of its own."""

@@ -5,7 +5,6 @@ Libraries are imported when the first model needs them.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from penstock.artifacts.description.description import Generation
@@ -21,23 +20,10 @@ def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
 
     Raises ModelError naming the file, what is wrong with it and what to do.
     """
-    file = context.description.file
-    path = context.model_dir / file
-    if not file or not path.is_file():
-        raise ModelError(
-            "model-file-missing",
-            f"the artifact has no file {file!r}",
-            hint="Name the model file in model.yaml, relative to the artifact's root.",
-        )
-    if path.stat().st_size == 0:
-        raise ModelError("model-unreadable", f"{file} is empty")
-    _try(context, file)
+    hint = "Name the model file in model.yaml, relative to the artifact's root."
+    _try(context, context.description.file, hint=hint)
     runtime: TensorRuntime = _loader(context, Interface.TENSORS)(context)
     return runtime
-
-
-async def load_tensor_runtime_in_thread(context: LoadContext) -> TensorRuntime:
-    return await asyncio.to_thread(load_tensor_runtime, context)
 
 
 def import_library(runtime: str) -> None:
@@ -51,13 +37,7 @@ def load_seq2seq_model(context: LoadContext) -> Any:
     """A `Seq2SeqModel`. Blocks and raises as `load_tensor_runtime`."""
     generation = context.description.generation or Generation()
     for file in (generation.encoder_file, generation.decoder_file):
-        if not (context.model_dir / file).is_file():
-            raise ModelError(
-                "model-file-missing",
-                f"the artifact has no file {file!r}",
-                hint="Compile the model again with `penstock compile`.",
-            )
-        _try(context, file)
+        _try(context, file, hint="Compile the model again with `penstock compile`.")
     return _loader(context, Interface.SEQ2SEQ)(context)
 
 
@@ -72,11 +52,19 @@ async def load_pipeline(context: LoadContext, listener: LaneListener) -> Any:
     return await _loader(context, Interface.PIPELINE)(context, listener)
 
 
-def _try(context: LoadContext, file: str) -> None:
+def _try(context: LoadContext, file: str, *, hint: str) -> None:
+    """Raises ModelError for a file that is not there, is empty, or crashes its library. `hint`: for
+    one that is not there."""
+    path = context.model_dir / file
+    if not file or not path.is_file():
+        missing = f"the artifact has no file {file!r}"
+        raise ModelError("model-file-missing", missing, hint=hint)
+    if path.stat().st_size == 0:
+        raise ModelError("model-unreadable", f"{file} is empty")
     record = registry.record(context.description.runtime)
     if record.trial:
         probe(
-            context.model_dir / file,
+            path,
             file,
             library=record.library,
             trial=record.trial,

@@ -19,7 +19,7 @@ numpy dtype: such a tensor is a float32 array here and is narrowed only where by
 tensors are object arrays of `bytes`.
 
 For native runtimes, `prepared` gives arrays in the form that a library needs, and `threads_of` the
-threads of a lane.
+threads of a lane. Those with a kernel for each shape pad batches to `row_steps`.
 """
 
 from __future__ import annotations
@@ -229,3 +229,11 @@ def threads_of(context: LoadContext, lanes: int) -> int:
     cores."""
     described = context.description.threads_per_lane
     return described if described > 0 else max(1, int(context.cores / lanes))
+
+
+def row_steps(rows_max: int) -> tuple[int, ...]:
+    """The numbers of rows that batches are padded to: 1, 2, 4 ... and `rows_max` itself; () without
+    a batch dimension."""
+    if rows_max < 1:
+        return ()
+    return (*(1 << power for power in range((rows_max - 1).bit_length())), rows_max)

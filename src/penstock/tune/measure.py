@@ -74,16 +74,8 @@ def measure(
     cache_dir: Path | None = None,
 ) -> MeasuredTimes:
     """Times each (rows, bucket) of `sizes` for about `size_s`. Raises ModelError, CallerError."""
-    context = LoadContext(
-        model_dir=model_dir,
-        description=dataclasses.replace(description, lanes=lanes, threads_per_lane=threads),
-        endpoint_name="tune",
-        variant_name="tune",
-        cores=float(lanes * threads),
-        memory_bytes_max=0,
-        cache_dir=cache_dir,
-    )
-    runtime = load_tensor_runtime(context)
+    served = dataclasses.replace(description, lanes=lanes, threads_per_lane=threads)
+    runtime = loaded(model_dir, served, cores=lanes * threads, cache_dir=cache_dir)
     try:
         runs_s: dict[tuple[int, int], tuple[float, ...]] = dict.fromkeys(sizes, ())
         # Forwards and backwards: other load on the machine must not hit one size alone.
@@ -93,6 +85,23 @@ def measure(
     finally:
         runtime.close()
     return MeasuredTimes(lanes, threads, runs_s)
+
+
+def loaded(
+    model_dir: Path, description: ModelDescription, *, cores: int, cache_dir: Path | None = None
+) -> TensorRuntime:
+    """The model's runtime in this process. Raises ModelError."""
+    return load_tensor_runtime(
+        LoadContext(
+            model_dir=model_dir,
+            description=description,
+            endpoint_name="tune",
+            variant_name="tune",
+            cores=float(cores),
+            memory_bytes_max=0,
+            cache_dir=cache_dir,
+        )
+    )
 
 
 def check_tunable(description: ModelDescription) -> None:

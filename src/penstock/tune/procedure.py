@@ -17,18 +17,18 @@ import math
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from penstock.artifacts.description.description import ModelDescription
 from penstock.compile.proof.proof import cores
-from penstock.runtimes.base import LoadContext
-from penstock.runtimes.loader import load_tensor_runtime
 from penstock.sim.service import ServiceSpec
 from penstock.tune.host import HostCost, measure_host
 from penstock.tune.live import LiveServer, serving
 from penstock.tune.load import body_of
-from penstock.tune.measure import MeasuredTimes, check_tunable, measure
+from penstock.tune.measure import MeasuredTimes, check_tunable, loaded, measure
 from penstock.tune.search import (
     SearchPoint,
     SearchResult,
@@ -99,82 +99,186 @@ def tune(
 ) -> Tuned:
     """Blocks for about `spec.budget_s`. Raises CallerError and ModelError."""
     check_tunable(description)
-    start = time.monotonic()
-    left_out: list[str] = []
     with tempfile.TemporaryDirectory(prefix="penstock-tune-") as cache:
-        measured = _measured(model_dir, description, spec, Path(cache), say, left_out)
+        return _Tuning(model_dir, description, spec, Path(cache), say).run()
+
+
+class _Tuning:
+    """One run of the steps, with the run times that the twin takes."""
+
+    def __init__(
+        self,
+        model_dir: Path,
+        description: ModelDescription,
+        spec: TuneSpec,
+        cache_dir: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        self._model_dir = model_dir
+        self._description = description
+        self._spec = spec
+        self._cache_dir = cache_dir
+        self._say = say
+        self._end = time.monotonic() + spec.budget_s
+        self._left_out: list[str] = []
+        self._services: dict[tuple[int, int], ServiceSpec] = {}  #: by lanes and threads
+
+    def run(self) -> Tuned:
+        spec, description = self._spec, self._description
         padded = description.tokenizer is not None and bool(description.batching.buckets)
-        services = {
-            (each.lanes, each.threads): each.service(padded_rows=padded) for each in measured
+        self._services = {
+            (each.lanes, each.threads): each.service(padded_rows=padded)
+            for each in self._measured()
         }
-        left_s = spec.budget_s - (time.monotonic() - start)
         host = None
-        if spec.live and left_s > _HOST_S + _LIVE_START_S:
-            host = _host(model_dir, description, spec, services, say)
-            services = {
+        if spec.live and self._end - time.monotonic() > _HOST_S + _LIVE_START_S:
+            host = self._host()
+            self._services = {
                 (lanes, threads): host.charged(each, lanes=lanes, threads=threads, cores=cores())
-                for (lanes, threads), each in services.items()
+                for (lanes, threads), each in self._services.items()
             }
         elif spec.live:
-            left_out.append("the host's own cost: the twin's rates are the model's alone")
-        until = time.monotonic() + spec.budget_s * _TWIN_SHARE
-        found = _searched(description, spec, services, until, say, left_out)
+            self._left_out.append("the host's own cost: the twin's rates are the model's alone")
+        found = self._searched(time.monotonic() + spec.budget_s * _TWIN_SHARE)
         verified: tuple[Verified, ...] = ()
         candidates = unlike(found)[:_VERIFIED_MAX]
-        left_s = spec.budget_s - (time.monotonic() - start) - _LIVE_START_S
+        left_s = self._end - time.monotonic() - _LIVE_START_S
         if spec.live and candidates:
             count = min(len(candidates), int(left_s / (_LIVE_LOADS_WANTED * _LOAD_S)))
             if not count and left_s > 2 * _LOAD_S:
                 count = 1
             if count < len(candidates):
-                left_out.append(f"live verification of {len(candidates) - count} candidates")
+                self._left_out.append(f"live verification of {len(candidates) - count} candidates")
             if count > 0:
-                verified = _verified(
-                    model_dir, description, spec, services, candidates[:count], left_s, say
+                verified = self._verified(candidates[:count], left_s)
+        chosen = max(
+            (each for each in verified if each.live.best is not None),
+            key=lambda each: each.live.rate_rps,
+            default=None,
+        )
+        setting = chosen.setting if chosen is not None else None
+        if not verified and candidates:
+            setting = candidates[0].setting
+        return Tuned(
+            spec=spec,
+            found=tuple(found),
+            verified=verified,
+            chosen=setting,
+            left_out=tuple(self._left_out),
+            host=host,
+        )
+
+    def _measured(self) -> list[MeasuredTimes]:
+        spec, description = self._spec, self._description
+        buckets = sorted({_bucket(description, tokens) for tokens in spec.tokens})
+        sizes = [(rows, bucket) for bucket in buckets for rows in row_choices(spec.rows_max)]
+        choices = lane_choices(spec.cores)
+        until = time.monotonic() + spec.budget_s * _MEASURE_SHARE
+        size_s = min(1.0, spec.budget_s * _MEASURE_SHARE / (len(choices) * len(sizes)))
+        batching = dataclasses.replace(description.batching, rows_max=spec.rows_max)
+        measured: list[MeasuredTimes] = []
+        for lanes, threads in choices:
+            if measured and time.monotonic() >= until:
+                self._left_out.append(f"measuring {lanes} lanes of {threads} threads")
+                continue
+            self._say(f"measuring {lanes} x {threads} threads: {len(sizes)} sizes")
+            measured.append(
+                measure(
+                    self._model_dir,
+                    dataclasses.replace(description, batching=batching),
+                    lanes=lanes,
+                    threads=threads,
+                    sizes=sizes,
+                    size_s=size_s,
+                    cache_dir=self._cache_dir,
                 )
-    chosen = max(
-        (each for each in verified if each.live.best is not None),
-        key=lambda each: each.live.rate_rps,
-        default=None,
-    )
-    setting = chosen.setting if chosen is not None else None
-    if not verified and candidates:
-        setting = candidates[0].setting
-    return Tuned(
-        spec=spec,
-        found=tuple(found),
-        verified=verified,
-        chosen=setting,
-        left_out=tuple(left_out),
-        host=host,
-    )
+            )
+            self._say(f"  {measured[-1].told()}")
+        return measured
 
+    def _host(self) -> HostCost:
+        """Measures with the fastest choice of lanes, at a rate that does not fill it."""
+        rates_rps = {
+            choice: self._likely_rps(Setting(*choice, self._spec.rows_max))
+            for choice in self._services
+        }
+        lanes, threads = max(rates_rps, key=lambda choice: rates_rps[choice])
+        setting = Setting(lanes, threads, self._spec.rows_max)
+        rate_rps = min(2 * rates_rps[lanes, threads] * _HOST_RATE_SHARE, _LIVE_FIRST_RPS_MAX)
+        self._say(f"measuring the host's own cost at {rate_rps:.0f} requests per s")
+        with self._serving([setting]) as server:
+            host = measure_host(server, setting, max(1.0, rate_rps))
+        self._say(f"  {host.told()}")
+        return host
 
-def _host(
-    model_dir: Path,
-    description: ModelDescription,
-    spec: TuneSpec,
-    services: dict[tuple[int, int], ServiceSpec],
-    say: Callable[[str], None],
-) -> HostCost:
-    """Measures with the fastest choice of lanes, at a rate that does not fill it."""
+    def _likely_rps(self, setting: Setting) -> float:
+        service = self._services[setting.lanes, setting.threads]
+        return likely_rps(setting, service, _bucket(self._description, self._spec.tokens[0]))
 
-    def alone_rps(lanes: int, threads: int) -> float:
-        setting = Setting(lanes, threads, spec.rows_max)
-        bucket = _bucket(description, spec.tokens[0])
-        return likely_rps(setting, services[lanes, threads], bucket)
+    def _serving(self, settings: list[Setting]) -> AbstractContextManager[LiveServer]:
+        """A server for the settings, which is sent requests of the longest length."""
+        spec = self._spec
+        body = _body(self._model_dir, self._description, max(spec.tokens))
+        return serving(
+            self._model_dir,
+            self._description,
+            settings,
+            instance_type=spec.instance_type,
+            body=body,
+        )
 
-    lanes, threads = max(services, key=lambda choice: alone_rps(*choice))
-    setting = Setting(lanes, threads, spec.rows_max)
-    rate_rps = min(2 * alone_rps(lanes, threads) * _HOST_RATE_SHARE, _LIVE_FIRST_RPS_MAX)
-    say(f"measuring the host's own cost at {rate_rps:.0f} requests per s")
-    body = _body(model_dir, description, max(spec.tokens))
-    with serving(
-        model_dir, description, [setting], instance_type=spec.instance_type, body=body
-    ) as server:
-        host = measure_host(server, setting, max(1.0, rate_rps))
-    say(f"  {host.told()}")
-    return host
+    def _simulated(self, setting: Setting, rate_rps: float) -> SearchPoint:
+        service = self._services[setting.lanes, setting.threads]
+        return simulate(setting, self._description, service, self._spec.tokens, rate_rps)
+
+    def _searched(self, until: float) -> list[SearchResult]:
+        """All settings without a delay, then other delays for the best; best rate first."""
+        spec = self._spec
+
+        def look(setting: Setting, start_rps: float) -> SearchResult:
+            run = partial(self._simulated, setting)
+            return sustainable(run, setting, spec.p99_s, start_rps)
+
+        firsts = [
+            Setting(lanes, threads, rows)
+            for lanes, threads in self._services
+            for rows in row_choices(spec.rows_max)
+        ]
+        self._say(f"searching {len(firsts)} settings in the twin")
+        found: list[SearchResult] = []
+        for at, setting in enumerate(firsts):
+            if found and time.monotonic() >= until:
+                self._left_out.append(f"{len(firsts) - at} settings in the twin")
+                break
+            found.append(look(setting, self._likely_rps(setting)))
+        found.sort(key=lambda each: -each.rate_rps)
+        refined = [
+            (other, each.rate_rps)
+            for each in found[:_REFINED_MAX]
+            if each.best is not None
+            for other in with_delays(each.setting, spec.p99_s)
+        ]
+        for at, (setting, start_rps) in enumerate(refined):
+            if time.monotonic() >= until:
+                self._left_out.append(f"{len(refined) - at} delays in the twin")
+                break
+            found.append(look(setting, start_rps))
+        return sorted(found, key=lambda each: -each.rate_rps)
+
+    def _verified(self, candidates: list[SearchResult], left_s: float) -> tuple[Verified, ...]:
+        loads = min(_LIVE_LOADS, max(2, int(left_s / (len(candidates) * _LOAD_S))))
+        settings = [each.setting for each in candidates]
+        self._say(f"verifying {len(settings)} settings live, {loads} loads of {_LOAD_S:g} s each")
+        verified = []
+        with self._serving(settings) as server:
+            for at, candidate in enumerate(candidates):
+                setting = candidate.setting
+                server.run(at, setting, max(1.0, candidate.rate_rps / 10), 1.0)  # warms it up
+                live = _loaded(server, at, candidate, self._spec.p99_s, loads)
+                seen = live.best or live.points[-1]
+                twin = self._simulated(setting, seen.rate_rps)
+                verified.append(Verified(setting=setting, twin=twin, live=live))
+        return tuple(verified)
 
 
 def unlike(found: list[SearchResult]) -> list[SearchResult]:
@@ -191,118 +295,6 @@ def unlike(found: list[SearchResult]) -> list[SearchResult]:
             others.setdefault((*lanes, delay), each)
     seen = {(*lanes, each.setting.delay_kind) for lanes, each in firsts.items()}
     return [*firsts.values(), *(each for kind, each in others.items() if kind not in seen)]
-
-
-def _measured(
-    model_dir: Path,
-    description: ModelDescription,
-    spec: TuneSpec,
-    cache_dir: Path,
-    say: Callable[[str], None],
-    left_out: list[str],
-) -> list[MeasuredTimes]:
-    buckets = sorted({_bucket(description, tokens) for tokens in spec.tokens})
-    sizes = [(rows, bucket) for bucket in buckets for rows in row_choices(spec.rows_max)]
-    choices = lane_choices(spec.cores)
-    until = time.monotonic() + spec.budget_s * _MEASURE_SHARE
-    size_s = min(1.0, spec.budget_s * _MEASURE_SHARE / (len(choices) * len(sizes)))
-    measured: list[MeasuredTimes] = []
-    for lanes, threads in choices:
-        if measured and time.monotonic() >= until:
-            left_out.append(f"measuring {lanes} lanes of {threads} threads")
-            continue
-        say(f"measuring {lanes} x {threads} threads: {len(sizes)} sizes")
-        measured.append(
-            measure(
-                model_dir,
-                dataclasses.replace(
-                    description,
-                    batching=dataclasses.replace(description.batching, rows_max=spec.rows_max),
-                ),
-                lanes=lanes,
-                threads=threads,
-                sizes=sizes,
-                size_s=size_s,
-                cache_dir=cache_dir,
-            )
-        )
-        say(f"  {measured[-1].told()}")
-    return measured
-
-
-def _searched(
-    description: ModelDescription,
-    spec: TuneSpec,
-    services: dict[tuple[int, int], ServiceSpec],
-    until: float,
-    say: Callable[[str], None],
-    left_out: list[str],
-) -> list[SearchResult]:
-    """All settings without a delay, then other delays for the best; best rate first."""
-
-    def look(setting: Setting, start_rps: float = 0.0) -> SearchResult:
-        service = services[setting.lanes, setting.threads]
-        start_rps = start_rps or likely_rps(setting, service, _bucket(description, spec.tokens[0]))
-
-        def run(rate_rps: float) -> SearchPoint:
-            return simulate(setting, description, service, spec.tokens, rate_rps)
-
-        return sustainable(run, setting, spec.p99_s, start_rps)
-
-    firsts = [
-        Setting(lanes, threads, rows)
-        for lanes, threads in services
-        for rows in row_choices(spec.rows_max)
-    ]
-    say(f"searching {len(firsts)} settings in the twin")
-    found: list[SearchResult] = []
-    for at, setting in enumerate(firsts):
-        if found and time.monotonic() >= until:
-            left_out.append(f"{len(firsts) - at} settings in the twin")
-            break
-        found.append(look(setting))
-    found.sort(key=lambda each: -each.rate_rps)
-    refined = [
-        (other, each.rate_rps)
-        for each in found[:_REFINED_MAX]
-        if each.best is not None
-        for other in with_delays(each.setting, spec.p99_s)
-    ]
-    for at, (setting, start_rps) in enumerate(refined):
-        if time.monotonic() >= until:
-            left_out.append(f"{len(refined) - at} delays in the twin")
-            break
-        found.append(look(setting, start_rps))
-    return sorted(found, key=lambda each: -each.rate_rps)
-
-
-def _verified(
-    model_dir: Path,
-    description: ModelDescription,
-    spec: TuneSpec,
-    services: dict[tuple[int, int], ServiceSpec],
-    candidates: list[SearchResult],
-    left_s: float,
-    say: Callable[[str], None],
-) -> tuple[Verified, ...]:
-    tokens = max(spec.tokens)
-    body = _body(model_dir, description, tokens)
-    loads = min(_LIVE_LOADS, max(2, int(left_s / (len(candidates) * _LOAD_S))))
-    settings = [each.setting for each in candidates]
-    say(f"verifying {len(settings)} settings live, {loads} loads of {_LOAD_S:g} s each")
-    verified = []
-    with serving(
-        model_dir, description, settings, instance_type=spec.instance_type, body=body
-    ) as server:
-        for at, candidate in enumerate(candidates):
-            setting = candidate.setting
-            server.run(at, setting, max(1.0, candidate.rate_rps / 10), 1.0)  # warms it up
-            live = _loaded(server, at, candidate, spec.p99_s, loads)
-            service = services[setting.lanes, setting.threads]
-            seen = live.best or live.points[-1]
-            twin = simulate(setting, description, service, spec.tokens, seen.rate_rps)
-            verified.append(Verified(setting=setting, twin=twin, live=live))
-    return tuple(verified)
 
 
 def _loaded(
@@ -324,25 +316,11 @@ def _loaded(
             rate_rps = low * 1.5
         else:
             rate_rps = (low + high) / 2
-    best = max(
-        (point for point in points if point.within(p99_s)),
-        key=lambda point: point.rate_rps,
-        default=None,
-    )
-    return SearchResult(candidate.setting, best, tuple(points))
+    return SearchResult.of(candidate.setting, points, p99_s)
 
 
 def _body(model_dir: Path, description: ModelDescription, tokens: int) -> bytes:
-    runtime = load_tensor_runtime(
-        LoadContext(
-            model_dir=model_dir,
-            description=description,
-            endpoint_name="tune",
-            variant_name="tune",
-            cores=1.0,
-            memory_bytes_max=0,
-        )
-    )
+    runtime = loaded(model_dir, description, cores=1)
     try:
         return body_of(model_dir, description, runtime.inputs, tokens)
     finally:

@@ -160,7 +160,9 @@ def write_png(tuned: Tuned, path: Path) -> None:
     for number, each in enumerate(tuned.verified):
         mark = _MARKS[number % len(_MARKS)]
         chosen = " (chosen)" if each.setting == tuned.chosen else ""
-        _draw(axes, each.live.points, mark, label=f"live {_label(each.setting)}{chosen}")
+        setting = each.setting
+        label = f"{setting.lanes} x {setting.threads}, {setting.rows_max} rows, {setting.delay}"
+        _draw(axes, each.live.points, mark, label=f"live {label}{chosen}")
     axes.axhline(p99_ms, linestyle="--", color="tab:red", label=f"P99 {p99_ms:g} ms")
     axes.set(
         title=f"{tuned.spec.cores} cores, {', '.join(map(str, tuned.spec.tokens))} tokens",
@@ -178,7 +180,3 @@ def write_png(tuned: Tuned, path: Path) -> None:
 def _draw(axes: Any, points: Any, style: str, **options: Any) -> None:
     rates = [point.answered_rps for point in points]
     axes.plot(rates, [point.p99_s * 1e3 for point in points], style, **options)
-
-
-def _label(setting: Setting) -> str:
-    return f"{setting.lanes} x {setting.threads}, {setting.rows_max} rows, {setting.delay}"

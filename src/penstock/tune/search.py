@@ -10,7 +10,7 @@ The chosen setting becomes lines of text, or a model.yaml to serve.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -182,6 +182,12 @@ class SearchResult:
     best: SearchPoint | None  #: None = not even the lowest rate is within the bound
     points: tuple[SearchPoint, ...]
 
+    @classmethod
+    def of(cls, setting: Setting, points: Sequence[SearchPoint], p99_s: float) -> SearchResult:
+        within = [point for point in points if point.within(p99_s)]
+        best = max(within, key=lambda point: point.rate_rps, default=None)
+        return cls(setting, best, tuple(points))
+
     @property
     def rate_rps(self) -> float:
         return self.best.rate_rps if self.best is not None else 0.0
@@ -253,12 +259,7 @@ def sustainable(
             low = middle
         else:
             high = middle
-    best = max(
-        (point for point in points if point.within(p99_s)),
-        key=lambda point: point.rate_rps,
-        default=None,
-    )
-    return SearchResult(setting, best, tuple(points))
+    return SearchResult.of(setting, points, p99_s)
 
 
 def pareto(points: list[SearchPoint]) -> list[SearchPoint]:

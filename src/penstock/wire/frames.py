@@ -121,6 +121,10 @@ class FrameError(InternalError):
         super().__init__("frame-torn", message, hint="Both ends must run the same version.")
 
 
+#: Header with a caller's or a model's own words, in both directions.
+CUSTOM_ATTRIBUTES: Final = "x-amzn-sagemaker-custom-attributes"
+
+
 class RequestMeta(NamedTuple):
     """What a model may know about a request besides its body. None where the caller gave no
     value."""
@@ -136,6 +140,20 @@ class RequestMeta(NamedTuple):
     parameters: str | None = None  #: JSON of the door's own, for example the requested version
     traceparent: str | None = None  #: W3C Trace Context of the span that contains the model's run
     tracestate: str | None = None
+
+    def headers(self) -> dict[str, str]:
+        """The headers that SageMaker's container contract documents."""
+        named = (
+            ("content-type", self.content_type),
+            ("accept", self.accept),
+            (CUSTOM_ATTRIBUTES, self.custom_attributes),
+            ("x-amzn-sagemaker-inference-id", self.inference_id),
+            ("x-amzn-sagemaker-target-model", self.target_model),
+            ("x-amzn-sagemaker-session-id", self.session_id),
+            ("traceparent", self.traceparent),
+            ("tracestate", self.tracestate),
+        )
+        return {name: value for name, value in named if value is not None}
 
 
 class ReplyMeta(NamedTuple):

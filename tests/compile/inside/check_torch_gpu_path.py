@@ -15,10 +15,9 @@ from tests.kit import seq2seq_models as tiny
 from torch_artifacts import Scaled, context, encoder, export
 
 from penstock.runtimes.loader import load_seq2seq_model, load_tensor_runtime
-from penstock.runtimes.pytorch import caches as torch_caches
 from penstock.runtimes.pytorch import runtime as torch_runtime
 from penstock.runtimes.pytorch import seq2seq as torch_seq2seq
-from penstock.runtimes.pytorch.graphs import Graphs
+from penstock.runtimes.pytorch.library import Graphs
 from penstock.runtimes.seq2seq.request import GenerationRequest
 
 
@@ -29,7 +28,6 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Emulated:
         monkeypatch.setattr(module, "torch_library", lambda: library)
         monkeypatch.setattr(module, "is_gpu", lambda device: True)
         monkeypatch.setattr(module, "shown", lambda torch, device: "emulated")
-    monkeypatch.setattr(torch_caches, "is_gpu", lambda device: True)
     return library
 
 

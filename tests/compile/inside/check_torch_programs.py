@@ -16,8 +16,9 @@ from penstock.artifacts.description.description import Batching, TensorSpec
 from penstock.artifacts.detection.detect import detect
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.loader import load_tensor_runtime
-from penstock.runtimes.pytorch.graphs import Graphs
-from penstock.runtimes.pytorch.runtime import declared, row_steps
+from penstock.runtimes.pytorch.library import Graphs
+from penstock.runtimes.pytorch.runtime import declared
+from penstock.runtimes.tensor_bytes import row_steps
 
 LABELS = {0: "buy", 1: "track", 2: "return"}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -228,9 +228,9 @@ async def test_a_model_that_asks_for_other_libraries_has_another_worker(tmp_path
 
 async def test_a_worker_reads_what_it_is_shown_and_no_other_artifact(tmp_path: Path) -> None:
     """Behind walls that were built before the model came. Its files are links: no copy."""
-    from penstock.runtimes.confinement import landlock
+    from penstock.runtimes.confinement.confined import landlock_version
 
-    if not landlock.version():
+    if not landlock_version():
         pytest.skip("this kernel has no Landlock: models are not confined")
     source = (
         "import os\ndef model_fn(d): return d\n"
@@ -269,9 +269,9 @@ async def test_a_model_that_raises_at_load_is_told_and_its_mates_go_on(tmp_path:
 
 
 async def test_a_model_whose_files_can_not_be_given_to_a_worker_is_told(tmp_path: Path) -> None:
-    from penstock.runtimes.confinement import landlock
+    from penstock.runtimes.confinement.confined import landlock_version
 
-    if not landlock.version():
+    if not landlock_version():
         pytest.skip("this kernel has no Landlock: models are not confined")
     source = "def model_fn(d): return 0\ndef predict_fn(data, m): return 0\n"
     async with pool(tmp_path) as some:

@@ -44,7 +44,7 @@ from penstock.runtimes.loader import (
     load_payload_runtime,
     load_pipeline,
     load_seq2seq_model,
-    load_tensor_runtime_in_thread,
+    load_tensor_runtime,
 )
 from penstock.runtimes.pipeline.runtime import PipelineRuntime
 from penstock.runtimes.record import Interface
@@ -87,7 +87,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
     description = context.description
     pinning = _pinning(context, max(1, description.lanes))
     try:
-        runtime = await load_tensor_runtime_in_thread(context)
+        runtime = await asyncio.to_thread(load_tensor_runtime, context)
     except BaseException:
         _unpin(pinning)
         raise
@@ -190,7 +190,7 @@ async def _seq2seq_model(context: LoadContext) -> Loaded:
 
 async def _generation_model(context: LoadContext, listener: LaneListener) -> Loaded:
     description = context.description
-    runtime = await GenerationRuntime.start(context, listener)
+    runtime = await GenerationRuntime(context, listener).begin()
     options = description.engine or EngineOptions()
     spec = slots_spec(description.batching, options.sequences_max)
     model = codec_model(context, triton_tensors.INPUTS, triton_tensors.OUTPUTS, batched=False)

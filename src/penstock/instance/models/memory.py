@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import os
 from collections.abc import Collection, Mapping
@@ -13,6 +11,7 @@ from typing import Any
 from penstock.core.residency import Footprint
 from penstock.instance.memory.process_usage import proportional_bytes, rss_bytes, tree_pids
 from penstock.metrics.item_failures import apart
+from penstock.runtimes.workers.memory import give_back_freed
 
 #: Time between measurements during a load; a shorter peak may be missed.
 _LOOK_LOADING_S = 0.1
@@ -56,7 +55,7 @@ class Meter:
         return await asyncio.to_thread(self._given_back)
 
     def _given_back(self) -> Footprint:
-        _trim()
+        give_back_freed()
         return self._followed()
 
     def _measured(self) -> Footprint:
@@ -101,7 +100,7 @@ def _rest(runtimes: Mapping[str, Any]) -> None:
             release = getattr(runtime, "release_memory", None)
             if release is not None:
                 release()
-    _trim()
+    give_back_freed()
 
 
 class Height:
@@ -138,9 +137,3 @@ def settle() -> None:
     model goes takes 40 ms, in which no request is answered."""
     gc.collect()
     gc.freeze()
-
-
-def _trim() -> None:
-    # A libc without this call keeps freed memory
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)

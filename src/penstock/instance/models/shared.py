@@ -65,12 +65,13 @@ class SharedProcesses:
                     await self._server.close()
                     self._server = None
                 if self._server is None:
-                    self._server = await ForeignHost.start(
+                    host = ForeignHost(
                         context,
                         folder=self._folder,
                         make_room=self._make_room,
                         clock=self._clock,
                     )
+                    self._server = await host.begin()
 
     def told(self, model: Prepared) -> Prepared:
         """The model, with the shared processes in its context."""

@@ -1,7 +1,7 @@
 """Whether a model can be cut off from the network, as its owner asks (`EnableNetworkIsolation`).
 
 Models in threads of the instance run no code of the artifact and open no connection. Code in
-processes of its own is cut off by the kernel (`network`). Where that is impossible, the model is
+processes of its own is cut off by the kernel (`confined`). Where that is impossible, the model is
 refused.
 """
 
@@ -43,8 +43,7 @@ def refused(why: str) -> ModelError:
 @functools.cache
 def _impossible() -> str:
     """Why isolation is impossible; empty: it is possible."""
-    program = Path(__file__).with_name("network.py")
-    argv = [sys.executable, "-I", str(program)]
+    argv = [sys.executable, "-I", str(Path(__file__).with_name("confined.py"))]
     try:
         probe = subprocess.run(
             argv, capture_output=True, text=True, timeout=_PROBE_S_MAX, check=False

@@ -6,7 +6,7 @@ Around programs that the operator or an engine brings (foreign servers, vLLM) on
 own folders are closed (keys, database, sockets, logs, the artifacts of others). Neither may signal
 processes outside, where the kernel can prevent it.
 
-The kernel enforces it (`landlock`); where it can't, the log says so, once. An artifact can't remove
+The kernel enforces it (`confined`); where it can't, the log says so, once. An artifact can't remove
 its walls: only the operator can, for all (`control.isolation`) or for trusted artifacts
 (`control.trusted_artifacts`). A model's owner can close the network as well
 (`EnableNetworkIsolation`), which nobody can undo.
@@ -25,7 +25,6 @@ from __future__ import annotations
 import functools
 import glob
 import hashlib
-import itertools
 import json
 import os
 import shutil
@@ -40,7 +39,7 @@ from typing import Final
 
 from penstock.errors import NotNowError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.confinement import landlock
+from penstock.runtimes.confinement.confined import everything_but, landlock_version
 from penstock.runtimes.environment import for_models
 
 _SYSTEM: Final = (
@@ -76,7 +75,7 @@ class Walls:
     write: tuple[str, ...]
     drop: tuple[int, ...]  #: numbers of capabilities to drop
     files: bool = True  #: False: access to files is not restricted
-    network: bool = True  #: False: no network (`network`)
+    network: bool = True  #: False: no network
 
     def told(self) -> int:
         """A file descriptor from which `confined` reads these walls, once. The caller closes it."""
@@ -96,7 +95,7 @@ def around_code(context: LoadContext, scratch: Path) -> Walls | None:
         read += [each for each in environ.get(name, "").split(os.pathsep) if each.startswith("/")]
     return Walls(
         (*_without(read, context.private_dirs), str(context.model_dir)),
-        (str(scratch), *_present(_DEVICES)),
+        (str(scratch), *(path for pattern in _DEVICES for path in glob.glob(pattern))),
         tuple(range(64)),
         network=not context.network_isolated,
     )
@@ -106,7 +105,7 @@ def around_program(context: LoadContext, scratch: Path) -> Walls | None:
     """For a program that is not the artifact's, with the artifact's data; None: no walls."""
     if not _wanted(context):
         return _network_alone(context)
-    everywhere = landlock.everything_but(map(str, context.private_dirs))
+    everywhere = everything_but(map(str, context.private_dirs))
     return Walls(
         (str(context.model_dir),),
         (*everywhere, str(scratch)),
@@ -129,16 +128,12 @@ def _wanted(context: LoadContext) -> bool:
     return _possible(context.log)
 
 
-@functools.cache
-def _version() -> int:
-    return landlock.version()
-
-
 _told_once: list[bool] = []
+_landlock_version = functools.cache(landlock_version)
 
 
 def _possible(log: Callable[[str], None]) -> bool:
-    if _version():
+    if _landlock_version():
         return True
     if not _told_once:
         _told_once.append(True)
@@ -165,12 +160,8 @@ def _without(paths: Iterable[str], private: Iterable[Path]) -> list[str]:
         if any(path == each or path.startswith(each + "/") for each in closed):
             continue
         inside = [each for each in closed if path == "/" or each.startswith(path + "/")]
-        found += landlock.everything_but(inside, below=path) if inside else [path]
+        found += everything_but(inside, below=path) if inside else [path]
     return found
-
-
-def _present(patterns: Iterable[str]) -> list[str]:
-    return [path for pattern in patterns for path in glob.glob(pattern)]
 
 
 def make_scratch() -> Path:
@@ -188,11 +179,7 @@ def make_scratch() -> Path:
             raise PermissionError  # it belongs to another user, or is open to others
     except OSError:
         return Path(tempfile.mkdtemp(prefix="penstock-model-"))
-    for left in base.iterdir():
-        pid = left.name.partition("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=base))
+    return fresh_root(base)
 
 
 def remove_scratch(scratch: Path) -> None:
@@ -246,18 +233,13 @@ def no_room(name: str, error: OSError) -> NotNowError:
 
 
 def fresh_root(folder: Path) -> Path:
-    """A folder for a host's `Views`. Those of dead processes are removed on the way."""
+    """A new folder of this process in `folder`. Those of dead processes are removed on the way."""
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.iterdir():
         pid = left.name.partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(left, ignore_errors=True)
-    for number in itertools.count(1):
-        with suppress(FileExistsError):
-            made = folder / f"{os.getpid()}-{number}"
-            made.mkdir(mode=0o700)
-            return made
-    raise AssertionError("numbers do not end")
+    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=folder))
 
 
 def _link_tree(source: Path, place: Path) -> None:

@@ -29,19 +29,19 @@ def _confining(told: int) -> Callable[[], None] | None:
     if told < 0:
         return None
     # Loaded by its path: our package is not installed where this runs.
-    path = Path(__file__).parents[1] / "confinement" / "landlock.py"
-    spec = importlib.util.spec_from_file_location("landlock", path)
+    path = Path(__file__).parents[1] / "confinement" / "confined.py"
+    spec = importlib.util.spec_from_file_location("confined", path)
     assert spec is not None
     assert spec.loader is not None
-    landlock = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(landlock)
+    confined = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(confined)
     with open(told, "rb") as file:
         walls = json.load(file)
 
     def confine() -> None:
         assert walls["network"], "it could not be reached: `isolated.check` refuses it"
-        landlock.drop_capabilities(walls["drop"])
-        landlock.restrict(walls["read"], walls["write"])
+        confined.drop_capabilities(walls["drop"])
+        confined.restrict(walls["read"], walls["write"])
 
     return confine
 

@@ -1,4 +1,4 @@
-"""The container contract for several models in one server: load, list, get, unload.
+"""The container contract for several models in one server: load, get, unload.
 
 Source: SageMaker's developer guide, "Custom Containers Contract for Multi-Model Endpoints". This
 module knows HTTP and names, not which models are wanted. A model's name in the server is opaque.
@@ -6,13 +6,13 @@ module knows HTTP and names, not which models are wanted. A model's name in the 
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final
 from urllib.parse import quote
 
 import orjson
 
 from penstock.errors import ModelError, NotNowError
-from penstock.runtimes.foreign.http import ask_once
+from penstock.runtimes.foreign.server import ask_once
 from penstock.wire.http_client import HttpAnswer
 
 LOADED_ALREADY: Final = 409
@@ -21,13 +21,6 @@ UNKNOWN: Final = 404
 
 #: Timeout of calls that the server answers from its tables; loading has its own.
 _ANSWER_S_MAX: Final = 30.0
-#: Bound for a server that never ends its list.
-_PAGES_MAX: Final = 1000
-
-
-class ListedModel(NamedTuple):
-    name: str
-    url: str
 
 
 class ForeignModels:
@@ -53,31 +46,13 @@ class ForeignModels:
         if answer.status != UNKNOWN:
             _raise_unless_done(answer, "unload")
 
-    async def get(self, name: str) -> ListedModel | None:
-        """None: the model is not loaded. Raises as `load`."""
+    async def has(self, name: str) -> bool:
+        """Whether the model is loaded. Raises as `load`."""
         answer = await self._ask("GET", _place(name))
         if answer.status == UNKNOWN:
-            return None
+            return False
         _raise_unless_done(answer, "tell of")
-        told = _read(answer)
-        one = told[0] if isinstance(told, list) and told else told
-        return _listed(one) or ListedModel(name, "")
-
-    async def list(self) -> list[ListedModel]:
-        """All loaded models, page by page. Raises as `load`."""
-        found: list[ListedModel] = []
-        path = "/models"
-        for _ in range(_PAGES_MAX):
-            answer = await self._ask("GET", path)
-            _raise_unless_done(answer, "list")
-            told = _read(answer)
-            page = told.get("models") if isinstance(told, dict) else None
-            found += [one for each in page or () if (one := _listed(each)) is not None]
-            token = told.get("nextPageToken") if isinstance(told, dict) else None
-            if not token:
-                break
-            path = f"/models?next_page_token={quote(str(token), safe='')}"
-        return found
+        return True
 
     async def _ask(
         self, method: str, path: str, body: bytes = b"", timeout_s: float = _ANSWER_S_MAX
@@ -133,17 +108,3 @@ def _raise_unless_done(answer: HttpAnswer, what: str) -> None:
         original_status=answer.status,
         original_message=words,
     )
-
-
-def _read(answer: HttpAnswer) -> Any:
-    """The answer's JSON; None if it is no JSON."""
-    try:
-        return orjson.loads(answer.body)
-    except orjson.JSONDecodeError:
-        return None
-
-
-def _listed(told: Any) -> ListedModel | None:
-    if not isinstance(told, dict) or not isinstance(told.get("modelName"), str):
-        return None
-    return ListedModel(told["modelName"], str(told.get("modelUrl", "")))

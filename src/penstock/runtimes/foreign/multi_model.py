@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock
@@ -27,20 +26,10 @@ from penstock.runtimes.base import (
     PayloadReply,
     Returned,
 )
-from penstock.runtimes.confinement.walls import (
-    Views,
-    around_program,
-    fresh_root,
-    make_scratch,
-    no_room,
-    remove_scratch,
-)
+from penstock.runtimes.confinement.walls import Views, fresh_root, no_room
 from penstock.runtimes.foreign.models_api import MEMORY_FULL, UNKNOWN, ForeignModels, memory_full
-from penstock.runtimes.foreign.posting import Done, Posting, PostsUnderWay
-from penstock.runtimes.foreign.runtime import check_command
-from penstock.runtimes.foreign.server import ForeignServer
-from penstock.runtimes.workers.environment import run_s_max, worker_environment
-from penstock.runtimes.workers.supervised import Supervised
+from penstock.runtimes.foreign.runtime import Done, ForeignProgram, Posting
+from penstock.runtimes.workers.process import run_s_max
 from penstock.wire.http_client import HttpAnswer
 
 #: Timeout for cleaning up a failed load: the server may still be loading and not answer.
@@ -54,8 +43,8 @@ async def _no_room(target_model: str) -> bool:
     return False
 
 
-class ForeignHost(Supervised[ForeignServer]):
-    """A `base.SharedServer`. Made by `start`; `close` or `kill` ends it.
+class ForeignHost(ForeignProgram):
+    """A `base.SharedServer`. Use after `begin`; `close` or `kill` ends it.
 
     Args:
         context: the container's: command, environment, walls, log. Its `model_dir` is not used.
@@ -74,46 +63,14 @@ class ForeignHost(Supervised[ForeignServer]):
     ) -> None:
         self.views = Views(fresh_root(folder))
         context = context.of_host(model_dir=self.views.root)
-        super().__init__(context, self, clock=clock)
+        super().__init__(context, self, clock=clock, variables={"SAGEMAKER_MULTI_MODEL": "true"})
         self.make_room = make_room
-        self.under_way = PostsUnderWay()
         self.models: dict[str, ForeignModelRuntime] = {}  #: by their names in the server
         self.given_up = False  #: True: it is not started again; another host may be
         self._is_up, self._is_down = asyncio.Event(), asyncio.Event()
         self._is_up.set()
         self._showing = asyncio.Lock()
-        self._scratch = make_scratch()
-        self._environment = worker_environment(context, self._scratch) | {
-            "HOME": os.environ.get("HOME", str(self._scratch)),  # a program of the operator's
-            "SAGEMAKER_MULTI_MODEL": "true",
-        }
         self._reloading: asyncio.Task[None] | None = None
-
-    @classmethod
-    async def start(
-        cls,
-        context: LoadContext,
-        *,
-        folder: Path,
-        make_room: MakeRoom = _no_room,
-        clock: Clock | None = None,
-    ) -> ForeignHost:
-        """Raises ModelError if the server does not become healthy."""
-        check_command(context)
-        host = cls(context, folder=folder, make_room=make_room, clock=clock)
-        await host.begin()
-        return host
-
-    async def spawn(self) -> ForeignServer:
-        server = ForeignServer(self._context, self.gone)
-        walls = around_program(self._context, self._scratch)
-        await server.start(self._environment, walls)
-        self.under_way.hung = False
-        return server
-
-    @property
-    def port(self) -> int | None:
-        return self.process.port if self.process is not None else None
 
     @property
     def api(self) -> ForeignModels:
@@ -121,10 +78,6 @@ class ForeignHost(Supervised[ForeignServer]):
         if self.port is None:
             raise NotNowError("worker-lost", "the server of the models is started again")
         return ForeignModels(self.port)
-
-    def end_hung(self) -> None:
-        if self.process is not None:
-            self.process.kill()
 
     async def load(self, context: LoadContext, listener: LaneListener) -> ForeignModelRuntime:
         """Waits for a server first. Raises as `ForeignModels.load`, for example NotNowError
@@ -148,12 +101,17 @@ class ForeignHost(Supervised[ForeignServer]):
         runtime = ForeignModelRuntime(self, name, place, context, listener)
         try:
             await self._is_up.wait()
-            await self.api.load(name, str(place), timeout_s=context.startup_timeout_s)
+            await self.load_into_server(runtime)
         except BaseException as error:
             await shielded(self._broken_off(name, place, error))
             raise
         self.models[name] = runtime
         return runtime
+
+    async def load_into_server(self, model: ForeignModelRuntime) -> None:
+        """Raises as `ForeignModels.load`."""
+        seconds = model.context.startup_timeout_s
+        await self.api.load(model.name, str(model.place), timeout_s=seconds)
 
     async def _broken_off(self, name: str, place: Path, error: BaseException) -> None:
         if not isinstance(error, NotNowError):  # a full server has not loaded any part of it
@@ -201,8 +159,7 @@ class ForeignHost(Supervised[ForeignServer]):
     async def _load_again(self) -> None:
         for each in list(self.models.values()):
             try:
-                seconds = each.context.startup_timeout_s
-                await self.api.load(each.name, str(each.place), timeout_s=seconds)
+                await self.load_into_server(each)
             except NotNowError as error:
                 if error.code == "worker-lost":
                     return  # the next server loads them
@@ -217,14 +174,13 @@ class ForeignHost(Supervised[ForeignServer]):
         if self._reloading is not None:
             self._reloading.cancel()
             await asyncio.gather(self._reloading, return_exceptions=True)
-        await asyncio.gather(*(each.posting.close() for each in self.models.values()))
+        await asyncio.gather(*(each.end_posts() for each in self.models.values()))
         self.models.clear()
         await super().close()
         self.views.close()
-        remove_scratch(self._scratch)
 
 
-class ForeignModelRuntime:
+class ForeignModelRuntime(Posting):
     """One model of the server: a PayloadRuntime, made by `ForeignHost.load`. A lane is a
     connection."""
 
@@ -243,11 +199,17 @@ class ForeignModelRuntime:
         self.place = place
         self.context = context
         self.lanes = max(1, context.description.lanes)
-        self.posting = _ModelPosting(host, self)
         self._host = host
         self._listener = listener
         self._there = True
         self._closed = False
+        super().__init__(
+            self.lanes,
+            host,
+            run_s_max=run_s_max(context.variables),
+            path=f"/models/{name}/invoke",
+            headers={"x-amzn-sagemaker-target-model": context.target_model},
+        )
 
     @property
     def pids(self) -> list[int]:
@@ -256,18 +218,15 @@ class ForeignModelRuntime:
 
     def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
         if self._there and not self._closed:
-            self.posting.invoke(lane, batch, done)
+            super().invoke(lane, batch, done)
         else:
             not_begun: list[PayloadReply | Returned] = [NOT_BEGUN] * len(batch)
             asyncio.get_running_loop().call_soon(done, not_begun)
 
-    def cancel(self, lane: int) -> None:
-        self.posting.cancel(lane)
-
     async def close(self) -> None:
         """Returns once the server has unloaded the model; the server goes on."""
         self._closed = True
-        await self.posting.close()
+        await self.end_posts()
         await self._host.unload(self)
 
     def lost(self, error: PenstockError) -> None:
@@ -286,51 +245,27 @@ class ForeignModelRuntime:
             for lane in range(self.lanes):
                 tell(lane)
 
-
-class _ModelPosting(Posting):
-    """Requests to one model of the server."""
-
-    def __init__(self, host: ForeignHost, model: ForeignModelRuntime) -> None:
-        context = model.context
-        environment = {**context.description.environment, **context.environment}
-        super().__init__(
-            model.lanes,
-            host,
-            host.under_way,
-            run_s_max=run_s_max(environment),
-            path=f"/models/{model.name}/invoke",
-            headers={"x-amzn-sagemaker-target-model": context.target_model},
-        )
-        self._host = host
-        self._model = model
-
-    def again(self, answer: HttpAnswer) -> Coroutine[Any, Any, bool] | None:
+    def again(self, answer: HttpAnswer) -> Awaitable[bool] | None:
         if answer.status == MEMORY_FULL:
-            return self._with_room()
+            return self._host.make_room(self.context.target_model)
         if answer.status == UNKNOWN:
             return self._if_it_was_gone()
         return None
 
-    async def _with_room(self) -> bool:
-        return await self._host.make_room(self._model.context.target_model)
-
     async def _if_it_was_gone(self) -> bool:
         """Whether the server had unloaded the model by itself and it is loaded again now. A loaded
         model may also answer 404 itself."""
-        model = self._model
         try:
-            api = self._host.api
-            if await api.get(model.name) is not None:
+            if await self._host.api.has(self.name):
                 return False
-            seconds = model.context.startup_timeout_s
-            await api.load(model.name, str(model.place), timeout_s=seconds)
+            await self._host.load_into_server(self)
         except PenstockError:
             return False
         return True
 
     def reply(self, answer: HttpAnswer | None) -> PayloadReply:
         if answer is not None and answer.status == MEMORY_FULL:
-            return PayloadReply(error=memory_full(self._model.context.target_model))
+            return PayloadReply(error=memory_full(self.context.target_model))
         return super().reply(answer)
 
 

@@ -1,4 +1,7 @@
-"""A foreign model server as a child process: its port, its start until /ping answers, its end."""
+"""A foreign model server as a child process: its port, its start until /ping answers, its end.
+
+Also how one speaks to it: HTTP on this machine, with limits of answers.
+"""
 
 from __future__ import annotations
 
@@ -10,55 +13,80 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 from penstock.cleanup import shielded
 from penstock.core.blame.crashed_instances import is_crash
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
-from penstock.runtimes.foreign.http import request_at, server_at
+from penstock.runtimes.workers.failures import ANSWER_BYTES_MAX
 from penstock.runtimes.workers.memory import child_pids
-from penstock.runtimes.workers.output_lines import OutputLines
-from penstock.runtimes.workers.stopped import StoppedWatch
-from penstock.wire.http_client import fetch
+from penstock.runtimes.workers.process import WatchedProcess
+from penstock.wire.http_client import HttpAnswer, HttpClientSpec, fetch, request_of
 
 _PING_EVERY_S = 0.05
 _PING_TIMEOUT_S = 2.0  #: as in AWS
 _TERM_GRACE_S = 5.0
 _LOG_HINT = "Its own output is in the instance's log."
 
+_HOST: Final = "127.0.0.1"
+
+
+def server_at(port: int) -> HttpClientSpec:
+    return HttpClientSpec(
+        host=_HOST, port=port, body_bytes_max=ANSWER_BYTES_MAX, acknowledge_at_once=True
+    )
+
+
+def request_at(
+    port: int, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
+) -> bytes:
+    return request_of(method, path, {"host": f"{_HOST}:{port}", **headers}, body)
+
+
+async def ask_once(
+    port: int, method: str, path: str, body: bytes = b"", *, timeout_s: float
+) -> HttpAnswer | None:
+    """Sends JSON and returns JSON, over a connection of its own; None: the server ended before it
+    answered.
+
+    Raises OSError: nobody listens, or there is no answer in time (TimeoutError).
+    """
+    headers = {"accept": "application/json", "connection": "close"}
+    if body:
+        headers["content-type"] = "application/json"
+    request = request_at(port, method, path, headers, body)
+    return await fetch(server_at(port), request, timeout_s=timeout_s)
+
 
 def free_port() -> int:
     """A port on which nobody listens now. If another program takes it first, the start fails."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((_HOST, 0))
         return int(probe.getsockname()[1])
 
 
-class ForeignServer:
+class ForeignServer(WatchedProcess):
     """Use: `start`, then connect to `port`. `gone(error)` is called when it ends without a
     request."""
 
     def __init__(self, context: LoadContext, gone: Callable[[PenstockError], None]) -> None:
+        super().__init__(context)
         self.port = free_port()
-        self._context = context
         self._name = context.copy_name
         self._on_gone = gone
-        self._loop = asyncio.get_running_loop()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pidfd = -1
-        self._watch: StoppedWatch | None = None
-        self._gone = asyncio.Event()
         self._healthy = False
-        self._closed = False
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
 
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> None:
         """Returns once /ping answers 200. Raises ModelError if the program ended or did not become
-        healthy."""
+        healthy, or if the model names no command."""
+        if not self._context.description.command:
+            raise ModelError(
+                "no-command",
+                "the model names no command to run",
+                hint="Give `command` in model.yaml, or map the image to a command.",
+            )
         model_dir, timeout_s = self._context.model_dir, self._context.startup_timeout_s
         argv = [
             part.replace("{port}", str(self.port)).replace("{model_dir}", str(model_dir))
@@ -90,7 +118,7 @@ class ForeignServer:
         guard = str(Path(__file__).with_name("guard.py"))
         told = walls.told() if walls is not None else -1
         try:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-I", guard, str(told), *argv],
                 stdin=subprocess.PIPE,
                 pass_fds=[told] if walls is not None else [],
@@ -105,10 +133,7 @@ class ForeignServer:
             os.close(write_end)
             if walls is not None:
                 os.close(told)
-        OutputLines(read_end, self._context.log)
-        self._pidfd = os.pidfd_open(self._process.pid)
-        self._loop.add_reader(self._pidfd, self._exited)
-        self._watch = StoppedWatch(self._pids, self._stands_still)
+        self._follow(process, read_end, self._pids)
 
     def _pids(self) -> list[int]:
         """The guard and the program, without processes that the program started."""
@@ -116,7 +141,7 @@ class ForeignServer:
         return [self._process.pid, *child_pids(self._process.pid)]
 
     def _stands_still(self) -> None:
-        self._context.log("the model's server was stopped by a signal (SIGSTOP): it is ended")
+        self._log("the model's server was stopped by a signal (SIGSTOP): it is ended")
         assert self._process is not None
         self._process.kill()  # a stopped guard can't end the program; then the kernel does
 
@@ -145,10 +170,7 @@ class ForeignServer:
         return self._process.poll() if self._process else None
 
     def _exited(self) -> None:
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
-        if self._watch is not None:
-            self._watch.close()
+        super()._exited()
         status = self._status()
         self._gone.set()
         if self._healthy and not self._closed:

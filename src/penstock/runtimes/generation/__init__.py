@@ -3,7 +3,7 @@
     base            requests, sampling settings, results of a step, the `GenerationEngine` protocol
     wire            messages between an instance and an engine process
     prompts         tokenizer and chat template
-    texts           tokens to text piece by piece, stop strings
+    answers         what a step made as events; tokens to text piece by piece, stop strings
     engine_process  the loop: take requests, step, send what the step made
     runtime         the instance's end: starts the process, and restarts it when it died
     engine_init     settings and environment that the process gets when it starts

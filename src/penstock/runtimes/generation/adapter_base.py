@@ -17,7 +17,7 @@ _HEADER_BYTES_MAX = 100_000_000  #: the format's own bound
 
 def check_against_weights(adapter: AdapterFiles, model_dir: Path) -> None:
     """Raises CallerError (`adapter-mismatch`)."""
-    shapes = _shapes(model_dir)
+    shapes = shapes_of(model_dir)
     if not shapes:
         return
     for layer in adapter.layers:
@@ -42,7 +42,7 @@ def mismatch(cause: str) -> CallerError:
     )
 
 
-def _shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
+def shapes_of(model_dir: Path) -> dict[str, tuple[int, ...]]:
     """Name -> shape of the tensors in the base's safetensors files, checked when it was loaded."""
     found: dict[str, tuple[int, ...]] = {}
     for path in sorted(model_dir.glob("*.safetensors")):

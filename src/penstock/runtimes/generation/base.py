@@ -70,7 +70,6 @@ class EngineRequest:
     sampling: Sampling
     tokens_new_max: int  #: at most the rest of the context
     seed: int
-    deadline: float | None = None
     tools: ToolText | None = None  #: for a chat with tools
     adapter: str = ""  #: key of its LoRA adapter; "" = the base alone
 
@@ -89,7 +88,7 @@ class StepOutput:
 
 class GenerationEngine(Protocol):
     """Lives in the engine process. One thread makes all calls but two; none is made during a
-    step."""
+    step. What has a body here is right for an engine that has no such thing."""
 
     name: str
     context_tokens_max: int  #: bound for prompt and answer together
@@ -101,9 +100,11 @@ class GenerationEngine(Protocol):
     def load_adapter(self, key: str, folder: Path) -> None:
         """Loads an adapter, in an engine with ANY_TIME. Raises PenstockError; then nothing has
         changed."""
+        raise adapters_unsupported(self.name, "it takes none while it runs")
 
     def unload_adapter(self, key: str) -> None:
         """Removes an adapter that no running sequence uses. Unknown keys are ignored."""
+        return
 
     def add(self, request: EngineRequest) -> None:
         """Takes a sequence. Raises PenstockError where it can't be run."""
@@ -111,6 +112,7 @@ class GenerationEngine(Protocol):
     def check_schema(self, schema: str) -> None:
         """Raises CallerError for a JSON schema that the engine can't enforce. Called from another
         thread than the rest, and before `add`."""
+        return
 
     def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:
         """The reader for one sequence of a chat with tools. Raises CallerError where the engine
@@ -129,7 +131,9 @@ class GenerationEngine(Protocol):
 
     def statistics(self) -> EngineStatistics: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The process, and all that it started, ends right after."""
+        return
 
 
 def adapters_unsupported(engine: str, reason: str) -> ModelError:

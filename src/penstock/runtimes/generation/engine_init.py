@@ -57,7 +57,6 @@ def engine_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",  # files that are not in the artifact must not be downloaded
-        **context.description.environment,
-        **context.environment,
+        **context.variables,
         "PYTHONPATH": "",  # the engine's interpreter may be another than ours
     }

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -82,7 +83,8 @@ class Commands:
             for kind, _, payload in self._messages:
                 value = json.loads(payload)
                 if kind == wire.ADD:
-                    self._add(value)
+                    prepared = partial(self._prepared, value["i"], value)
+                    self._answered(value["i"], prepared, self._begin)
                 elif kind == wire.CANCEL:
                     self._checking.difference_update(value)
                     self.inbox.put(("cancel", value))
@@ -91,10 +93,6 @@ class Commands:
         except (OSError, ValueError) as error:
             log_traceback(error)
         self.inbox.put(("end", None))
-
-    def _add(self, call: dict[str, Any]) -> None:
-        ident = call["i"]
-        self._answered(ident, lambda: self._prepared(ident, call), self._begin)
 
     def _begin(self, sequences: list[SequenceUnderWay]) -> None:
         schema = sequences[0].request.sampling.json_schema

@@ -16,12 +16,11 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import orjson
 
 from penstock.cleanup import shielded
-from penstock.clock import Clock
 from penstock.errors import ModelError, PenstockError, from_dict
 from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
@@ -36,9 +35,8 @@ from penstock.runtimes.generation.base import (
 )
 from penstock.runtimes.generation.engine_init import engine_environment, init_message
 from penstock.runtimes.statistics import EngineStatistics
-from penstock.runtimes.workers.environment import run_s_max
 from penstock.runtimes.workers.memory import own_bytes, tree_pids
-from penstock.runtimes.workers.process import WorkerProcess
+from penstock.runtimes.workers.process import WorkerProcess, run_s_max
 from penstock.runtimes.workers.supervised import Supervised
 
 MODULE: Final = "penstock.runtimes.generation.engine_process"
@@ -57,14 +55,12 @@ class EngineProcess(WorkerProcess):
 
 
 class GenerationRuntime(Supervised[EngineProcess]):
-    """One copy's engine. Made by `start`; `attach` sets who gets the events."""
+    """One copy's engine. Use after `begin`; `attach` sets who gets the events."""
 
     lanes = 1
 
-    def __init__(
-        self, context: LoadContext, listener: LaneListener, *, clock: Clock | None = None
-    ) -> None:
-        super().__init__(context, listener, clock=clock)
+    def __init__(self, context: LoadContext, listener: LaneListener) -> None:
+        super().__init__(context, listener)
         self.about: dict[str, Any] = {}  #: what the engine reports about itself
         self.statistics = EngineStatistics(0, 0, 0.0, 0)
         self._init = init_message(context)
@@ -79,13 +75,11 @@ class GenerationRuntime(Supervised[EngineProcess]):
         self._leaving: set[EngineProcess] = set()  #: replaced processes that still have requests
         self._closing: list[asyncio.Task[None]] = []
 
-    @classmethod
-    async def start(cls, context: LoadContext, listener: LaneListener) -> GenerationRuntime:
+    async def begin(self) -> Self:
         """Starts the engine. Raises ModelError if it cannot load the model."""
-        runtime = cls(context, listener)
-        await runtime.begin()
-        runtime._loop.call_later(runtime._silence_s_max / 4, runtime._listen_for_life)
-        return runtime
+        await super().begin()
+        self._loop.call_later(self._silence_s_max / 4, self._listen_for_life)
+        return self
 
     async def spawn(self) -> EngineProcess:
         return await self._spawn(self._adapters)

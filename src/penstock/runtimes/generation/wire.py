@@ -65,17 +65,10 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def add_message(
-    ident: int,
-    prompt: Any,
-    sampling: Sampling,
-    *,
-    timeout_s: float | None = None,
-    adapter: str = "",
-) -> bytes:
+def add_message(ident: int, prompt: Any, sampling: Sampling, *, adapter: str = "") -> bytes:
     """`prompt`: a text, a list of token ids, or {"messages": [...]} for the chat template."""
     given = {key: value for key, value in asdict(sampling).items() if value != _DEFAULTS[key]}
-    call = {"i": ident, "prompt": prompt, "sampling": given, "timeout_s": timeout_s}
+    call = {"i": ident, "prompt": prompt, "sampling": given}
     return message(ADD, call | {"adapter": adapter} if adapter else call)
 
 

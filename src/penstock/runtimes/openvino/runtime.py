@@ -194,10 +194,6 @@ class OpenVinoRuntime:
         for compiled in self._compiled:
             compiled.release_memory()
 
-    def shapes_compiled(self) -> list[dict[str, Any]]:
-        """The input shapes that have a graph of their own, the most frequent first; JSON-ready."""
-        return self._graphs.snapshot() if self._graphs is not None else []
-
     def close(self) -> None:
         if self._graphs is not None:
             self._graphs.close()

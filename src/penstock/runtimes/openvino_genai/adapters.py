@@ -28,6 +28,8 @@ import numpy as np
 from penstock.errors import ModelError
 from penstock.runtimes.generation.adapter_base import mismatch
 from penstock.runtimes.generation.adapter_files import WEIGHTS, AdapterFiles, Layer, Matrix
+from penstock.runtimes.openvino_genai.structured import with_past
+from penstock.runtimes.tensor_bytes import decode_raw
 
 #: Most adapters in one graph: numbers up to this stay exact in a cache of 8 bits.
 ADAPTERS_MAX: Final = 64
@@ -122,11 +124,13 @@ class _Graph:
         first = ops.convert(ops.equal(positions, self._integers(0)), "f32")
         everyone = ops.add(ops.multiply(first, self._floats(0.0)), self._floats(1.0))
         at = len(self._model.get_sinks()) // 2  # after the variables of the model's own layers
-        rows = ops.gather(ops.shape_of(ids, "i64"), self._integers([0]), self._integers(0))
-        keys = self._kept(f"past_key_values.{at}.keypresent.{at}.key",
-                          self._head(ops.multiply(first, self._floats(_SCORE))), rows)  # fmt: skip
+        keys = self._kept(
+            f"past_key_values.{at}.keypresent.{at}.key",
+            self._head(ops.multiply(first, self._floats(_SCORE))),
+            ids,
+        )
         values = self._kept(
-            f"past_key_values.{at}.valuepresent.{at}.value", self._head(number), rows
+            f"past_key_values.{at}.valuepresent.{at}.value", self._head(number), ids
         )
         told = ops.scaled_dot_product_attention(
             self._head(everyone), keys, values, self._mask(), self._floats(1.0), causal=False
@@ -148,7 +152,8 @@ class _Graph:
         owners = np.concatenate(
             [np.full(layer.down.rows, number, np.float32) for number, _, layer in parts]
         )
-        _finite(parts, down, up)
+        if not (np.isfinite(down).all() and np.isfinite(up).all()):
+            raise mismatch(f"{parts[0][2].module} has weights that are infinite or no numbers")
         low = ops.matmul(product.input_value(0), self._floats(down), False, True)
         # Selected, not multiplied by 0: an overflow in one adapter must not reach the others.
         own = ops.select(ops.equal(numbers, self._floats(owners)), low, self._floats(0.0))
@@ -166,23 +171,9 @@ class _Graph:
         wide = ops.reshape(wide, self._shape([0, 0, 1, HEAD_SIZE]), True)
         return ops.transpose(wide, self._shape([0, 2, 1, 3]))
 
-    def _kept(self, name: str, new: Any, rows: Any) -> Any:
-        """A cache variable like any layer's keys or values: the past in the order of `beam_idx`,
-        then the new."""
-        import openvino as ov
-        from openvino.op.util import Variable, VariableInfo
-
-        ops = self._ops
-        info = VariableInfo()
-        info.data_shape = ov.PartialShape([-1, 1, -1, HEAD_SIZE])
-        info.data_type = ov.Type.f32
-        info.variable_id = name
-        variable = Variable(info)
-        shape = ops.concat([rows, self._integers([1, 0, HEAD_SIZE])], 0)
-        before = ops.read_value(ops.broadcast(self._floats(0.0), shape), variable)
-        past = ops.gather(before, self._input("beam_idx"), self._shape(0))
-        joined = ops.concat([past, new], 2)
-        self._model.add_sinks([ops.assign(joined, variable)])
+    def _kept(self, name: str, new: Any, ids: Any) -> Any:
+        joined, sink = with_past(name, new, ids, self._input("beam_idx"))
+        self._model.add_sinks([sink])
         return joined
 
     def _mask(self) -> Any:
@@ -213,18 +204,8 @@ def _array(files: AdapterFiles, matrix: Matrix) -> np.ndarray:
     with open(files.root / WEIGHTS, "rb") as file:
         file.seek(matrix.begin)
         data = file.read(matrix.end - matrix.begin)
-    if matrix.dtype == "BF16":
-        halves = np.frombuffer(data, dtype="<u2").astype(np.uint32)
-        flat = (halves << 16).view(np.float32)
-    else:
-        kind = "<f4" if matrix.dtype == "F32" else "<f2"
-        flat = np.frombuffer(data, dtype=kind).astype(np.float32)
-    return flat.reshape(matrix.rows, matrix.columns)
-
-
-def _finite(parts: list[tuple[int, AdapterFiles, Layer]], down: np.ndarray, up: np.ndarray) -> None:
-    if not (np.isfinite(down).all() and np.isfinite(up).all()):
-        raise mismatch(f"{parts[0][2].module} has weights that are infinite or no numbers")
+    dtype = {"F32": "FP32", "F16": "FP16", "BF16": "BF16"}[matrix.dtype]
+    return decode_raw(data, dtype, (matrix.rows, matrix.columns)).astype(np.float32)
 
 
 def _unsupported(cause: str) -> ModelError:

@@ -23,9 +23,9 @@ from penstock.runtimes.generation.base import (
     LENGTH,
     STOP,
     EngineRequest,
+    GenerationEngine,
     StepOutput,
     ToolText,
-    adapters_unsupported,
     tools_unsupported,
 )
 from penstock.runtimes.generation.prompts import Prompts, model_prompts
@@ -52,7 +52,7 @@ def load(model_dir: Path, settings: dict[str, Any]) -> tuple[OpenVinoGenAiEngine
     return OpenVinoGenAiEngine(model_dir, settings, prompts), prompts
 
 
-class OpenVinoGenAiEngine:
+class OpenVinoGenAiEngine(GenerationEngine):
     """See `GenerationEngine`. `settings`: `EngineOptions` as a dict, with "threads",
     "precision", "eos_ids", "positions_max" and "adapters", folders by their keys."""
 
@@ -136,12 +136,6 @@ class OpenVinoGenAiEngine:
             )
         return [request.prompt[0] + number * self._stride, *request.prompt[1:]]
 
-    def load_adapter(self, key: str, folder: Path) -> None:
-        raise adapters_unsupported(self.name, "they are a part of its graph from the start")
-
-    def unload_adapter(self, key: str) -> None:
-        """Does nothing: adapters end with the engine."""
-
     def check_schema(self, schema: str) -> None:
         self._schemas.check(schema)
 
@@ -223,9 +217,6 @@ class OpenVinoGenAiEngine:
             running, len(self._handles) - running, self._cache_use, self._cache_bytes
         )
 
-    def close(self) -> None:
-        """Does nothing: the process ends right after."""
-
 
 def _adapters(folders: dict[str, str]) -> list[AdapterFiles]:
     if len(folders) > ADAPTERS_MAX:
@@ -304,7 +295,8 @@ def _block_bytes(model_dir: Path, settings: dict[str, Any]) -> int:
     heads = int(config["num_attention_heads"])
     kv_heads = int(config.get("num_key_value_heads") or heads)
     head_size = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
-    width = {"f32": 4, "f16": 2, "bf16": 2}.get(_cache_precision(settings), 1)
+    precision = str(settings["options"].get("KV_CACHE_PRECISION", "u8"))
+    width = {"f32": 4, "f16": 2, "bf16": 2}.get(precision, 1)
     # With 8 bits each head of a token has a scale and a zero point, 4 bytes each.
     head_bytes = head_size * width + (8 if width == 1 else 0)
     layers = int(config["num_hidden_layers"]) * kv_heads * head_bytes
@@ -312,10 +304,6 @@ def _block_bytes(model_dir: Path, settings: dict[str, Any]) -> int:
         # For the head that carries adapters' numbers
         layers += HEAD_SIZE * width + (8 if width == 1 else 0)
     return layers * 2 * BLOCK_TOKENS
-
-
-def _cache_precision(settings: dict[str, Any]) -> str:
-    return str(settings["options"].get("KV_CACHE_PRECISION", "u8"))
 
 
 def _tensor(ids: list[int]) -> Any:

@@ -155,13 +155,36 @@ class SchemaCheck:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def with_past(name: str, new: Any, ids: Any, beams: Any) -> tuple[Any, Any]:
+    """A cache variable like any layer's keys or values: the past in the order of `beams`, then
+    `new` [rows, 1, tokens, size]. Also returns the sink that keeps it."""
+    import numpy as np
+    import openvino as ov
+    import openvino.opset13 as ops
+    from openvino.op.util import Variable, VariableInfo
+
+    def integers(*values: int) -> Any:
+        return ops.constant(np.array(values, dtype=np.int64))
+
+    size = new.output(0).get_partial_shape()[3].get_length()
+    info = VariableInfo()
+    info.data_shape = ov.PartialShape([-1, 1, -1, size])
+    info.data_type = ov.Type.f32
+    info.variable_id = name
+    variable = Variable(info)
+    rows = ops.gather(ops.shape_of(ids, "i64"), integers(0), integers(0))
+    empty = ops.broadcast(np.float32(0), ops.concat([rows, integers(1, 0, size)], 0))
+    past = ops.gather(ops.read_value(empty, variable), beams, integers(0))
+    joined = ops.concat([past, new], 2)
+    return joined, ops.assign(joined, variable)
+
+
 def _smallest_model() -> Any:
     """One layer of attention over an embedding, in a form that can be converted to paged
     attention."""
     import numpy as np
     import openvino as ov
     import openvino.opset13 as ops
-    from openvino.op.util import Variable, VariableInfo
 
     def parameter(name: str, dtype: Any, shape: list[int]) -> Any:
         node = ops.parameter(shape, dtype)
@@ -182,21 +205,11 @@ def _smallest_model() -> Any:
     value = ops.transpose(
         ops.reshape(embedded, integers(0, 0, 1, _WIDTH), True), integers(0, 2, 1, 3)
     )
-    sinks, joined = [], []
-    for part in ("key", "value"):
-        info = VariableInfo()
-        info.data_shape = ov.PartialShape([-1, 1, -1, _WIDTH])
-        info.data_type = ov.Type.f32
-        info.variable_id = f"past.{part}"
-        variable = Variable(info)
-        rows = ops.gather(ops.shape_of(ids, "i32"), integers(0), integers(0))
-        empty = ops.broadcast(np.float32(0), ops.concat([rows, integers(1, 0, _WIDTH)], 0))
-        past = ops.gather(ops.read_value(empty, variable), beams, integers(0))
-        joined.append(ops.concat([past, value], 2))
-        sinks.append(ops.assign(joined[-1], variable))
+    keys, key_sink = with_past("past.key", value, ids, beams)
+    values, value_sink = with_past("past.value", value, ids, beams)
     seen = ops.multiply(ops.unsqueeze(ops.convert(mask, "f32"), integers(1, 2)), np.float32(0))
-    mixed = ops.scaled_dot_product_attention(value, *joined, seen, causal=False)
+    mixed = ops.scaled_dot_product_attention(value, keys, values, seen, causal=False)
     flat = ops.reshape(ops.transpose(mixed, integers(0, 2, 1, 3)), integers(0, 0, _WIDTH), True)
     result = ops.result(ops.matmul(flat, table, False, True))
     result.output(0).get_tensor().set_names({"logits"})
-    return ov.Model([result], sinks, [ids, mask, positions, beams], "smallest")
+    return ov.Model([result], [key_sink, value_sink], [ids, mask, positions, beams], "smallest")

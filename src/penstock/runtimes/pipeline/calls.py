@@ -1,7 +1,12 @@
-"""The interface between a pipeline's driver and the ways to carry out a step."""
+"""The interface between a pipeline's driver and the ways to carry out a step.
+
+`StepTimes` counts how long calls took, as they end, to find out which step is slow.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
@@ -45,7 +50,8 @@ class Way(Protocol):
     def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> StepCall:
         """`left_s`: seconds until the deadline. May call `hear` before it returns."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        return
 
 
 class Whole:
@@ -66,6 +72,22 @@ class Whole:
         return
 
 
+_NOTHING_TO_STOP: Final = Whole()
+
+
+class ValueWay(Way):
+    """A step whose answer is its input: it combines other steps' results, to output or pass on.
+
+    A list is passed on item by item, so that another step can make a call for each.
+    """
+
+    def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> StepCall:
+        for piece in inputs if isinstance(inputs, list) else [inputs]:
+            hear.piece(piece)
+        hear.done(inputs)
+        return _NOTHING_TO_STOP
+
+
 def failed_answer(status: int, message: str, retry_after_s: float | None = None) -> PenstockError:
     """The error for a step's HTTP status and message, by whose fault it is."""
     words = " ".join(message.split())[:500] or f"status {status}"
@@ -82,3 +104,48 @@ def models_own(error: PenstockError) -> PenstockError:
     if not refuses and not isinstance(error, CallerError):
         return error
     return ModelError(error.code, error.message, hint=error.hint)
+
+
+#: Weight of the latest call in the moving average: a deployment's first calls must fade.
+_WEIGHT: Final = 1 / 64
+
+
+@dataclass(slots=True)
+class _StepTime:
+    calls: int = 0
+    failed: int = 0
+    total_s: float = 0.0
+    recent_s: float = 0.0  #: moving average, s
+    longest_s: float = 0.0
+
+    def add(self, took_s: float) -> None:
+        self.calls += 1
+        self.total_s += took_s
+        self.longest_s = max(self.longest_s, took_s)
+        weight = max(_WEIGHT, 1 / self.calls)
+        self.recent_s += (took_s - self.recent_s) * weight
+
+
+class StepTimes:
+    def __init__(self, names: Iterable[str]) -> None:
+        self._steps = {name: _StepTime() for name in names}
+
+    def ended(self, name: str, took_s: float) -> None:
+        self._steps[name].add(took_s)
+
+    def failed(self, name: str, took_s: float) -> None:
+        self._steps[name].failed += 1
+        self._steps[name].add(took_s)
+
+    def told(self) -> dict[str, dict[str, Any]]:
+        """JSON-ready, by step; times in ms."""
+        return {
+            name: {
+                "calls": step.calls,
+                "failed": step.failed,
+                "mean_ms": round(step.total_s / step.calls * 1e3, 3) if step.calls else None,
+                "recent_ms": round(step.recent_s * 1e3, 3) if step.calls else None,
+                "longest_ms": round(step.longest_s * 1e3, 3) if step.calls else None,
+            }
+            for name, step in self._steps.items()
+        }

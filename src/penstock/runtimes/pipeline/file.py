@@ -270,7 +270,9 @@ def read_pipeline(
     wanted = {name for step in drafts for name in _names_of(step)}
     return PipelineFile(
         spec=spec,
-        steps={step.spec.name: _with_result(step, step.spec.name in wanted) for step in drafts},
+        steps={
+            step.spec.name: replace(step, result_wanted=step.spec.name in wanted) for step in drafts
+        },
         code=file.code,
         threads=file.threads,
         requests_max=file.requests_max,
@@ -429,10 +431,6 @@ def _rule_names(rule: EmitRule) -> set[str]:
 def _names_of(step: FileStep) -> set[str]:
     names = set(step.inputs.names).union(*(_rule_names(rule) for rule in step.emit))
     return names | (step.when.value.names if step.when else set())
-
-
-def _with_result(step: FileStep, wanted: bool) -> FileStep:
-    return replace(step, result_wanted=wanted)
 
 
 def _check_anchors(steps: list[FileStep], reader: Reader) -> None:

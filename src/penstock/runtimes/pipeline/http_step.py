@@ -9,14 +9,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import orjson
 
 from penstock.clock import Clock
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
-from penstock.runtimes.pipeline.calls import ANSWER_BYTES_MAX, Hear, Whole, failed_answer
+from penstock.runtimes.pipeline.calls import ANSWER_BYTES_MAX, Hear, Way, Whole, failed_answer
 from penstock.runtimes.pipeline.model_step import without_arrays
 from penstock.runtimes.pipeline.platform import PlatformAt
 from penstock.wire.http_client import (
@@ -35,17 +35,15 @@ _DONE: Final = b"[DONE]"
 Reading = Callable[[Any], Any]
 
 
-class Readings:
-    """How to read one operation's answers: `piece` of a stream, `whole` of an answer; `joined`
-    makes from a stream's pieces what `whole` would return."""
+class Readings(NamedTuple):
+    """How to read one operation's answers."""
 
-    def __init__(self, piece: Reading, whole: Reading, joined: Callable[[list[Any]], Any]) -> None:
-        self.piece = piece
-        self.whole = whole
-        self.joined = joined
+    piece: Reading  #: of a stream
+    whole: Reading  #: of an answer
+    joined: Callable[[list[Any]], Any]  #: from a stream's pieces what `whole` would return
 
 
-class HttpWay:
+class HttpWay(Way):
     def __init__(
         self,
         name: str,
@@ -93,9 +91,6 @@ class HttpWay:
         if self._stream and isinstance(inputs, dict):
             return {**inputs, "stream": True}
         return inputs
-
-    async def close(self) -> None:
-        return
 
 
 class _HttpCall(Whole):
@@ -233,38 +228,25 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _chat_piece(value: Any) -> Any:
-    choices = value.get("choices")
-    if not choices:
-        return None  # the chunk with the usage
-    return _told(choices[0], choices[0].get("delta", {}).get("content"))
+def _texts(of_piece: Reading, of_whole: Reading) -> Readings:
+    """Of an operation that answers with text: where a choice has it, in a stream and as a whole."""
 
+    def piece(value: Any) -> Any:
+        choices = value.get("choices")
+        if not choices:
+            return None  # the chunk with the usage
+        text, finish = of_piece(choices[0]), choices[0].get("finish_reason")
+        return {"text": text or "", "finish_reason": finish} if text or finish is not None else None
 
-def _text_piece(value: Any) -> Any:
-    choices = value.get("choices")
-    return _told(choices[0], choices[0].get("text")) if choices else None
+    def whole(value: Any) -> Any:
+        choice = value["choices"][0]
+        return {"text": of_whole(choice), "finish_reason": choice.get("finish_reason")}
 
+    def joined(pieces: list[Any]) -> Any:
+        finish = pieces[-1]["finish_reason"] if pieces else None
+        return {"text": "".join(piece["text"] for piece in pieces), "finish_reason": finish}
 
-def _told(choice: dict[str, Any], text: str | None) -> dict[str, Any] | None:
-    finish = choice.get("finish_reason")
-    if not text and finish is None:
-        return None
-    return {"text": text or "", "finish_reason": finish}
-
-
-def _joined_text(pieces: list[Any]) -> Any:
-    finish = pieces[-1]["finish_reason"] if pieces else None
-    return {"text": "".join(piece["text"] for piece in pieces), "finish_reason": finish}
-
-
-def _chat_whole(value: Any) -> Any:
-    choice = value["choices"][0]
-    return {"text": choice["message"]["content"], "finish_reason": choice.get("finish_reason")}
-
-
-def _text_whole(value: Any) -> Any:
-    choice = value["choices"][0]
-    return {"text": choice["text"], "finish_reason": choice.get("finish_reason")}
+    return Readings(piece, whole, joined)
 
 
 def _vectors(value: Any) -> Any:
@@ -272,10 +254,15 @@ def _vectors(value: Any) -> Any:
 
 
 _PLAIN: Final = Readings(_same, _same, list)
+_CHAT: Final = _texts(
+    lambda choice: choice.get("delta", {}).get("content"),
+    lambda choice: choice["message"]["content"],
+)
+_COMPLETION: Final = _texts(lambda choice: choice.get("text"), lambda choice: choice["text"])
 _OPERATIONS: Final = {
     "invoke": ("invocations", _PLAIN),
-    "chat": ("openai/v1/chat/completions", Readings(_chat_piece, _chat_whole, _joined_text)),
-    "completions": ("openai/v1/completions", Readings(_text_piece, _text_whole, _joined_text)),
+    "chat": ("openai/v1/chat/completions", _CHAT),
+    "completions": ("openai/v1/completions", _COMPLETION),
     "embeddings": ("openai/v1/embeddings", Readings(_same, _vectors, list)),
 }
 

@@ -15,13 +15,14 @@ from penstock.artifacts.description.description import TensorSpec
 from penstock.clock import Clock
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.runtimes.base import Asking, CallContext, ModelCalls, Pending, Returned
-from penstock.runtimes.pipeline.calls import Hear, StepCall, Whole
+from penstock.runtimes.pipeline.calls import Hear, StepCall, Way, Whole
 from penstock.runtimes.repeated_call import Answer, RepeatedCall
 from penstock.runtimes.tensor_bytes import NUMPY, objects
 
 
-class ModelWay:
-    """One step. `outputs`: those of the model that are used; () = all.
+class ModelWay(Way):
+    """One step. `outputs`: those of the model that are used; () = all. The model belongs to the
+    artifact and ends with it.
 
     `again`: repeat a call that the model gave back, because earlier steps may have taken long or
     have streamed. Otherwise the request is given back, as another copy may be quicker.
@@ -77,9 +78,6 @@ class ModelWay:
         else:
             call.pending = ask(asking, call.heard)
         return call
-
-    async def close(self) -> None:
-        """Does nothing: the model belongs to the artifact and ends with it."""
 
 
 class _ModelCall(Whole):

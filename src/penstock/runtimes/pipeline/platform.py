@@ -42,16 +42,12 @@ def tell(platform: Mapping[str, str]) -> None:
 
 def seen_by_artifacts(context: LoadContext) -> dict[str, str]:
     """The variables that `${NAME}` in an artifact's files may name."""
-    return {
-        **for_models(),
-        **context.description.environment,
-        **context.environment,
-    }
+    return for_models() | context.variables
 
 
 def platform_of(context: LoadContext, step: str, endpoint: str) -> PlatformAt:
     """Raises ModelError where the platform's address is unknown."""
-    own = {**context.description.environment, **context.environment}
+    own = context.variables
     told: Mapping[str, str] = own if URL in own else os.environ
     url = told.get(URL, "")
     if not url.startswith(("http://", "https://")):

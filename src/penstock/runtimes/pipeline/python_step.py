@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -18,10 +19,9 @@ from penstock.errors import ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement.walls import around_code, make_scratch, remove_scratch
 from penstock.runtimes.pipeline import worker
-from penstock.runtimes.pipeline.calls import Hear
+from penstock.runtimes.pipeline.calls import Hear, Way
 from penstock.runtimes.pipeline.model_step import without_arrays
-from penstock.runtimes.workers.environment import worker_environment
-from penstock.runtimes.workers.process import WorkerProcess
+from penstock.runtimes.workers.process import WorkerProcess, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
 from penstock.runtimes.workers.wire import message
 
@@ -40,11 +40,9 @@ class PythonSteps(Supervised[WorkerProcess]):
         file: str,
         functions: Mapping[str, str],
         threads: int,
-        clock: Clock | None = None,
-        hang_s: float = HANG_S,
+        clock: Clock,
     ) -> None:
         super().__init__(context, listener, clock=clock)
-        self._hang_s = hang_s
         self._init = {
             "model_dir": str(context.model_dir),
             "file": file,
@@ -62,24 +60,18 @@ class PythonSteps(Supervised[WorkerProcess]):
         await process.start(MODULE, self._init, environment, walls)
         return process
 
-    def way(self, name: str, function: str, *, follows: bool, keeps: bool) -> PythonWay:
-        """`keeps`: keep a generator's pieces as its result; False: nobody uses it."""
-        return PythonWay(self, name, function, follows, keeps)
-
     # Calls
 
-    def call(
-        self, name: str, function: str, follows: bool, keeps: bool, inputs: Any, hear: Hear
-    ) -> _PythonCall:
+    def call(self, way: PythonWay, inputs: Any, hear: Hear) -> _PythonCall:
         number = next(self._numbers)
-        call = _PythonCall(self, number, hear, keeps)
+        call = _PythonCall(self, number, hear, way.keeps)
         if self.process is None:
             call.ended = True
-            down = NotNowError("worker-down", f"{name}: the process of the Python steps restarts")
-            self._loop.call_soon(hear.failed, down)
+            words = f"{way.name}: the process of the Python steps restarts"
+            self._loop.call_soon(hear.failed, NotNowError("worker-down", words))
             return call
         self._calls[number] = call
-        self.tell(worker.CALL, {"i": number, "f": function, "a": inputs, "s": follows})
+        self.tell(worker.CALL, {"i": number, "f": way.function, "a": inputs, "s": way.follows})
         return call
 
     def tell(self, kind: int, value: dict[str, Any]) -> None:
@@ -88,11 +80,11 @@ class PythonSteps(Supervised[WorkerProcess]):
 
     def stop(self, call: _PythonCall) -> None:
         self.tell(worker.STOP, {"i": call.number})
-        self._loop.call_later(self._hang_s, self._hung, call)
+        self._loop.call_later(HANG_S, self._hung, call)
 
     def _hung(self, call: _PythonCall) -> None:
         if call.number in self._calls and self.process is not None and not self.closed:
-            self._context.log(f"a step still ran {self._hang_s:g} s after it was broken off")
+            self._context.log(f"a step still ran {HANG_S:g} s after it was broken off")
             self.process.kill()
 
     def _told(self, kind: int, count: int, payload: bytes) -> None:
@@ -131,29 +123,22 @@ class PythonSteps(Supervised[WorkerProcess]):
         remove_scratch(self._scratch)
 
 
-class PythonWay:
+@dataclass(frozen=True, slots=True)
+class PythonWay(Way):
     """One step's function."""
 
-    def __init__(
-        self, steps: PythonSteps, name: str, function: str, follows: bool, keeps: bool
-    ) -> None:
-        self._steps = steps
-        self._name = name
-        self._function = function
-        self._follows = follows
-        self._keeps = keeps
+    steps: PythonSteps
+    name: str
+    function: str
+    follows: bool
+    keeps: bool  #: keep a generator's pieces as its result; False: nobody uses it
 
     def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> _PythonCall:
         if not isinstance(inputs, dict):
             raise ModelError(
-                "step-failed", f"{self._name}: a Python step's inputs are a mapping of arguments"
+                "step-failed", f"{self.name}: a Python step's inputs are a mapping of arguments"
             )
-        return self._steps.call(
-            self._name, self._function, self._follows, self._keeps, inputs, hear
-        )
-
-    async def close(self) -> None:
-        return
+        return self.steps.call(self, inputs, hear)
 
 
 class _PythonCall:

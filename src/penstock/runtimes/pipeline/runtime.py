@@ -34,7 +34,7 @@ from penstock.core.pipeline.spec import (
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.base import Asking, CallContext, LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated
-from penstock.runtimes.pipeline.calls import StepCall, Way, models_own
+from penstock.runtimes.pipeline.calls import StepCall, StepTimes, ValueWay, Way, models_own
 from penstock.runtimes.pipeline.ensemble import as_pipeline
 from penstock.runtimes.pipeline.events import Emitter
 from penstock.runtimes.pipeline.file import FILE, NOTICE, FileStep, PipelineFile, read_pipeline
@@ -42,9 +42,7 @@ from penstock.runtimes.pipeline.grpc_step import GrpcWay
 from penstock.runtimes.pipeline.http_step import HttpWay, endpoint_way
 from penstock.runtimes.pipeline.model_step import ModelWay, without_arrays
 from penstock.runtimes.pipeline.platform import platform_of, seen_by_artifacts
-from penstock.runtimes.pipeline.python_step import PythonSteps
-from penstock.runtimes.pipeline.step_times import StepTimes
-from penstock.runtimes.pipeline.value_step import ValueWay
+from penstock.runtimes.pipeline.python_step import PythonSteps, PythonWay
 from penstock.runtimes.statistics import EngineStatistics
 from penstock.wire.span_notes import SpanScope
 
@@ -183,7 +181,7 @@ def _way(step: FileStep, context: LoadContext, steps: PythonSteps | None, clock:
         )  # fmt: skip
     if step.way == "python" and steps is not None:
         whole = bool(step.spec.follows) and not step.spec.each
-        return steps.way(name, step.target, follows=whole, keeps=step.result_wanted)
+        return PythonWay(steps, name, step.target, whole, step.result_wanted)
     if context.network_isolated and step.way in _OVER_THE_NETWORK:
         raise isolated.refused(f"step {name!r} asks others ({step.way})")
     if step.way == "grpc":

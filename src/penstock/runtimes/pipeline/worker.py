@@ -32,8 +32,8 @@ import orjson
 
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.workers import inside
-from penstock.runtimes.workers.code import import_code
 from penstock.runtimes.workers.failures import log_traceback, model_error
+from penstock.runtimes.workers.inside import import_code
 from penstock.runtimes.workers.wire import message
 
 CALL: Final = 16
@@ -111,19 +111,17 @@ class Worker:
                 self._running.pop(ident, None)
                 self._send(DONE, {"i": ident, "v": None, "g": False})
 
-    def _run(self, ident: int, running: Running, told: dict[str, Any]) -> None:
+    def _run(self, ident: int, running: Running, call: dict[str, Any]) -> None:
         try:
-            result, generator = self._called(ident, running, told)
+            result, generator = self._called(ident, running, call)
             self._send(DONE, {"i": ident, "v": result, "g": generator})
         except BaseException as error:  # any exception of the code becomes this call's failure
-            self._say_broken(ident, error)
+            if not isinstance(error, PenstockError):
+                log_traceback(error)
+            told = model_error(error, "step-failed").to_dict()
+            self._send(BROKEN, {"i": ident, "e": told})
         finally:
             self._running.pop(ident, None)
-
-    def _say_broken(self, ident: int, error: BaseException) -> None:
-        if not isinstance(error, PenstockError):
-            log_traceback(error)
-        self._send(BROKEN, {"i": ident, "e": model_error(error, "step-failed").to_dict()})
 
     def _called(self, ident: int, running: Running, told: dict[str, Any]) -> tuple[Any, bool]:
         function, wants_model = self._functions[told["f"]]

@@ -8,6 +8,7 @@ Errors are returned as Triton's, with its codes: they never break the worker.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -89,7 +90,8 @@ class BackChannel:
         """The context that the call inherits: from its request, or from all requests that it may be
         for."""
         batch = self._batch[item : item + 1] if item < len(self._batch) else self._batch
-        latest = max((_end(each) for each in batch), default=self._ends_at)
+        ends = (math.inf if each.deadline is None else each.deadline for each in batch)
+        latest = max(ends, default=self._ends_at)
         deadline = min(latest, self._ends_at)
         if call.timeout_s is not None:
             deadline = min(deadline, self._clock.monotonic() + call.timeout_s)
@@ -158,10 +160,6 @@ class _Nested:
             return  # the whole copy has failed: the batch is given back when its lane is ended
         self._late.cancel()
         self._channel._answer(self._call.number, outcome)
-
-
-def _end(asked: CallContext) -> float:
-    return float("inf") if asked.deadline is None else asked.deadline
 
 
 def _cancelled() -> PenstockError:

@@ -1,17 +1,33 @@
-"""Batches of requests and their answers, as messages to and from a Python model's worker.
+"""Messages to and from a Python model's worker: batches of requests, and their answers.
 
     BATCH    count x (meta bytes u32, body bytes u32), then each meta and body
     REPLIES  count x (body bytes u32, content type bytes u32, attribute bytes u32, outcome u32),
              then the three blobs of each; outcome ERROR: the body is `failures.error_bytes`
 
+A worker that several models share has jobs, which are done one after the other, in order, and
+answered with one message each. A job is two messages: FOR names the model and the job's number, the
+next one is the job itself:
+
+    FOR      model u32, number u32
+    LOAD     JSON: content of `runtime.init_message`, its environment, where its output goes;
+             answered by LOADED, JSON: growth_bytes, libraries_bytes, own_bytes; or by NOT_LOADED,
+             an error's bytes
+    UNLOAD   nothing; answered by UNLOADED, JSON: own_bytes
+    BATCH    as above
+
 Both ends are our own code on one machine, but the worker shares its process with the model's code.
 So decoding what comes from there is total: it accepts or refuses any bytes.
+
+In memory that both processes share (`Busy`), the worker writes what it began last.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from penstock.errors import ModelError, PenstockError
@@ -26,6 +42,14 @@ from penstock.runtimes.workers.wire import HEAD
 
 BATCH: Final = 4
 REPLIES: Final = 5
+FOR: Final = 10
+LOAD: Final = 11
+LOADED: Final = 12
+NOT_LOADED: Final = 13
+UNLOAD: Final = 14
+UNLOADED: Final = 15
+
+JOB: Final = struct.Struct("<II")  #: payload of FOR
 
 PLAIN: Final = 0  #: no custom attributes
 WITH_ATTRIBUTES: Final = 1
@@ -55,16 +79,14 @@ def answered(body: Any, content_type: Any, attributes: Any = None) -> Answer:
 
 def pack_batch(batch: Sequence[Payload]) -> bytes:
     """A BATCH message."""
-    sizes: list[int] = []
-    parts = [b"", b""]
-    for item in batch:
-        meta, body = item.meta, item.body
-        sizes += (len(meta), len(body))
-        parts += (meta, body)
-    table = struct.pack(f"<{len(sizes)}I", *sizes)
-    parts[0] = HEAD.pack(len(table) + sum(sizes), BATCH, len(batch))
-    parts[1] = table
-    return b"".join(parts)
+    parts = [part for item in batch for part in (item.meta, item.body)]
+    return _packed(BATCH, len(batch), list(map(len, parts)), parts)
+
+
+def _packed(kind: int, count: int, numbers: Sequence[int], parts: Sequence[bytes]) -> bytes:
+    table = struct.pack(f"<{len(numbers)}I", *numbers)
+    head = HEAD.pack(len(table) + sum(map(len, parts)), kind, count)
+    return b"".join((head, table, *parts))
 
 
 def unpack_batch(payload: bytes, count: int) -> list[tuple[bytes, bytes]]:
@@ -82,17 +104,12 @@ def unpack_batch(payload: bytes, count: int) -> list[tuple[bytes, bytes]]:
 
 def pack_replies(replies: Sequence[Answer]) -> bytes:
     """A REPLIES message."""
-    sizes: list[int] = []
-    parts: list[bytes] = [b"", b""]
-    total = 0
-    for body, content_type, attributes, outcome in replies:
-        sizes += (len(body), len(content_type), len(attributes), outcome)
-        total += len(body) + len(content_type) + len(attributes)
-        parts += (body, content_type, attributes)
-    table = struct.pack(f"<{len(sizes)}I", *sizes)
-    parts[0] = HEAD.pack(len(table) + total, REPLIES, len(replies))
-    parts[1] = table
-    return b"".join(parts)
+    numbers: list[int] = []
+    parts: list[bytes] = []
+    for *blobs, outcome in replies:
+        numbers += (*map(len, blobs), outcome)
+        parts += blobs
+    return _packed(REPLIES, len(replies), numbers, parts)
 
 
 def unpack_replies(payload: bytes, count: int) -> list[PayloadReply]:
@@ -132,3 +149,40 @@ def _text(data: bytes) -> str:
             _content_types.clear()
         text = _content_types[data] = data.decode("utf-8", "replace")
     return text
+
+
+_BUSY: Final = struct.Struct("<III")
+
+
+class Busy:
+    """What a worker began last, in memory that it shares with the instance, at either end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._memory = mmap.mmap(descriptor, mmap.PAGESIZE)
+        self._words = memoryview(self._memory).cast("I")
+
+    def begin(self, number: int = 0, model: int = 0) -> None:
+        """`number`: the job's, of a worker that has several models."""
+        self._words[2] = 0
+        self._words[1] = model
+        self._words[0] = number
+
+    def item(self, index: int) -> None:
+        """The item of the batch that is computed now; `ALL_ITEMS`: all at once."""
+        self._words[2] = index
+
+    def read(self) -> tuple[int, int, int]:
+        """(number, model, item)."""
+        number, model, item = _BUSY.unpack(self._memory[: _BUSY.size])
+        return number, model, item
+
+
+@contextmanager
+def shared_memory() -> Iterator[tuple[int, Busy]]:
+    """New memory, and the descriptor by which a worker that is started meanwhile gets it."""
+    descriptor = os.memfd_create("penstock-progress")
+    try:
+        os.ftruncate(descriptor, mmap.PAGESIZE)
+        yield descriptor, Busy(descriptor)
+    finally:
+        os.close(descriptor)

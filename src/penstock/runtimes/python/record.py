@@ -22,7 +22,8 @@ def _layout(root: Path, environment: Mapping[str, str]) -> ModelDescription | No
     if not file:
         return None
     workers = environment.get("SAGEMAKER_MODEL_SERVER_WORKERS", "")
-    if workers and not _is_worker_count(workers):
+    digits = workers.isascii() and workers.isdigit() and len(workers) <= len(str(_WORKERS_MAX))
+    if workers and not (digits and 1 <= int(workers) <= _WORKERS_MAX):
         raise CallerError(
             "environment-invalid",
             f"SAGEMAKER_MODEL_SERVER_WORKERS is {workers[:20]!r}",
@@ -40,11 +41,6 @@ def _code_file(root: Path, environment: Mapping[str, str]) -> str:
     file = f"code/{program}"
     inside(root, file, key="SAGEMAKER_PROGRAM")
     return file
-
-
-def _is_worker_count(text: str) -> bool:
-    digits = text.isascii() and text.isdigit() and len(text) <= len(str(_WORKERS_MAX))
-    return digits and 1 <= int(text) <= _WORKERS_MAX
 
 
 RECORD: Final = RuntimeRecord(

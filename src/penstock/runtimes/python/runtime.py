@@ -7,20 +7,17 @@ A `Lane` has its worker, the batch that it computes, and decides whose fault an 
 takes longer than SAGEMAKER_MODEL_SERVER_TIMEOUT (60 s, as in AWS) is a hang: the worker is killed,
 the request that it was busy with is answered `model-timeout`, and its mates are given back. If a
 worker dies, the request that it was busy with is the suspect; all are, if it computed the whole
-batch at once. Shared memory (`progress`) holds the index of the item that it is busy with.
+batch at once. Shared memory (`Busy`) holds the index of the item that it is busy with.
 """
 
 from __future__ import annotations
 
 import asyncio
-import mmap
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.cleanup import shielded
-from penstock.clock import Clock
 from penstock.core.blame.poison_requests import WORKER_DIED, reason_of_death
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import (
@@ -34,10 +31,16 @@ from penstock.runtimes.base import (
 )
 from penstock.runtimes.confinement.walls import Walls, around_code, make_scratch, remove_scratch
 from penstock.runtimes.python.back_channel import BackChannel
-from penstock.runtimes.python.batches import ALL_ITEMS, REPLIES, pack_batch, unpack_replies
+from penstock.runtimes.python.batches import (
+    ALL_ITEMS,
+    REPLIES,
+    Busy,
+    pack_batch,
+    shared_memory,
+    unpack_replies,
+)
 from penstock.runtimes.python.caller import CALL
-from penstock.runtimes.workers.environment import run_s_max, worker_environment
-from penstock.runtimes.workers.process import WorkerProcess
+from penstock.runtimes.workers.process import WorkerProcess, run_s_max, worker_environment
 from penstock.runtimes.workers.supervised import Supervised
 
 Answers = list[PayloadReply | Returned]
@@ -57,14 +60,13 @@ class Lane(Supervised[WorkerProcess]):
         init: Mapping[str, Any],
         environment: dict[str, str],
         walls: Walls | None,
-        clock: Clock | None,
     ) -> None:
-        super().__init__(context, listener, serves=(number,), clock=clock)
+        super().__init__(context, listener, serves=(number,))
         self._init = init
         self._environment = environment
         self._walls = walls
         self._run_s_max = run_s_max(environment)
-        self._progress: mmap.mmap | None = None
+        self._busy: Busy | None = None
         self._answered: Callable[[list[PayloadReply] | None], None] | None = None
         self._calls: BackChannel | None = None  #: set where the model may call others
         if context.models is not None:
@@ -72,16 +74,11 @@ class Lane(Supervised[WorkerProcess]):
             self._calls = BackChannel(context.models, name, number, self._tell, self._clock)
 
     async def spawn(self) -> WorkerProcess:
-        progress = os.memfd_create("penstock-progress")
-        try:
-            os.ftruncate(progress, mmap.PAGESIZE)
-            self._progress = mmap.mmap(progress, mmap.PAGESIZE)
-            worker = WorkerProcess(self._context, self._hear, self.gone)
+        worker = WorkerProcess(self._context, self._hear, self.gone)
+        with shared_memory() as (descriptor, self._busy):
             await worker.start(
-                MODULE, self._init, self._environment, self._walls, descriptors=[progress]
+                MODULE, self._init, self._environment, self._walls, descriptors=[descriptor]
             )
-        finally:
-            os.close(progress)
         return worker
 
     def invoke(self, batch: Sequence[Payload], done: Done) -> None:
@@ -90,8 +87,8 @@ class Lane(Supervised[WorkerProcess]):
         worker, count = self.process, len(batch)
         not_begun: Answers = [NOT_BEGUN] * count
         late: list[int] = []
-        if self._progress is not None:
-            self._progress[:4] = b"\0\0\0\0"  # from now on it refers to this batch
+        if self._busy is not None:
+            self._busy.begin()  # from now on it refers to this batch
         if worker is None or not worker.write(pack_batch(batch)):
             self._loop.call_soon(done, not_begun)
             return
@@ -125,7 +122,7 @@ class Lane(Supervised[WorkerProcess]):
 
     def _item(self) -> int:
         """Index in the batch of the item that the worker computes; `ALL_ITEMS`: all at once."""
-        return int.from_bytes(self._progress[:4], "little") if self._progress else 0
+        return self._busy.read()[2] if self._busy is not None else 0
 
     def _hear(self, kind: int, count: int, payload: bytes) -> None:
         if kind == REPLIES and self._answered is not None:
@@ -195,17 +192,14 @@ async def load(context: LoadContext, listener: LaneListener) -> PayloadRuntime:
 class PythonRuntime:
     """Made by `start`. See `base.PayloadRuntime` for `invoke`, `cancel` and `close`."""
 
-    def __init__(
-        self, context: LoadContext, listener: LaneListener, *, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, context: LoadContext, listener: LaneListener) -> None:
         self.lanes = max(1, context.description.lanes)
-        self.description = context.description
         self._scratch = make_scratch()
         init = init_message(context)
         environment = worker_environment(context, self._scratch)
         walls = around_code(context, self._scratch)
         self._lanes = [
-            Lane(number, context, listener, init, environment, walls, clock)
+            Lane(number, context, listener, init, environment, walls)
             for number in range(self.lanes)
         ]
 

@@ -22,8 +22,8 @@ import orjson
 
 from penstock.errors import ModelError
 from penstock.runtimes.python.batches import Answer, answered, failed
-from penstock.runtimes.workers.code import import_code
-from penstock.wire.frames import RequestMeta, decode_request_meta
+from penstock.runtimes.workers.inside import import_code
+from penstock.wire.frames import CUSTOM_ATTRIBUTES, RequestMeta, decode_request_meta
 
 READS = ("application/json", "text/csv", "application/x-npy")
 WRITES = READS
@@ -77,12 +77,8 @@ def encode_default(prediction: Any, accept: str) -> tuple[bytes, str]:
     )
 
 
-def can_write(accept: str) -> bool:
-    """Whether `encode_default` writes one of these types."""
-    return _writable(accept) is not None
-
-
 def _writable(accept: str) -> str | None:
+    """The first of these types that `encode_default` writes."""
     if accept == "application/json":
         return accept
     for part in accept.split(","):
@@ -159,20 +155,7 @@ class Context:
         self.response_content_type = None
         self.custom_attributes = None
         self.inference_id = meta.inference_id
-        self.request_headers = {
-            name: value
-            for name, value in (
-                ("content-type", meta.content_type),
-                ("accept", meta.accept),
-                ("x-amzn-sagemaker-custom-attributes", meta.custom_attributes),
-                ("x-amzn-sagemaker-inference-id", meta.inference_id),
-                ("x-amzn-sagemaker-target-model", meta.target_model),
-                ("x-amzn-sagemaker-session-id", meta.session_id),
-                ("traceparent", meta.traceparent),
-                ("tracestate", meta.tracestate),
-            )
-            if value is not None
-        }
+        self.request_headers = meta.headers()
 
     def get_request_header(self, idx: int, key: str) -> str | None:
         return self.request_headers.get(key.lower())
@@ -189,7 +172,7 @@ class Context:
     def set_response_header(self, idx: int, key: str, value: str) -> None:
         """A model may set two of the reply's headers; the server sets the others."""
         name = key.lower()
-        if name == "x-amzn-sagemaker-custom-attributes":
+        if name == CUSTOM_ATTRIBUTES:
             self.custom_attributes = value
         elif name == "content-type":
             self.response_content_type = value
@@ -320,7 +303,7 @@ def _as_body(result: Any, accept: str) -> tuple[bytes, str]:
         return bytes(result), content_type
     if isinstance(result, str):
         return str.encode(result), content_type
-    if named and not can_write(content_type):
+    if named and _writable(content_type) is None:
         raise ModelError(
             "model-code-failed",
             f"the model returned {type(result).__name__} as content type {content_type[:100]!r}, "

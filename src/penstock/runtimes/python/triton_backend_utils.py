@@ -112,7 +112,8 @@ class InferenceRequest:
         self._model_version = model_version
         self._flags = flags
         self._timeout = timeout
-        self._parameters = parameters if isinstance(parameters, str) else _json(parameters)
+        own = isinstance(parameters, str)
+        self._parameters: str = parameters if own else json.dumps(parameters or {})
 
     def inputs(self) -> list[Tensor]:
         return self._inputs
@@ -182,10 +183,6 @@ def _response(called: Called) -> InferenceResponse:
 def plain_array(array: np.ndarray) -> np.ndarray:
     """Strings may have any of numpy's string dtypes; the protocol has only BYTES."""
     return array.astype(np.object_) if array.dtype.kind in "SU" else array
-
-
-def _json(parameters: Any) -> str:
-    return json.dumps(parameters or {})
 
 
 def connect(caller: Caller, models: Sequence[str]) -> None:

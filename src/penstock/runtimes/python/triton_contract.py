@@ -17,8 +17,8 @@ from penstock.errors import ModelError, plain
 from penstock.runtimes.python import triton_backend_utils as utils
 from penstock.runtimes.python.batches import ALL_ITEMS, Answer, answered, failed
 from penstock.runtimes.tensor_bytes import pack, unpack
-from penstock.runtimes.workers.code import import_code
 from penstock.runtimes.workers.failures import WORDS_CHARS_MAX
+from penstock.runtimes.workers.inside import import_code
 
 PACKED = "application/x-penstock-tensors"
 

@@ -6,7 +6,6 @@ thread with blocking reads, and a second one if the model may call others (`call
 
 from __future__ import annotations
 
-import mmap
 import socket
 import sys
 from collections.abc import Callable
@@ -57,11 +56,7 @@ def answers_of(
 
 def serve(channel: socket.socket) -> None:
     """Reads messages until the instance closes its end."""
-    view = memoryview(mmap.mmap(int(sys.argv[2]), mmap.PAGESIZE)).cast("I")
-
-    def progress(index: int) -> None:
-        view[0] = index
-
+    busy = batches.Busy(int(sys.argv[2]))
     loaded = inside.loaded(channel, load)
     if loaded is None:
         return
@@ -76,7 +71,7 @@ def serve(channel: socket.socket) -> None:
         messages, send = caller.batches(messages), caller.send
     for kind, count, payload in messages:
         if kind == batches.BATCH:
-            answers = answers_of(contract, batches.unpack_batch(payload, count), progress)
+            answers = answers_of(contract, batches.unpack_batch(payload, count), busy.item)
             send(batches.pack_replies(answers))
     contract.close()
 

@@ -18,8 +18,9 @@ import numpy as np
 from penstock.artifacts.description.description import Batching, TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
-from penstock.runtimes.pytorch.graphs import CapturedGraph, Graphs
 from penstock.runtimes.pytorch.library import (
+    CapturedGraph,
+    Graphs,
     compiles,
     device_of,
     failed,
@@ -28,7 +29,7 @@ from penstock.runtimes.pytorch.library import (
     torch_library,
 )
 from penstock.runtimes.pytorch.program import DTYPES, Program, load_program
-from penstock.runtimes.tensor_bytes import NUMPY, prepared, threads_of
+from penstock.runtimes.tensor_bytes import NUMPY, prepared, row_steps, threads_of
 
 #: Graphs per lane: each takes some 0.1 s to capture and a few MB of the driver's memory.
 GRAPHS_MAX = 96
@@ -202,7 +203,7 @@ class CudaLane(CpuLane):
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         rows = len(arrays[0]) if arrays and arrays[0].ndim else 0
-        padded = self._padded(rows)
+        padded = next((step for step in self._steps if step >= rows), rows)
         slot = self._slots.get(tuple(
             (padded, *each.shape[1:]) if self._steps else each.shape for each in arrays
         ))  # fmt: skip
@@ -223,20 +224,6 @@ class CudaLane(CpuLane):
                 host.copy_(tensor, non_blocking=True)
             self._stream.synchronize()
         return [np.array(each[:rows] if self._steps else each) for each in slot.read]
-
-    def _padded(self, rows: int) -> int:
-        return next((step for step in self._steps if step >= rows), rows)
-
-
-def row_steps(rows_max: int) -> tuple[int, ...]:
-    """The numbers of rows that batches are padded to: 1, 2, 4 ... and `rows_max`; () without a
-    batch dimension."""
-    if rows_max < 1:
-        return ()
-    steps = [1]
-    while steps[-1] * 2 < rows_max:
-        steps.append(steps[-1] * 2)
-    return tuple(steps) if rows_max == 1 else (*steps, rows_max)
 
 
 def declared(

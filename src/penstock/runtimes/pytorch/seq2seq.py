@@ -14,6 +14,7 @@ import contextlib
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import product
 from typing import Any
@@ -23,9 +24,9 @@ import numpy as np
 from penstock.artifacts.description.description import Generation
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.pytorch.caches import StaticCaches
-from penstock.runtimes.pytorch.graphs import CapturedGraph, Graphs
 from penstock.runtimes.pytorch.library import (
+    CapturedGraph,
+    Graphs,
     compiles,
     device_of,
     failed,
@@ -34,15 +35,91 @@ from penstock.runtimes.pytorch.library import (
     torch_library,
 )
 from penstock.runtimes.pytorch.program import DTYPES, Program, load_program
-from penstock.runtimes.pytorch.runtime import row_steps
-from penstock.runtimes.seq2seq.rows import padded
-from penstock.runtimes.tensor_bytes import threads_of
+from penstock.runtimes.seq2seq.rows import MASKED, RowCaches, fill, padded
+from penstock.runtimes.tensor_bytes import row_steps, threads_of
 
 _ENCODER = ("ids", "mask")
 _DECODER = ("ids", "positions", "source_bias", "past", "cross")
 _CROSS, _LOGITS = ("cross_kv",), ("logits", "new_kv")
 #: Most captured sizes of steps and prefills: some 0.05 s each.
 _GRAPHS_MAX = 192
+
+
+class StaticCaches(RowCaches):
+    """Keys and values of all rows, on the programs' device, in memory allocated once.
+
+    Lengths only say how much of the memory a step reads: growing and shrinking copies nothing.
+    `here` enters the stream that orders all work on the caches; call `put` within it.
+    """
+
+    past: Any
+    cross: Any
+    source_bias: Any
+    past_length: int = padded(1)
+    source_length: int = padded(1)
+
+    def __init__(
+        self,
+        torch: Any,
+        device: Any,
+        dtype: Any,
+        here: Callable[[], AbstractContextManager[None]],
+        *,
+        layers: int,
+        heads: int,
+        size: int,
+        rows_max: int,
+        past_max: int,
+        source_max: int,
+    ) -> None:
+        self._torch = torch
+        self._here = here
+        self.rows_max = rows_max
+        self.past_max = past_max
+        self.source_max = source_max
+        apart = is_gpu(device)
+        #: Tokens to feed and their positions in one tensor: a single transfer per step.
+        self._fed_here = torch.zeros((2, rows_max, 1), dtype=torch.int32, pin_memory=apart)
+        self.ids: np.ndarray = self._fed_here[0].numpy()
+        self.positions: np.ndarray = self._fed_here[1].numpy()
+        self.fed = torch.zeros_like(self._fed_here, device=device) if apart else self._fed_here
+        self.past = torch.zeros(
+            (2 * layers, rows_max, heads, past_max, size), dtype=dtype, device=device
+        )
+        self.cross = torch.zeros(
+            (2 * layers, rows_max, heads, source_max, size), dtype=dtype, device=device
+        )
+        self.source_bias = torch.full((rows_max, 1, 1, source_max), MASKED, device=device)
+
+    def fit(self, rows: int, *, past: int, source: int) -> None:
+        """Sets the (padded) lengths that steps read; memory beyond them stays as it is."""
+        self.past_length = min(padded(max(past, 1)), self.past_max)
+        self.source_length = min(padded(max(source, 1)), self.source_max)
+
+    def send(self) -> None:
+        """Sends tokens and positions to the device, ahead of the next step."""
+        if self.fed is not self._fed_here:
+            self.fed.copy_(self._fed_here, non_blocking=True)
+
+    def move(self, source: int, target: int) -> None:
+        with self._here():
+            super().move(source, target)
+
+    def reorder(self, rows: Sequence[int], order: np.ndarray) -> None:
+        """Row `rows[i]` continues the content of row `rows[order[i]]`; their source is the same."""
+        used = int(self.positions[rows[0], 0])
+        with self._here():
+            device = self.past.device
+            places = self._torch.tensor(list(rows), device=device)
+            taken = self._torch.tensor([rows[at] for at in order.tolist()], device=device)
+            self.past[:, places, :, :used] = self.past[:, taken, :, :used]
+
+    def clear(self, rows: Sequence[int]) -> None:
+        with self._here():
+            super().clear(rows)
+
+    def close(self) -> None:
+        self.past = self.cross = self.source_bias = None
 
 
 class TorchSeq2SeqModel:
@@ -111,12 +188,7 @@ class TorchSeq2SeqModel:
                 self._stream.synchronize()  # the buffers may still be in transfer to the GPU
             ids = self._ids[: batch * length].view(batch, length).numpy()
             mask = self._mask[: batch * length].view(batch, length).numpy()
-            ids[:] = 0
-            mask[:] = 0.0
-            mask[count:, 0] = 1.0
-            for at, source in enumerate(sources):
-                ids[at, : len(source)] = source
-                mask[at, : len(source)] = 1.0
+            fill(ids, mask, sources)
             if self._stream is not None:
                 places = batch * length
                 for there, here in ((self._ids_there, self._ids), (self._mask_there, self._mask)):

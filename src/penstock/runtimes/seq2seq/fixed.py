@@ -78,9 +78,6 @@ class LoneEncoders:
             self._encoders.append(LoneEncoder(graph, length, config))
         self._lengths = [encoder.length for encoder in self._encoders]
 
-    def __len__(self) -> int:
-        return len(self._encoders)
-
     def of(self, tokens: int) -> LoneEncoder | None:
         at = bisect_left(self._lengths, tokens)
         return self._encoders[at] if at < len(self._lengths) else None

@@ -27,9 +27,9 @@ import numpy as np
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino.runtime import arithmetic, shared_core
-from penstock.runtimes.seq2seq.fixed import LoneEncoder, LoneEncoders, fixed_request
-from penstock.runtimes.seq2seq.rows import RowCaches, padded
-from penstock.runtimes.tensor_bytes import threads_of
+from penstock.runtimes.seq2seq.fixed import LoneEncoders, fixed_request
+from penstock.runtimes.seq2seq.rows import RowCaches, fill, padded
+from penstock.runtimes.tensor_bytes import row_steps, threads_of
 
 _PAGE_BYTES = 2 << 20
 _MAPPING_BYTES_MIN = 2 * _PAGE_BYTES
@@ -123,12 +123,6 @@ class Seq2SeqModel:
         self._new_kv: np.ndarray = np.empty(0)
         self._settle(context.model_dir / generation.encoder_file if alone else None)
 
-    @property
-    def fixed_count(self) -> int:
-        """How many graphs have fixed sizes."""
-        encoders = len(self._lone_encoders) if self._lone_encoders is not None else 0
-        return encoders + (self._lone is not None)
-
     def _settle(self, encoder_path: Path | None) -> None:
         """Makes graphs of fixed sizes of this encoder, if it is given, and first runs of short
         lengths. These make kernels and arrange the weights for them; then that memory is moved into
@@ -155,29 +149,23 @@ class Seq2SeqModel:
         self, sources: Sequence[Sequence[int]], rows: Sequence[Sequence[int]], in_use: int
     ) -> None:
         """Encodes token id lists and puts each into its rows; `in_use` rows keep their content."""
-        lone = self._lone_of(sources)
+        lone = None
+        if self._lone_encoders is not None and len(sources) == 1:
+            lone = self._lone_encoders.of(len(sources[0]))
         cross_kv = lone.run(sources[0]) if lone is not None else self._encoded(sources)
         length, caches = cross_kv.shape[3], self.rows
         caches.fit(in_use, past=caches.past_length, source=max(length, caches.source_length))
         for at, source in enumerate(sources):
             caches.put(rows[at], cross_kv[:, at], len(source))
 
-    def _lone_of(self, sources: Sequence[Sequence[int]]) -> LoneEncoder | None:
-        if self._lone_encoders is None or len(sources) > 1:
-            return None
-        return self._lone_encoders.of(len(sources[0]))
-
     def _encoded(self, sources: Sequence[Sequence[int]]) -> np.ndarray:
         count = len(sources)
         longest = max(map(len, sources))
         length = _lone_length(longest) if count == 1 else padded(longest)
         batch = self.row_steps[bisect_left(self.row_steps, count)]
-        ids = np.zeros((batch, length), dtype=np.int32)
-        mask = np.zeros((batch, length), dtype=np.float32)
-        mask[count:, 0] = 1.0
-        for at, source in enumerate(sources):
-            ids[at, : len(source)] = source
-            mask[at, : len(source)] = 1.0
+        ids = np.empty((batch, length), dtype=np.int32)
+        mask = np.empty((batch, length), dtype=np.float32)
+        fill(ids, mask, sources)
         results = self._encode.infer({"ids": ids, "mask": mask}, share_inputs=True,
                                      share_outputs=True)  # fmt: skip
         return np.asarray(results["cross_kv"])
@@ -237,14 +225,6 @@ def _lone_length(length: int) -> int:
     return -(-length // step) * step
 
 
-def row_steps(rows_max: int) -> tuple[int, ...]:
-    """The numbers of rows that steps are padded to: 1, 2, 4 ... and `rows_max` itself."""
-    steps = [1]
-    while steps[-1] * 2 < rows_max:
-        steps.append(steps[-1] * 2)
-    return tuple(steps) if rows_max == 1 else (*steps, rows_max)
-
-
 def _config(context: LoadContext) -> dict[str, Any]:
     config: dict[str, Any] = {
         "INFERENCE_NUM_THREADS": threads_of(context, 1),
@@ -262,16 +242,10 @@ def _config(context: LoadContext) -> dict[str, Any]:
 
 
 def _compiled(context: LoadContext, file: str, config: dict[str, Any]) -> Any:
-    path = context.model_dir / file
-    if not path.is_file():
-        raise ModelError(
-            "model-file-missing",
-            f"the artifact has no file {file!r}",
-            hint="Compile the model again with `penstock compile`.",
-        )
     core = shared_core()
     try:
-        return core.compile_model(core.read_model(str(path)), "CPU", config)
+        graph = core.read_model(str(context.model_dir / file))
+        return core.compile_model(graph, "CPU", config)
     except Exception as error:  # OpenVINO raises RuntimeError and its own kinds alike
         words = " ".join(str(error).split())[:300]
         raise ModelError(

@@ -8,7 +8,7 @@ answer that nobody asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -126,15 +126,6 @@ def _whole(name: str, value: Any, low: int, high: int) -> int:
     return value
 
 
-def _tokens(limits: GenerationLimits, name: str, value: Any) -> int:
-    low = 1 if name == "max_new_tokens" else 0
-    return _whole(name, value, low, limits.tokens_new_max)
-
-
-def _beams(limits: GenerationLimits, name: str, value: Any) -> int:
-    return _whole(name, value, 1, limits.beams_max)
-
-
 def _penalty(limits: GenerationLimits, name: str, value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 100:
         raise _wrong(name, value, "a number from -100 to 100")
@@ -149,21 +140,18 @@ def _stopping(limits: GenerationLimits, name: str, value: Any) -> bool | str:
     return value  # type: ignore[no-any-return]
 
 
-def _ngram(limits: GenerationLimits, name: str, value: Any) -> int:
-    return _whole(name, value, 0, 100)
-
-
 def _token_id(limits: GenerationLimits, name: str, value: Any) -> int | None:
     return None if value is None else _whole(name, value, 0, 2**31 - 1)
 
 
-_CHECKS: Mapping[str, Any] = {
-    "max_new_tokens": _tokens,
-    "min_new_tokens": _tokens,
-    "num_beams": _beams,
+#: Parameter -> its value as a field of `GenerationRequest`, checked.
+_CHECKS: Mapping[str, Callable[[GenerationLimits, str, Any], Any]] = {
+    "max_new_tokens": lambda own, name, value: _whole(name, value, 1, own.tokens_new_max),
+    "min_new_tokens": lambda own, name, value: _whole(name, value, 0, own.tokens_new_max),
+    "num_beams": lambda own, name, value: _whole(name, value, 1, own.beams_max),
     "length_penalty": _penalty,
     "early_stopping": _stopping,
-    "no_repeat_ngram_size": _ngram,
+    "no_repeat_ngram_size": lambda own, name, value: _whole(name, value, 0, 100),
     "forced_bos_token_id": _token_id,
     "forced_eos_token_id": _token_id,
 }

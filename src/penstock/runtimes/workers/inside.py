@@ -1,5 +1,7 @@
 """The frame of every worker process: reads INIT, loads, serves, and ends with its instance.
 
+`import_code` makes an artifact's Python file a module of the process.
+
 Imports the standard library, `errors` and modules that do the same: an engine may run in another
 interpreter than the instance's.
 """
@@ -7,15 +9,18 @@ interpreter than the instance's.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
-from penstock.errors import PenstockError
+from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.confinement.parent_death import die_with_parent
 from penstock.runtimes.workers import wire
 from penstock.runtimes.workers.failures import LOG_HINT, error_bytes, log_traceback, model_error
@@ -84,3 +89,16 @@ def loaded(
         return None
     channel.sendall(wire.message(wire.READY, json.dumps(about(model)).encode()))
     return model, init, messages
+
+
+def import_code(path: Path) -> ModuleType:
+    """The model's file as a module; its folder comes first on sys.path, as the toolkits do."""
+    sys.path.insert(0, str(path.parent))
+    name = path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ModelError("model-code-failed", f"{path.name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

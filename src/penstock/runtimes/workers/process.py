@@ -1,8 +1,11 @@
 """One worker process seen from the instance's event loop: start, messages, end.
 
 The worker is a fresh interpreter with its own memory. The instance talks to it over a socket pair
-(`wire`) and reads its standard output as log lines. The code that starts it interprets its
-messages; `supervised` decides when another one is started after its end.
+(`wire`) and reads its standard output as log lines (`OutputLines`). The code that starts it
+interprets its messages; `supervised` decides when another one is started after its end.
+
+`worker_environment` is the environment of a process with a model's code, `run_s_max` a setting that
+we read from it.
 """
 
 from __future__ import annotations
@@ -24,17 +27,55 @@ from penstock.cleanup import shielded
 from penstock.errors import ModelError, PenstockError, logged, plain
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
+from penstock.runtimes.environment import at_home_in, for_models
 from penstock.runtimes.workers import wire
 from penstock.runtimes.workers.failures import error_of
-from penstock.runtimes.workers.output_lines import OutputLines
-from penstock.runtimes.workers.stopped import StoppedWatch
+from penstock.runtimes.workers.stopped import Pids, StoppedWatch
 
 Hear = Callable[[int, int, bytes], None]  #: kind, count and payload of a message
 
 _EOF_GRACE_S = 0.2  #: from a worker's death to the end of its socket, if a child keeps it open
 
 
-class WorkerProcess(asyncio.Protocol):
+class WatchedProcess:
+    """A process that we started: its output goes to the log, its end and its standing still are
+    noticed."""
+
+    def __init__(self, context: LoadContext) -> None:
+        self._context = context
+        self._log = context.log
+        self._loop = asyncio.get_running_loop()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self._watch: StoppedWatch | None = None
+        self._gone = asyncio.Event()
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def _follow(self, process: subprocess.Popen[bytes], output: int, pids: Pids) -> None:
+        """`output`: the end of its output's pipe; `pids`: those that must not stand still."""
+        self._process = process
+        OutputLines(output, self._log)
+        self._pidfd = os.pidfd_open(process.pid)
+        self._loop.add_reader(self._pidfd, self._exited)
+        self._watch = StoppedWatch(pids, self._stands_still)
+
+    def _stands_still(self) -> None:
+        """It was stopped by a signal, and is to be ended."""
+        raise NotImplementedError
+
+    def _exited(self) -> None:
+        """The process ended; it is not reaped yet."""
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        if self._watch is not None:
+            self._watch.close()
+
+
+class WorkerProcess(WatchedProcess, asyncio.Protocol):
     """Use: `start`, then `write` messages, `kill` at any time.
 
     `hear` gets each message after the first. `gone(error)` is called once, when a started worker
@@ -44,25 +85,14 @@ class WorkerProcess(asyncio.Protocol):
     def __init__(
         self, context: LoadContext, hear: Hear, gone: Callable[[PenstockError], None]
     ) -> None:
-        self._context = context
-        self._log = context.log
+        super().__init__(context)
         self._hear = hear
         self._on_gone = gone
-        self._loop = asyncio.get_running_loop()
         self._decoder = wire.MessageDecoder()
         self._transport: asyncio.Transport | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pidfd = -1
-        self._watch: StoppedWatch | None = None
         self._ready: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._serving = False
         self._error: ModelError | None = None  #: why it ended
-        self._gone = asyncio.Event()
-        self._closed = False
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
 
     async def start(
         self,
@@ -84,32 +114,27 @@ class WorkerProcess(asyncio.Protocol):
         read_end, write_end = os.pipe()
         passed = [theirs.fileno(), *descriptors]
         try:
-            self._spawn(python or sys.executable, module, passed, write_end, environment, walls)
+            process = self._spawn(
+                python or sys.executable, module, passed, write_end, environment, walls
+            )
         finally:
             theirs.close()
             os.close(write_end)
-        assert self._process is not None
-        OutputLines(read_end, self._log)
-        self._pidfd = os.pidfd_open(self._process.pid)
-        self._loop.add_reader(self._pidfd, self._exited)
-        self._watch = StoppedWatch([self._process.pid], self._stands_still)
+        self._follow(process, read_end, [process.pid])
         transport, _ = await self._loop.create_connection(lambda: self, sock=ours)
         self._transport = transport
         self._transport.write(wire.message(wire.INIT, orjson.dumps(init)))
-        timeout_s = self._context.startup_timeout_s
         try:
-            told = await asyncio.wait_for(asyncio.shield(self._ready), timeout_s)
+            told = await asyncio.wait_for(
+                asyncio.shield(self._ready), self._context.startup_timeout_s
+            )
             if self._error is not None:
                 raise self._error  # it ended after it had reported READY
             self._serving = True
             return told
         except TimeoutError:
             await shielded(self.close())
-            raise ModelError(
-                "load-timeout",
-                f"{self._context.copy_name}: the model's code did not load within {timeout_s:g} s",
-                hint="Raise ContainerStartupHealthCheckTimeoutInSeconds, or make model_fn faster.",
-            ) from None
+            raise load_timeout(self._context) from None
         except BaseException:
             await shielded(self.close())
             raise
@@ -122,7 +147,7 @@ class WorkerProcess(asyncio.Protocol):
         output: int,
         environment: Mapping[str, str],
         walls: Walls | None,
-    ) -> None:
+    ) -> subprocess.Popen[bytes]:
         """Starts the walls first, then `module`, with the descriptors' numbers as arguments."""
         argv = [module, *map(str, descriptors)]
         told = -1
@@ -131,7 +156,7 @@ class WorkerProcess(asyncio.Protocol):
             argv = ["penstock.runtimes.confinement.confined", str(told), *argv]
             descriptors = [*descriptors, told]
         try:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [python, "-m", *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -213,11 +238,8 @@ class WorkerProcess(asyncio.Protocol):
             self._loop.call_later(_EOF_GRACE_S, self.kill)
 
     def _exited(self) -> None:
-        """The process ended: reaps it. Its last replies may still be in the socket."""
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
-        if self._watch is not None:
-            self._watch.close()
+        """Reaps the process. Its last replies may still be in the socket."""
+        super()._exited()
         self.kill()  # its children may have outlived it
         if self._process is not None:
             self._process.poll()
@@ -258,8 +280,104 @@ class WorkerProcess(asyncio.Protocol):
 _LOG_HINT = "The model's own output is in the instance's log."
 
 
+def load_timeout(context: LoadContext) -> ModelError:
+    """The error for a model whose code took longer to load than its owner allows."""
+    return ModelError(
+        "load-timeout",
+        f"{context.copy_name}: the model's code did not load within"
+        f" {context.startup_timeout_s:g} s",
+        hint="Raise ContainerStartupHealthCheckTimeoutInSeconds, or make model_fn faster.",
+    )
+
+
+RUN_S_MAX = 60.0  #: s, as in AWS
+
+
+def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
+    """The server's variables that models may see, SageMaker's variables, then the model's own."""
+    threads = str(
+        context.description.threads_per_lane
+        or max(1, int(context.cores / max(1, context.description.lanes)))
+    )
+    file = Path(context.description.file)
+    return {
+        **for_models(),
+        **at_home_in(str(scratch)),
+        "OMP_NUM_THREADS": threads,
+        "TOKENIZERS_PARALLELISM": "false",
+        "SM_MODEL_DIR": str(context.model_dir),
+        "SAGEMAKER_BASE_DIR": str(context.model_dir),
+        "SAGEMAKER_MODEL_SERVER_WORKERS": str(context.description.lanes),
+        **context.variables,
+        # The local path: the model's variable has a container's folder, or an address in S3.
+        "SAGEMAKER_PROGRAM": file.name,
+        "SAGEMAKER_SUBMIT_DIRECTORY": str((context.model_dir / file).parent),
+    }
+
+
+def run_s_max(environment: dict[str, str]) -> float:
+    """SAGEMAKER_MODEL_SERVER_TIMEOUT in s: a longer run counts as a hang. Raises ModelError."""
+    given = environment.get("SAGEMAKER_MODEL_SERVER_TIMEOUT", "")
+    if not given:
+        return RUN_S_MAX
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise ModelError(
+            "invalid-environment",
+            f"SAGEMAKER_MODEL_SERVER_TIMEOUT is {given!r}, a number of seconds is needed",
+        )
+    return seconds
+
+
 def _python_path(environment: Mapping[str, str]) -> str:
     """The path of our own package first, then the model's own setting."""
     ours = str(Path(__file__).resolve().parents[3])
     theirs = environment.get("PYTHONPATH", "")
     return f"{ours}{os.pathsep}{theirs}" if theirs else ours
+
+
+_LINE_BYTES_MAX = 8192  #: longer lines of output are cut there
+
+
+class OutputLines:
+    """Reads a pipe until its end on the running loop and hands over each line."""
+
+    def __init__(self, read_end: int, log: Callable[[str], None]) -> None:
+        self._fd = read_end
+        self._log = log
+        self._rest = b""
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(read_end, False)
+        self._loop.add_reader(read_end, self._readable)
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._fd, 65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LINE_BYTES_MAX:
+            lines.append(self._rest)
+            self._rest = b""
+        for line in lines:
+            self._log(line[:_LINE_BYTES_MAX].decode("utf-8", "replace").rstrip("\r"))
+
+    def close(self) -> None:
+        """Hands over an unfinished last line. Idempotent."""
+        if self._fd < 0:
+            return
+        fd, self._fd = self._fd, -1
+        with contextlib.suppress(OSError, ValueError):
+            self._loop.remove_reader(fd)
+        os.close(fd)
+        if self._rest:
+            self._log(self._rest.decode("utf-8", "replace"))
+            self._rest = b""

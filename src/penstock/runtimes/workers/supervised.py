@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
@@ -58,13 +58,14 @@ class Supervised(Generic[Process]):
         PenstockError."""
         raise NotImplementedError
 
-    async def begin(self) -> None:
+    async def begin(self) -> Self:
         """Starts the first process. Raises what `spawn` raises: there is no second try."""
         try:
             self.process = await self.spawn()
         except BaseException:
             await shielded(self.close())
             raise
+        return self
 
     @property
     def pids(self) -> list[int]:

@@ -27,8 +27,8 @@ FAILED: Final = 3
 PAYLOAD_BYTES_MAX: Final = 5 << 28
 
 
-def message(kind: int, payload: bytes, count: int = 0) -> bytes:
-    return HEAD.pack(len(payload), kind, count) + payload
+def message(kind: int, payload: bytes) -> bytes:
+    return HEAD.pack(len(payload), kind, 0) + payload
 
 
 def read_messages(stream: Any) -> Iterator[tuple[int, int, bytes]]:

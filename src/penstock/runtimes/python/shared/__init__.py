@@ -1,9 +1,7 @@
 """Shared workers: several Python models of one host of target models in one process.
 
     pool        which model is in which worker: drives `core.residency.worker_sharing`
-    member      one model as the pool sees it
-    runtime     one model as its copy sees it
-    messages    messages to a worker, and which models may share one
+    runtime     one model: whether it may share, where it is loaded, its requests
     worker      one process seen from the instance: its jobs, one after the other
     inside      the process itself, with `stage`: each model sees its own names only
 

@@ -25,8 +25,6 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.runtimes.python import batches
-from penstock.runtimes.python.shared import messages
-from penstock.runtimes.python.shared.messages import Busy
 from penstock.runtimes.python.shared.stage import Stage, Surroundings
 from penstock.runtimes.python.worker import Contract, answers_of, load
 from penstock.runtimes.workers import inside
@@ -118,7 +116,7 @@ class Models:
             self._stage.clear()
             who.forget()
             _tidy()
-            return message(messages.NOT_LOADED, told)
+            return message(batches.NOT_LOADED, told)
         self._loaded[number] = contract, who
         _tidy()
         after = own_bytes(os.getpid())
@@ -128,7 +126,7 @@ class Models:
             "libraries_bytes": min(libraries.bytes, growth),
             "growth_bytes": max(0, growth - libraries.bytes),
         }
-        return message(messages.LOADED, json.dumps(facts).encode())
+        return message(batches.LOADED, json.dumps(facts).encode())
 
     def unload(self, number: int) -> bytes:
         contract, who = self._loaded.pop(number, (None, None))
@@ -141,7 +139,7 @@ class Models:
             gc.unfreeze()
         _tidy()
         facts = {"own_bytes": own_bytes(os.getpid())}
-        return message(messages.UNLOADED, json.dumps(facts).encode())
+        return message(batches.UNLOADED, json.dumps(facts).encode())
 
     def answer(
         self, number: int, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
@@ -173,7 +171,7 @@ def _tidy() -> None:
 
 def serve(channel: socket.socket) -> None:
     """Does jobs until the instance closes its end."""
-    busy = Busy(int(sys.argv[2]))
+    busy = batches.Busy(int(sys.argv[2]))
     begun = inside.loaded(
         channel,
         lambda init: Models(),
@@ -184,13 +182,13 @@ def serve(channel: socket.socket) -> None:
     models, _, asked = begun
     model = 0
     for kind, count, payload in asked:
-        if kind == messages.FOR:
-            model, number = messages.read_for(payload)
+        if kind == batches.FOR:
+            model, number = batches.JOB.unpack(payload)
             busy.begin(number, model)
             continue
         if kind == batches.BATCH:
             told = models.answer(model, batches.unpack_batch(payload, count), busy.item)
-        elif kind == messages.LOAD:
+        elif kind == batches.LOAD:
             told = models.load(model, json.loads(payload))
         else:
             told = models.unload(model)

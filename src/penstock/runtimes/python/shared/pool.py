@@ -39,15 +39,21 @@ from penstock.runtimes.confinement.walls import (
     remove_scratch,
 )
 from penstock.runtimes.python.runtime import init_message
-from penstock.runtimes.python.shared import messages
-from penstock.runtimes.python.shared.member import PoolMember
-from penstock.runtimes.python.shared.runtime import SharedRuntime
+from penstock.runtimes.python.shared.runtime import (
+    SharedRuntime,
+    kind_of,
+    may_share,
+    of_model,
+    of_process,
+)
 from penstock.runtimes.python.shared.worker import SharedWorker
-from penstock.runtimes.workers.environment import run_s_max, worker_environment
 from penstock.runtimes.workers.memory import own_bytes, tree_pids
+from penstock.runtimes.workers.process import run_s_max, worker_environment
 
 
-def end_of_worker(error: PenstockError, guilty: PoolMember | None, outgrown: bool) -> PenstockError:
+def end_of_worker(
+    error: PenstockError, guilty: SharedRuntime | None, outgrown: bool
+) -> PenstockError:
     """The error for every model of a worker that ended."""
     words = error.message
     if outgrown:
@@ -58,7 +64,7 @@ def end_of_worker(error: PenstockError, guilty: PoolMember | None, outgrown: boo
     return ModelError(error.code, words, hint=error.hint)
 
 
-def failure_of(reason: str, member: PoolMember, bytes_max: int) -> PenstockError:
+def failure_of(reason: str, member: SharedRuntime, bytes_max: int) -> PenstockError:
     if reason == "model-outgrew-worker":
         return ModelError(
             reason,
@@ -127,7 +133,7 @@ class WorkerPool:
         self._showing = asyncio.Lock()
         self._scratch = make_scratch()
         self._numbers = itertools.count(1)
-        self._members: dict[int, PoolMember] = {}
+        self._members: dict[int, SharedRuntime] = {}
         self._workers: dict[int, _Placed] = {}
         #: Key of models that may share -> the context of one of them
         self._kinds: dict[str, LoadContext] = {}
@@ -139,41 +145,42 @@ class WorkerPool:
     # Models
 
     def may_share(self, context: LoadContext) -> bool:
-        return messages.may_share(context)
+        return may_share(context)
 
     async def load(self, context: LoadContext, listener: LaneListener) -> SharedRuntime:
         """Raises ModelError: the model's own failure, its death, `load-timeout`; and NotNowError
         (`workers-closed`, `no-room-for-files`)."""
-        kind = messages.kind_of(context)
+        kind = kind_of(context)
         seconds = run_s_max(worker_environment(context, self._scratch))
         context = await self._shown(context)
         if self._closed:
             raise NotNowError("workers-closed", "the host of the model is ending")
         number = next(self._numbers)
         environment = worker_environment(context, self._scratch)
-        runtime = SharedRuntime(self, number, context, listener, seconds)
-        init = init_message(context) | {"environment": messages.of_model(environment)}
-        member = self._members[number] = PoolMember(runtime, init, self._scratch)
+        init = init_message(context) | {"environment": of_model(environment)}
+        member = self._members[number] = SharedRuntime(
+            self, number, context, listener, init, run_s=seconds, scratch=self._scratch
+        )
         self._kinds.setdefault(kind, context)
         if self._watch is None:
             self._watch = self._loop.create_task(self._look_always())
         actions = self._sharing.add(
             number, kind, lanes=context.description.lanes, apart=member.name in self._suspects
         )
-        runtime.lanes = self._sharing.lanes_of(number)
-        member.missing.update(range(runtime.lanes))
+        member.lanes = self._sharing.lanes_of(number)
+        member.missing.update(range(member.lanes))
         self._carry_out(actions)
         try:
             await member.loaded
         except BaseException as error:
-            runtime.closed = True
+            member.closed = True
             unloaded = self._do(self.unload(number))
             # A cancelled caller does not wait for the end of the load
             if isinstance(error, Exception):
                 await shielded(unloaded)
             raise
         self._suspects.discard(member.name)
-        return runtime
+        return member
 
     async def _shown(self, context: LoadContext) -> LoadContext:
         walls = around_code(context, self._scratch)
@@ -256,11 +263,12 @@ class WorkerPool:
                 if member is not None:
                     member.lost(action.worker)
                 if placed is not None:
-                    ends.append(PoolMember.unload(action.model, placed.worker))
+                    ends.append(SharedRuntime.unload_from(action.model, placed.worker))
             elif isinstance(action, EndWorker):
                 ends.append(self._end(action.worker))
-            elif isinstance(action, FailModel):
-                self._fail(action)
+            elif isinstance(action, FailModel) and action.model in self._members:
+                member = self._members[action.model]
+                member.fail(failure_of(action.reason, member, self._worker_bytes_max))
         return ends
 
     def _start(self, action: StartWorker) -> None:
@@ -272,7 +280,7 @@ class WorkerPool:
 
         async def start() -> None:
             await asyncio.sleep(action.wait_s)
-            environment = messages.of_process(worker_environment(context, self._scratch))
+            environment = of_process(worker_environment(context, self._scratch))
             walls = around_code(context, self._scratch)
             try:
                 placed.start_bytes = await worker.start(environment, walls)
@@ -295,7 +303,7 @@ class WorkerPool:
             member.error = error
             self._carry_out(self._sharing.not_loaded(action.worker, action.model))
 
-        member.load(action.worker, action.lane, placed.worker, failed)
+        member.load_into(action.worker, action.lane, placed.worker, failed)
 
     def _end(self, number: int) -> Awaitable[None]:
         placed = self._workers.pop(number, None)
@@ -316,11 +324,6 @@ class WorkerPool:
             await asyncio.wait([placed.start])
         await placed.worker.close()
         placed.worker.end_jobs()
-
-    def _fail(self, action: FailModel) -> None:
-        member = self._members.get(action.model)
-        if member is not None:
-            member.fail(failure_of(action.reason, member, self._worker_bytes_max))
 
     # The end of a worker
 
@@ -388,7 +391,7 @@ class WorkerPool:
             self._watch.cancel()
         members = list(self._members.values())
         for member in members:
-            member.runtime.closed = True
+            member.closed = True
             member.give_up(NotNowError("workers-closed", "the host of the model is ending"))
         for number in list(self._workers):
             self._end(number)

@@ -64,7 +64,7 @@ class Surroundings:
         self._path = list(sys.path)
         now = _variables()
         if now != self._entered:
-            self._environment = _difference(before.environment, now)
+            self._environment = dict(now.items() - before.environment.items())
         with suppress(OSError):
             self._cwd = os.getcwd()
         names = list(self._modules)
@@ -174,10 +174,6 @@ def _set_variables(wanted: dict[bytes, bytes]) -> None:
             os.environb[name] = value
     for name in now.keys() - wanted.keys():
         del os.environb[name]
-
-
-def _difference(before: dict[bytes, bytes], now: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    return {name: value for name, value in now.items() if before.get(name) != value}
 
 
 def _origin(module: ModuleType | None) -> str:

@@ -9,7 +9,6 @@ says whether it was busy with a job, and with which item of it.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -17,8 +16,9 @@ from typing import NamedTuple
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
-from penstock.runtimes.python.shared.messages import Busy, for_model
+from penstock.runtimes.python.batches import FOR, JOB, Busy, shared_memory
 from penstock.runtimes.workers.process import WorkerProcess
+from penstock.runtimes.workers.wire import message
 
 MODULE = "penstock.runtimes.python.shared.inside"  #: the module that the interpreter runs
 
@@ -59,7 +59,6 @@ class SharedWorker:
     ended for any reason; then use `suspect` and `end_jobs`."""
 
     def __init__(self, context: LoadContext, gone: Callable[[PenstockError], None]) -> None:
-        self.jobs_done = 0
         self._gone = gone
         self._loop = asyncio.get_running_loop()
         self._process = WorkerProcess(context, self._hear, gone)
@@ -76,15 +75,10 @@ class SharedWorker:
     async def start(self, environment: Mapping[str, str], walls: Walls | None) -> int:
         """Returns the private memory of the process without a model, bytes. Raises ModelError; then
         `gone` is not called."""
-        shared = os.memfd_create("penstock-busy")
-        try:
-            os.ftruncate(shared, os.sysconf("SC_PAGE_SIZE"))
-            self._busy = Busy(shared)
+        with shared_memory() as (descriptor, self._busy):
             told = await self._process.start(
-                MODULE, {"file": "worker"}, environment, walls, descriptors=[shared]
+                MODULE, {"file": "worker"}, environment, walls, descriptors=[descriptor]
             )
-        finally:
-            os.close(shared)
         self._serves = True
         for job in self._jobs:
             self._send(job)
@@ -102,7 +96,7 @@ class SharedWorker:
                 self._arm()
 
     def _send(self, job: WorkerJob) -> None:
-        self._process.write(for_model(job.model, job.number) + job.message)
+        self._process.write(message(FOR, JOB.pack(job.model, job.number)) + job.message)
 
     def _arm(self) -> None:
         """Starts the timer of the first job."""
@@ -121,7 +115,6 @@ class SharedWorker:
             raise ValueError("an answer to nothing")  # ends the process
         job = self._jobs.popleft()
         self._arm()
-        self.jobs_done += 1
         job.answered(kind, count, payload)
 
     def suspect(self) -> int | None:
