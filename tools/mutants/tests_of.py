@@ -258,6 +258,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/request/retry.py": ("core/test_core_retry.py",),
     "core/request/holding.py": ("core/test_core_holding.py",),
     "core/traffic/push_room.py": ("core/test_core_push_room.py",),
+    "core/waiting_lines.py": ("core/test_core_waiting_lines.py", *_TRAFFIC),
     "core/resources.py": ("core/test_core_resources.py", "core/test_core_packing.py"),
     "core/machine/room.py": ("core/test_core_room.py", "core/test_core_guest_room.py"),
     "core/endpoint/routes.py": ("core/test_core_routes.py", *_RECONCILE),

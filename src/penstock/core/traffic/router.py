@@ -38,7 +38,7 @@ from penstock.core.routing.copies import NoRoute
 from penstock.core.routing.prefixes import PrefixIndex, is_alive
 from penstock.core.routing.sessions import Sessions
 from penstock.core.traffic.health import ANSWERS_STILL
-from penstock.core.traffic.held import HeldQueue, HeldRequest, RegionRequest
+from penstock.core.traffic.held import HeldQueue, RegionRequest
 from penstock.core.traffic.regions import CREDIT_MAX, RegionState
 from penstock.core.traffic.spec import (
     AUTOMATIC,
@@ -49,6 +49,7 @@ from penstock.core.traffic.spec import (
     Sent,
     TrafficSpec,
 )
+from penstock.core.waiting_lines import BLOCKS, GONE
 
 #: Bytes of a prompt that are compared: about a thousand tokens, the longest system prompts in use.
 PREFIX_BYTES_MAX = 4096
@@ -78,7 +79,6 @@ class TrafficRouter:
         self._sessions = sessions if sessions is not None else Sessions()
         self._prefixes = prefixes if prefixes is not None else PrefixIndex(PREFIX_BYTES_MAX)
         self._held = HeldQueue()
-        self._ticket = 0  #: the last ticket
         self._regions: dict[str, RegionState] = {}
         #: the regions that the traffic is pinned to, or all
         self._usable: frozenset[str] = frozenset()
@@ -152,25 +152,25 @@ class TrafficRouter:
 
     def released(self, *, now: float) -> list[tuple[int, Sent | Refused]]:
         """Held requests that may go now, or have waited too long: (ticket, result)."""
-        out: list[tuple[int, Sent | Refused]] = []
-        for request in self._held.expired(now=now):
-            out.append((request.ticket, self._turned_away(request.asked, _TOO_LONG, now)))
-        found = bool(self._held)
-        while found:
-            found = False
-            for request in self._held.firsts():
-                region, reason = self._choose(request.asked, now)
-                if region is None:
-                    continue
-                self._held.remove(request.ticket)
-                out.append((request.ticket, self._send(region, request.asked, reason, now)))
-                found = True
-                break  # the first ones have changed
+        out: list[tuple[int, Sent | Refused]] = [
+            (ticket, self._turned_away(asked, _TOO_LONG, now))
+            for ticket, asked in self._held.expired(now=now)
+        ]
+
+        def turn(ticket: int, asked: RegionRequest) -> str:
+            region, reason = self._choose(asked, now)
+            if region is None:
+                return BLOCKS
+            self._held.remove(ticket)
+            out.append((ticket, self._send(region, asked, reason, now)))
+            return GONE
+
+        self._held.look(turn)
         return out
 
     def waits_for(self, ticket: int, *, now: float) -> str:
         """Why a held request can't go now."""
-        return self._choose(self._held.asked(ticket), now)[1]
+        return self._choose(self._held.find(ticket), now)[1]
 
     def withdraw(self, ticket: int) -> bool:
         """The client of a held request went away; False: it is not held any more."""
@@ -338,10 +338,9 @@ class TrafficRouter:
         until = until if deadline is None else min(until, deadline)
         kept = self._of_session(asked, now)
         fresh = tuple(name for name in asked.allowed if name not in asked.exclude)
-        line = fresh or asked.allowed, kept.name if kept is not None else "", asked.again
-        self._ticket += 1
-        self._held.add(HeldRequest(self._ticket, asked, line, until))
-        return HeldForRegion(self._ticket, reason)
+        session_region = kept.name if kept is not None else ""
+        ticket = self._held.hold(asked, fresh or asked.allowed, session_region, until)
+        return HeldForRegion(ticket, reason)
 
     def _turned_away(self, asked: RegionRequest, refused: Refused, now: float) -> Refused:
         serving, _ = self._serving(asked, now)

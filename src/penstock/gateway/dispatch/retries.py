@@ -14,11 +14,12 @@ from penstock.clock import Clock
 from penstock.core.blame.poison_requests import died_of_it
 from penstock.core.request import retry
 from penstock.core.routing import NoRoute, Routed
+from penstock.core.waiting_lines import BLOCKS, GONE, STAYS
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.endpoint_table import Endpoint, pick
 from penstock.gateway.dispatch.invocation import SENT, STREAMING, Invocation, component_of
-from penstock.gateway.dispatch.waiting import BLOCKS, GONE, STAYS, OnWaiting, Waiting
+from penstock.gateway.dispatch.waiting import OnWaiting, Waiting
 from penstock.gateway.timers import Timers
 
 
