@@ -7,6 +7,7 @@ Request numbers count up, so a number gives its index in the ring.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from penstock.clock import Clock
@@ -18,13 +19,17 @@ SIZE = 16_384
 _NO_BATCH = (0, 0, 0, 0)
 
 
-class RequestRing:
+class RequestRing(ABC):
     """The last `SIZE` requests of a process. Each row begins with the request's number."""
 
     def __init__(self, ids: RequestIds) -> None:
         self._ids = ids
         self._rows: list[tuple[Any, ...] | None] = [None] * SIZE
         self._trace_ids: dict[int, tuple[int, int]] = {}  #: index in the ring -> (number, trace id)
+
+    @abstractmethod
+    def record(self, invocation: Invocation, status: int, total_s: float) -> None:
+        """Stores a finished request."""
 
     def put(self, row: tuple[Any, ...]) -> None:
         """Stores the row of a finished request."""
@@ -55,7 +60,6 @@ class ExplainRing(RequestRing):
         self._clock = clock
 
     def record(self, invocation: Invocation, status: int, total_s: float) -> None:
-        """Stores a finished request."""
         route = invocation.route
         reply = invocation.reply
         error = invocation.error
