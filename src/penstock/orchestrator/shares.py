@@ -20,7 +20,7 @@ from penstock.core.traffic.ratios import RatioMemory, decide
 from penstock.core.traffic.spec import AUTOMATIC, MANUAL, MODES, TrafficSpec
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError, NotNowError
-from penstock.orchestrator.forwarder import Forwarder
+from penstock.orchestrator.dispatcher import RegionDispatcher
 from penstock.orchestrator.region import Region
 from penstock.orchestrator.table import EndpointTraffic, TrafficTable
 
@@ -40,13 +40,13 @@ class TrafficShares:
         self,
         table: TrafficTable,
         regions: Mapping[str, Region],
-        forwarder: Forwarder,
+        dispatcher: RegionDispatcher,
         clock: Clock,
         state_dir: Path,
     ) -> None:
         self._table = table
         self._regions = regions
-        self._forwarder = forwarder
+        self._dispatcher = dispatcher
         self._clock = clock
         self._path = state_dir / FILE
         self._by_hand: dict[str, dict[str, Any]] = {}  #: endpoint -> mode and ratios set by hand
@@ -157,7 +157,7 @@ class TrafficShares:
         self._by_hand = by_hand
         self._table.replace(endpoint, after)
         self._note(before, after, dict.fromkeys(after.ratios(), BY_HAND))
-        self._forwarder.look_all()
+        self._dispatcher.look_all()
         return self._told(self._table.of(endpoint))
 
     def moved(self, one: EndpointTraffic, after: TrafficSpec, reasons: Mapping[str, str]) -> None:
@@ -166,7 +166,7 @@ class TrafficShares:
         before = one.router.spec
         one.router.replace(after)
         self._note(before, after, reasons)
-        self._forwarder.look(one)
+        self._dispatcher.look(one)
 
     def _note(self, before: TrafficSpec, after: TrafficSpec, reasons: Mapping[str, str]) -> None:
         old, new = before.ratios(), after.ratios()

@@ -17,7 +17,7 @@ import orjson
 
 from penstock.gateway.http.call import Call
 from penstock.instance.codecs.generation.openai_completions import TOKENS_NEW
-from penstock.orchestrator.asked import Relay
+from penstock.orchestrator.request import Relay
 from penstock.wire.http_client import Headers
 from penstock.wire.server_sent_events import EventSplitter
 

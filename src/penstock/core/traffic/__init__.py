@@ -14,14 +14,12 @@ from penstock.core.traffic.spec import (
     MODES,
     HealthSpec,
     HeldForRegion,
-    Refused,
     RegionObserved,
     RegionSpec,
-    Sent,
     TrafficSpec,
 )
 
 __all__ = [
-    "AUTOMATIC", "MANUAL", "MODES", "HealthSpec", "HeldForRegion", "Refused", "RegionObserved",
-    "RegionSpec", "Sent", "TrafficRouter", "TrafficSpec",
+    "AUTOMATIC", "MANUAL", "MODES", "HealthSpec", "HeldForRegion", "RegionObserved", "RegionSpec",
+    "TrafficRouter", "TrafficSpec",
 ]  # fmt: skip

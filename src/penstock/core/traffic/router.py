@@ -22,7 +22,7 @@
   and came back unanswered is older than all that were never sent, and goes first.
 
 The driver calls `released` after each `heard`, `release`, `probed` and `replace`, and at
-`next_deadline`, and carries out what it returns. For every `Sent`, `release` is called once.
+`next_deadline`, and carries out what it returns. For every `Routed`, `release` is called once.
 
 It must not know who listens to it, what is in a request, or what time it is. Prefixes and sessions
 are kept in bounded tables, `core/routing`'s own, with regions in the place of copies.
@@ -34,7 +34,7 @@ import random
 from collections.abc import Collection
 from typing import Any
 
-from penstock.core.routing.copies import NoRoute
+from penstock.core.routing.copies import NoRoute, Routed
 from penstock.core.routing.prefixes import PrefixIndex, is_alive
 from penstock.core.routing.sessions import Sessions
 from penstock.core.traffic.health import ANSWERS_STILL
@@ -44,9 +44,7 @@ from penstock.core.traffic.spec import (
     AUTOMATIC,
     NO_REGION_SERVES,
     HeldForRegion,
-    Refused,
     RegionObserved,
-    Sent,
     TrafficSpec,
 )
 from penstock.core.waiting_lines import BLOCKS, GONE
@@ -56,11 +54,11 @@ PREFIX_BYTES_MAX = 4096
 #: s. Slots become free within tenths of a second; an earlier retry finds the same queue.
 _RETRY_AFTER_S = 1.0
 
-_NOT_ALLOWED = Refused("no-region-allowed", None)
-_TOO_MANY = Refused("held-too-many", _RETRY_AFTER_S)
-_TOO_LONG = Refused("held-too-long", _RETRY_AFTER_S)
+_NOT_ALLOWED = NoRoute("no-region-allowed", None)
+_TOO_MANY = NoRoute("held-too-many", _RETRY_AFTER_S)
+_TOO_LONG = NoRoute("held-too-long", _RETRY_AFTER_S)
 #: A request that waited for a region that does not serve did not wait for room.
-_NO_REGION = Refused(NO_REGION_SERVES, _RETRY_AFTER_S)
+_NO_REGION = NoRoute(NO_REGION_SERVES, _RETRY_AFTER_S)
 
 
 class TrafficRouter:
@@ -99,8 +97,14 @@ class TrafficRouter:
         again: bool = False,
         deadline: float | None = None,
         now: float,
-    ) -> Sent | HeldForRegion | Refused:
+    ) -> Routed | HeldForRegion | NoRoute:
         """Chooses a region and reserves a slot there, or holds the request.
+
+        Returns:
+            `Routed`, whose variant is the region's name; its reason: session | session-moved | home
+            | spill | prefix-match | ratio | only-region | last-resort. `HeldForRegion`: no region
+            has room now. `NoRoute`: no-region-allowed | no-region-serves | held-too-many |
+            held-too-long, or where holding is off the reason of `HeldForRegion`.
 
         Args:
             session: it stays in the region that was picked for it first.
@@ -150,9 +154,9 @@ class TrafficRouter:
         if state is not None:
             state.health.probed(ok, now=now)
 
-    def released(self, *, now: float) -> list[tuple[int, Sent | Refused]]:
+    def released(self, *, now: float) -> list[tuple[int, Routed | NoRoute]]:
         """Held requests that may go now, or have waited too long: (ticket, result)."""
-        out: list[tuple[int, Sent | Refused]] = [
+        out: list[tuple[int, Routed | NoRoute]] = [
             (ticket, self._turned_away(asked, _TOO_LONG, now))
             for ticket, asked in self._held.expired(now=now)
         ]
@@ -311,7 +315,7 @@ class TrafficRouter:
                     return state
         return None
 
-    def _send(self, region: RegionState, asked: RegionRequest, reason: str, now: float) -> Sent:
+    def _send(self, region: RegionState, asked: RegionRequest, reason: str, now: float) -> Routed:
         for name, gained in self._gains(asked, now).items():
             state = self._regions[name]
             state.credit = min(CREDIT_MAX, state.credit + gained)
@@ -323,16 +327,16 @@ class TrafficRouter:
         session = asked.session
         if session is not None and not self._sessions.is_full(session):
             self._sessions.bind(session, region.place, now=now)
-        return Sent(region.name, reason)
+        return Routed(region.place, region.name, reason, region.in_flight)
 
     def _hold(
         self, asked: RegionRequest, reason: str, deadline: float | None, now: float
-    ) -> HeldForRegion | Refused:
+    ) -> HeldForRegion | NoRoute:
         if deadline is not None and now >= deadline:
             return self._turned_away(asked, _TOO_LONG, now)
         if len(self._held) >= self.spec.hold_max:
             if not self.spec.hold_max:
-                return Refused(reason, _RETRY_AFTER_S)
+                return NoRoute(reason, _RETRY_AFTER_S)
             return self._turned_away(asked, _TOO_MANY, now)
         until = now + self.spec.hold_s_max
         until = until if deadline is None else min(until, deadline)
@@ -342,7 +346,7 @@ class TrafficRouter:
         ticket = self._held.hold(asked, fresh or asked.allowed, session_region, until)
         return HeldForRegion(ticket, reason)
 
-    def _turned_away(self, asked: RegionRequest, refused: Refused, now: float) -> Refused:
+    def _turned_away(self, asked: RegionRequest, refused: NoRoute, now: float) -> NoRoute:
         serving, _ = self._serving(asked, now)
         return refused if serving else _NO_REGION
 
