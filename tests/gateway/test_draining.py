@@ -9,7 +9,7 @@ from tests.gateway.gateway_fakes import ManualTimers, run
 
 from penstock.clock import ManualClock
 from penstock.core.routing import CopyState
-from penstock.gateway.dispatch.draining import DrainWatch
+from penstock.gateway.dispatch.deadlines import DrainWatch
 
 
 class Waiters:

@@ -26,6 +26,7 @@ from penstock.core.traffic.outcomes import PIECES, WHOLE
 from penstock.core.traffic.spec import NO_REGION_SERVES, HeldForRegion
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch.invocation import ANSWERED, SENT, WAITING, Invocation
+from penstock.gateway.dispatch.refusals import stopping
 from penstock.gateway.dispatch.target_dispatcher import TargetDispatcher
 from penstock.gateway.http.call import Call
 from penstock.orchestrator import refusals
@@ -38,6 +39,7 @@ from penstock.wire.frames import Reply
 from penstock.wire.http_client import Headers
 
 RESUMES_MAX: Final = 4
+_WHO: Final = "The orchestrator"
 
 REQUEST_ID: Final = b"x-amzn-requestid"
 NEW_SESSION_ID: Final = b"x-amzn-sagemaker-new-session-id"
@@ -72,7 +74,7 @@ class RegionDispatcher(TargetDispatcher):
     def check_ready(self) -> None:
         """Raises NotNowError if no request could be answered: `stopping`, `no-region-reachable`."""
         if self._stopping:
-            raise refusals.stopping()
+            raise stopping(_WHO)
         if not self._table.unnamed.router.is_reachable(now=self._monotonic()):
             raise refusals.unreachable("Nothing can be answered here", self._how_regions_are())
 
@@ -101,7 +103,7 @@ class RegionDispatcher(TargetDispatcher):
         self._live[invocation.number] = invocation
         self._deadlines.watch_own(invocation, deadline)
         if self._stopping:
-            self._fail(invocation, refusals.stopping())
+            self._fail(invocation, stopping(_WHO))
         else:
             self._route(invocation)
 
@@ -412,5 +414,5 @@ class RegionDispatcher(TargetDispatcher):
         self._stopping = True
         for invocation in list(self._live.values()):
             if invocation.state < ANSWERED:
-                self._end(invocation, refusals.stopping(), "stopping")
+                self._end(invocation, stopping(_WHO), "stopping")
         self._deadlines.close()

@@ -12,8 +12,8 @@ import orjson
 
 from penstock.clock import Clock
 from penstock.core.traffic.outcomes import REFUSAL
-from penstock.gateway.dispatch.explain import RequestRing
 from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.recording import RequestRing
 from penstock.gateway.request_id import RequestIds
 from penstock.metrics.series.sketch import Sketch
 from penstock.orchestrator.region import Region

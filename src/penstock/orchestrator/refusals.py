@@ -82,15 +82,6 @@ def broken(endpoint: str, region: str) -> PenstockError:
     )
 
 
-def stopping() -> PenstockError:
-    return NotNowError(
-        "stopping",
-        "The orchestrator is stopping.",
-        hint="Send the request to another one, or again in a moment.",
-        retry_after_s=1.0,
-    )
-
-
 def region_only(path: str) -> PenstockError:
     return CallerError(
         "region-only",

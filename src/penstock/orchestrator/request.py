@@ -5,9 +5,10 @@ It is the `context` of the request's `Call` (an `Invocation`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from penstock.core.traffic.outcomes import PIECES
 from penstock.gateway.http.call import Call
@@ -16,23 +17,27 @@ from penstock.wire.frames import Reply
 from penstock.wire.http_client import Headers
 
 
-class Relay(Protocol):
+class Relay(ABC):
     """Passes on the parts of a streamed answer."""
 
     #: the region's own message that it broke the answer off, not passed on; empty: it did not
-    broken_off: bytes
+    broken_off = b""
 
+    @abstractmethod
     def feed(self, data: bytes) -> bytes:
         """The part of the answer so far that may go to the client: whole events, whole frames."""
 
     def ending(self) -> bytes | None:
         """What the client still needs if the answer broke after its last content; None: it broke
         before that."""
+        return None
 
     def continuation(self) -> bytes | None:
         """The body of a request for the rest after the answer broke; None: it can't be
         continued."""
+        return None
 
+    @abstractmethod
     def rest(self) -> bytes:
         """The remaining bytes at the end of a complete answer."""
 

@@ -31,14 +31,15 @@ are kept in bounded tables, `core/routing`'s own, with regions in the place of c
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from penstock.core.routing.copies import NoRoute, Routed
 from penstock.core.routing.prefixes import PrefixIndex, is_alive
 from penstock.core.routing.sessions import Sessions
 from penstock.core.traffic.health import ANSWERS_STILL
-from penstock.core.traffic.held import HeldQueue, RegionRequest
 from penstock.core.traffic.regions import CREDIT_MAX, RegionState
 from penstock.core.traffic.spec import (
     AUTOMATIC,
@@ -47,7 +48,7 @@ from penstock.core.traffic.spec import (
     RegionObserved,
     TrafficSpec,
 )
-from penstock.core.waiting_lines import BLOCKS, GONE
+from penstock.core.waiting_lines import BLOCKS, GONE, WaitingLines
 
 #: Bytes of a prompt that are compared: about a thousand tokens, the longest system prompts in use.
 PREFIX_BYTES_MAX = 4096
@@ -59,6 +60,69 @@ _TOO_MANY = NoRoute("held-too-many", _RETRY_AFTER_S)
 _TOO_LONG = NoRoute("held-too-long", _RETRY_AFTER_S)
 #: A request that waited for a region that does not serve did not wait for room.
 _NO_REGION = NoRoute(NO_REGION_SERVES, _RETRY_AFTER_S)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRequest:
+    """What the choice of a region depends on, for one request."""
+
+    allowed: tuple[str, ...]
+    session: str | None
+    prefix: bytes | None
+    exclude: tuple[str, ...]
+    again: bool = False  #: it was sent before
+
+
+class HeldQueue(WaitingLines[tuple[tuple[str, ...], str], RegionRequest]):
+    """Requests that no region has room for; lines: (regions they may go to, their session's or "").
+
+    A request that was sent before and came back unanswered is older than all that were never sent:
+    such requests form lines of their own, which are ahead. Each has a deadline of its own.
+    """
+
+    __slots__ = ("_deadlines",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._deadlines: list[tuple[float, int]] = []  #: may contain requests that are gone
+
+    def hold(
+        self, asked: RegionRequest, regions: tuple[str, ...], session_region: str, deadline: float
+    ) -> int:
+        """Puts a request at the end of its line, until `deadline` (s); returns its ticket."""
+        ticket = self.add(asked, (regions, session_region), ahead=asked.again)
+        heappush(self._deadlines, (deadline, ticket))
+        return ticket
+
+    def wait_for(self, region: str, *, again: bool) -> bool:
+        """Whether a held request would go to this region before one that comes now."""
+        return any(
+            region == session_region if session_region else region in allowed
+            for (allowed, session_region), sent_before in self.lines()
+            if sent_before or not again
+        )
+
+    def next_deadline(self) -> float | None:
+        """The earliest deadline of a held request."""
+        while self._deadlines and self._deadlines[0][1] not in self._places:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def expired(self, *, now: float) -> Iterator[tuple[int, RegionRequest]]:
+        """Requests whose deadline has passed, by ticket; each is removed."""
+        while True:
+            deadline = self.next_deadline()
+            if deadline is None or now < deadline:
+                return
+            ticket = heappop(self._deadlines)[1]
+            asked = self.find(ticket)
+            self.remove(ticket)
+            yield ticket, asked
+
+    def check_invariants(self) -> None:
+        super().check_invariants()
+        alive = [ticket for _, ticket in self._deadlines if ticket in self._places]
+        assert sorted(alive) == sorted(self._places), "a request has no deadline, or two"
 
 
 class TrafficRouter:

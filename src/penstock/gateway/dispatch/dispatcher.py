@@ -25,7 +25,6 @@ from penstock.core.routing.outliers import NO_ANSWER
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.endpoint_table import Endpoint, EndpointTable, SessionsOf, pick
-from penstock.gateway.dispatch.explain import ExplainRing
 from penstock.gateway.dispatch.invocation import (
     ANSWERED,
     SENT,
@@ -37,11 +36,10 @@ from penstock.gateway.dispatch.invocation import (
 from penstock.gateway.dispatch.link import FrameLink, InstanceLink, LinkEvents
 from penstock.gateway.dispatch.outliers import OutlierWatch
 from penstock.gateway.dispatch.rebalancing import Rebalancing
-from penstock.gateway.dispatch.recording import NoRecorder, Recorders
-from penstock.gateway.dispatch.retries import Retries
+from penstock.gateway.dispatch.recording import ExplainRing, NoRecorder, Recorders
+from penstock.gateway.dispatch.retries import RetryingDispatcher
 from penstock.gateway.dispatch.sessions import GatewaySessions
 from penstock.gateway.dispatch.streaming import StreamObserved
-from penstock.gateway.dispatch.target_dispatcher import TargetDispatcher
 from penstock.gateway.dispatch.waiting import OTHERS_WAIT, Newcomers, OnWaiting, ReadyIn
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import Timers
@@ -56,7 +54,7 @@ _COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
 LinkFactory = Callable[[str, str, LinkEvents], InstanceLink]
 
 
-class Dispatcher(TargetDispatcher):
+class Dispatcher(RetryingDispatcher):
     """The requests of all endpoints of one gateway process."""
 
     ring: ExplainRing
@@ -92,22 +90,13 @@ class Dispatcher(TargetDispatcher):
             ids=ids,
             ring=ExplainRing(clock, ids),
             links=self._links,
+            on_waiting=on_waiting,
         )
         self.table = EndpointTable(rng, recorders or NoRecorder(), sessions_of, shared=shared)
         self.sessions = GatewaySessions(clock, self.table.endpoints)
         self._link_factory = link_factory
         self._endpoints = self.table.endpoints
         self._shared = shared
-        self._retries = Retries(
-            clock,
-            timers,
-            self._endpoints,
-            send=self._send,
-            fail=self._fail,
-            give_slot_back=self._give_slot_back,
-            on_waiting=on_waiting,
-        )
-        self._waiting = self._retries.waiting
         self._newcomers = Newcomers(limits, self._waiting, ready_in_s)
         self._rebalancing = Rebalancing(self.table, self._links)
         self._outliers = OutlierWatch(
@@ -115,7 +104,7 @@ class Dispatcher(TargetDispatcher):
             timers,
             self._endpoints,
             self._links,
-            take_back=self._retries.take_back,
+            take_back=self._take_back,
             let_back=self._copies_well,
         )
 
@@ -299,9 +288,9 @@ class Dispatcher(TargetDispatcher):
     def on_returned(self, invocation: Invocation, reason: str) -> None:
         copy = invocation.copy
         if reason == REBALANCED and copy is not None and self._rebalancing.expects(copy.copy):
-            self._retries.move(invocation)
+            self._move(invocation)
         else:
-            self._retries.take_back(invocation, reason)
+            self._take_back(invocation, reason)
 
     def on_event(self, instance_id: str, event: dict[str, Any]) -> None:
         kind, copy = event.get("event"), event.get("copy")
@@ -340,7 +329,7 @@ class Dispatcher(TargetDispatcher):
             if invocation.state == STREAMING:
                 self._fail(invocation, refusals.stream_broken(invocation.endpoint))
             elif invocation.state == SENT:
-                self._retries.take_back(invocation, CONNECTION_LOST)
+                self._take_back(invocation, CONNECTION_LOST)
         self._rebalancing.lost(instance_id)
 
     def on_paused(self, instance_id: str, paused: bool) -> None:

@@ -27,9 +27,7 @@ from penstock.config import LimitConfig
 from penstock.core.routing import Routed
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
-from penstock.gateway.dispatch.deadlines import Deadlines
-from penstock.gateway.dispatch.draining import DrainWatch
-from penstock.gateway.dispatch.explain import RequestRing
+from penstock.gateway.dispatch.deadlines import Deadlines, DrainWatch
 from penstock.gateway.dispatch.invocation import (
     ANSWERED,
     DONE,
@@ -39,7 +37,7 @@ from penstock.gateway.dispatch.invocation import (
     Invocation,
     Link,
 )
-from penstock.gateway.dispatch.recording import record_failure
+from penstock.gateway.dispatch.recording import RequestRing, record_failure
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import Timers
