@@ -250,7 +250,11 @@ def test_what_leaves_a_silent_region_goes_before_those_that_came_later(tmp_path:
 
             await until(full, what="no region has room")
             new = asyncio.ensure_future(here.ask(body=b"[2]"))
-            held = lambda count: _true(here.orchestrator._dispatcher.held == count)  # noqa: E731
+
+            async def held(count: int) -> bool:
+                told = await here.told("/penstock/v1/ratios?endpoint=echo")
+                return bool(told["traffic"][0]["held"] == count)
+
             await until(lambda: held(1), what="the later one waits")
             eu.answers_probes = False
             await until(lambda: held(2), what="the other one has left")

@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from penstock.core.routing import NoRoute, Routed
@@ -66,11 +66,6 @@ class RegionDispatcher(TargetDispatcher):
         self._recorder = recorder
         self._to_look: list[EndpointTraffic] = []
 
-    @property
-    def held(self) -> int:
-        """The requests in flight that wait here for a region with room."""
-        return sum(len(one.waiting) for one in self._table.all())
-
     def check_ready(self) -> None:
         """Raises NotNowError if no request could be answered: `stopping`, `no-region-reachable`."""
         if self._stopping:
@@ -112,7 +107,11 @@ class RegionDispatcher(TargetDispatcher):
     def _route(self, invocation: Invocation) -> None:
         """Sends it to a region that has room, holds it here, or refuses it."""
         now = self._monotonic()
-        answer = self._pick(invocation, now)
+        self._carry_out(invocation, self._pick(invocation, now), now)
+
+    def _carry_out(
+        self, invocation: Invocation, answer: Routed | HeldForRegion | NoRoute, now: float
+    ) -> None:
         if isinstance(answer, Routed):
             self._take_slot(invocation, answer, now)
         elif isinstance(answer, HeldForRegion):
@@ -120,7 +119,9 @@ class RegionDispatcher(TargetDispatcher):
             invocation.state = WAITING
             invocation.entry.waiting[answer.ticket] = invocation
         else:
-            self._refuse(invocation, answer)
+            regions = self._how_regions_are() if answer.reason == NO_REGION_SERVES else ""
+            error = refusals.no_region(invocation.endpoint, answer, regions)
+            self._give_up(invocation, error)
 
     def _pick(self, invocation: Invocation, now: float) -> Routed | HeldForRegion | NoRoute:
         """A region with a slot reserved there, a place in the queue here, or the reason why there
@@ -157,12 +158,6 @@ class RegionDispatcher(TargetDispatcher):
         router.release(answer.variant, ok=None, now=now)
         return answer.variant != region
 
-    def _refuse(self, invocation: Invocation, refused: NoRoute) -> None:
-        """No region takes it."""
-        regions = self._how_regions_are() if refused.reason == NO_REGION_SERVES else ""
-        error = refusals.no_region(invocation.endpoint, refused, regions)
-        self._give_up(invocation, error)
-
     def _give_up(self, invocation: Invocation, error: PenstockError) -> None:
         """The client gets a region's refusal if there is one, or else our reason."""
         asked: OrchestratedRequest = invocation.context
@@ -171,7 +166,7 @@ class RegionDispatcher(TargetDispatcher):
             return
         reply, asked.headers = asked.kept
         asked.status, asked.mode = reply.status, WHOLE
-        self._answer(invocation, reply)
+        self._answer(invocation, reply, invocation.responder.on_reply)
 
     def _take_slot(self, invocation: Invocation, route: Routed, now: float) -> None:
         """Sends it to the region where it has a slot: at once, or after a pause if that was asked
@@ -240,10 +235,7 @@ class RegionDispatcher(TargetDispatcher):
             for ticket, answer in traffic.router.released(now=now):
                 invocation = traffic.waiting.pop(ticket)
                 invocation.context.let_go(now)
-                if isinstance(answer, Routed):
-                    self._take_slot(invocation, answer, now)
-                else:
-                    self._refuse(invocation, answer)
+                self._carry_out(invocation, answer, now)
 
     def _leave_queue(self, invocation: Invocation) -> None:
         asked: OrchestratedRequest = invocation.context
@@ -281,7 +273,7 @@ class RegionDispatcher(TargetDispatcher):
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         self._note_answer(invocation)
-        self._answer(invocation, reply)
+        self._answer(invocation, reply, invocation.responder.on_reply)
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         self._note_answer(invocation)
@@ -362,21 +354,18 @@ class RegionDispatcher(TargetDispatcher):
 
     # Ends
 
-    def _answer(self, invocation: Invocation, reply: Reply) -> None:
-        """The client gets a whole answer."""
+    def _finish(self, invocation: Invocation, last: bytes) -> None:
+        """The client gets these bytes, and then its answer ends."""
+        reply = Reply(invocation.context.status, 0, 0, 0, 0, 0, 0, b"", last)
+        self._answer(invocation, reply, invocation.responder.on_end)
+
+    def _answer(
+        self, invocation: Invocation, reply: Reply, respond: Callable[[Invocation, Reply], None]
+    ) -> None:
         invocation.state = ANSWERED
         invocation.reply = reply
         try:
-            invocation.responder.on_reply(invocation, reply)
-        except Exception as raised:
-            self._responder_failed(invocation, raised)
-
-    def _finish(self, invocation: Invocation, last: bytes) -> None:
-        """The client gets these bytes, and then its answer ends."""
-        invocation.state = ANSWERED
-        invocation.reply = reply = Reply(invocation.context.status, 0, 0, 0, 0, 0, 0, b"", last)
-        try:
-            invocation.responder.on_end(invocation, reply)
+            respond(invocation, reply)
         except Exception as raised:
             self._responder_failed(invocation, raised)
 

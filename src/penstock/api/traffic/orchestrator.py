@@ -44,7 +44,7 @@ from penstock.orchestrator.dispatcher import RegionDispatcher
 from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import Region
 from penstock.orchestrator.regions_file import Regions
-from penstock.orchestrator.shares import MOVE_EVERY_S, MovingShares, TrafficShares
+from penstock.orchestrator.shares import MOVE_EVERY_S, TrafficShares
 from penstock.orchestrator.spans import TracingRegionDispatcher, TrafficSpans
 from penstock.orchestrator.table import TrafficTable
 
@@ -153,8 +153,7 @@ class Orchestrator:
                 self._run(stack, region.run())
             self._run(stack, _each(LOOK_EVERY_S, dispatcher.look_all))
             self._telemetry.push_metrics(page.collector)
-            moving = MovingShares(self._table, shares, clock)
-            self._run(stack, _each(MOVE_EVERY_S, moving.move))
+            self._run(stack, _each(MOVE_EVERY_S, shares.move))
             self._listener = HttpListener(
                 limits=limits,
                 clock=clock,

@@ -416,10 +416,6 @@ class TrafficRouter:
 
     # views
 
-    def room(self, *, now: float) -> int:
-        """Room of all regions that serve."""
-        return sum(one.room(now=now) for one in self._regions.values() if one.serves(now=now))
-
     def serves(self, region: str, *, now: float) -> bool:
         """Whether a region is in use, with or without room."""
         state = self._regions.get(region)

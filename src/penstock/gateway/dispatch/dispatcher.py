@@ -366,7 +366,7 @@ class Dispatcher(RetryingDispatcher):
         """Ends the link; unanswered requests are retried elsewhere. Idempotent."""
         link = self._links.pop(instance_id, None)
         if link is not None:
-            self.table.forget_instance(instance_id)
+            self.table.set_usable(instance_id, False, fresh=True)
             await link.close()
 
     def outstanding(self, copy: int) -> int:
