@@ -221,6 +221,18 @@ def test_a_deadline_ends_the_wait_for_a_region_and_for_its_answer(tmp_path: Path
     run(scenario())
 
 
+@pytest.mark.parametrize("size", [10, 200_000], ids=["small", "large"])
+def test_a_deadline_that_is_no_number_is_refused(tmp_path: Path, size: int) -> None:
+    async def scenario() -> None:
+        async with site(tmp_path, "eu") as here:
+            body = json.dumps({"model": "echo", "input": "x" * size}).encode()
+            wrong = {"x-penstock-deadline-ms": "soon"}
+            assert (await here.ask("/v1/embeddings", body, headers=wrong)).status == 400
+            assert here.regions["eu"].asked == []
+
+    run(scenario())
+
+
 def test_a_region_that_says_nothing_is_left_for_one_that_speaks(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with site(tmp_path, "eu", "us", **TO_EU) as here:

@@ -85,10 +85,9 @@ class TrafficDoor(ABC):
         return True
 
     def _invoke(self, call: Call, asked: OrchestratedRequest) -> None:
-        call.responder = self
-        call.context = asked
         seconds = deadline_s((call.rare or {}).get(DEADLINE_MS))
         call.deadline = None if seconds is None else call.received + seconds
+        call.responder, call.context = self, asked
         self._dispatcher.invoke(call)
 
     @abstractmethod
@@ -219,12 +218,11 @@ class OpenAiTrafficDoor(TrafficDoor):
     async def _read_large(self, call: Call, asked: OrchestratedRequest) -> None:
         try:
             name: ModelName = await model_of_large(call.body)
+            if call.connection is not None:
+                call.endpoint = name.endpoint
+                self._invoke(call, asked)
         except PenstockError as error:
             self.refuse(call, error)
-            return
-        if call.connection is not None:
-            call.endpoint = name.endpoint
-            self._invoke(call, asked)
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         call.answer(*openai_errors.render(error))
