@@ -443,6 +443,11 @@ class EndpointRouter:
         state = self._states.get(copy)
         return state.outstanding + state.others if state is not None else 0
 
+    def outstanding(self, variant: str) -> int:
+        """Requests in flight on a variant, draining copies included."""
+        states = (*self._states.values(), *self._draining.values())
+        return sum(state.outstanding for state in states if state.variant == variant)
+
     def open_copies(self) -> list[CopyState]:
         """Copies that could be picked now, of all pools that take part in a random choice."""
         pools = [pool for pool in self._pools.values() if pool.weight > 0 or pool.component]
