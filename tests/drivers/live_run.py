@@ -30,7 +30,6 @@ from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import ANSWERED, SENT, STREAMING, Invocation
 from penstock.gateway.dispatch.link import LinkEvents
 from penstock.gateway.dispatch.outliers import OutlierWatch
-from penstock.gateway.dispatch.retries import Retries
 from penstock.instance.codecs.base import Decoded
 from penstock.instance.copy import Copy
 from penstock.instance.engines.batches import Batches
@@ -123,15 +122,15 @@ class RecordedAdmission(Admission):
         return stands
 
 
-def name_retries(live: LiveRun, retries: Retries) -> None:
+def name_retries(live: LiveRun, dispatcher: Dispatcher) -> None:
     """Tells for which request it routes again: decisions alone do not name it."""
-    route_again = retries._route_again
+    route_again = dispatcher._route_again
 
     def named(invocation: Invocation, **how: Any) -> str:
         live.number = invocation.number
         return route_again(invocation, **how)
 
-    retries._route_again = named  # type: ignore[method-assign]
+    dispatcher._route_again = named  # type: ignore[method-assign]
 
 
 class LiveEngine:
@@ -486,7 +485,7 @@ class LiveRun:
             limits=LimitConfig(request_timeout_s=scenario.timeout_s),
             link_factory=self._link,
         )
-        name_retries(self, self.dispatcher._retries)
+        name_retries(self, self.dispatcher)
         routes = scenario.routes()
         self.dispatcher.publish(routes)
         endpoint = self.dispatcher.table.endpoints[scenario.name]

@@ -10,7 +10,7 @@ from tests.kit.timers import ManualTimers
 
 from penstock.clock import ManualClock
 from penstock.core.routing import CopyState
-from penstock.gateway.dispatch.draining import DrainWatch
+from penstock.gateway.dispatch.deadlines import DrainWatch
 
 
 class Waiters:

@@ -10,9 +10,8 @@ from tests.kit.gateway import PREFIX, Recording, reply
 
 from penstock.clock import ManualClock
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
-from penstock.gateway.dispatch.explain import SIZE, ExplainRing
 from penstock.gateway.dispatch.invocation import Invocation
-from penstock.gateway.dispatch.recording import NoRecorder, record_failure
+from penstock.gateway.dispatch.recording import SIZE, ExplainRing, NoRecorder, record_failure
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.request_id import RequestIds
 from penstock.wire.frames import BATCH_REASONS, Reply

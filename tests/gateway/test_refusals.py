@@ -12,7 +12,6 @@ from penstock.core.request.admission import Refusal
 from penstock.core.routing import NoRoute
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
 from penstock.gateway.dispatch import refusals
-from penstock.gateway.http import http_refusals
 
 LIMITS = LimitConfig(body_bytes_max=1000, head_bytes_max=2000)
 
@@ -45,14 +44,14 @@ def told(error: PenstockError) -> tuple[type[PenstockError], str, int, float | N
         ),
         (refusals.stream_broken("e"), (NotNowError, "stream-broken", 503, 1.0)),
         (refusals.responder_failed(), (InternalError, "internal", 500, None)),
-        (http_refusals.body_too_large(LIMITS), (CallerError, "body-too-large", 413, None)),
-        (http_refusals.head_too_large(LIMITS), (CallerError, "head-too-large", 431, None)),
-        (http_refusals.fields_too_many(9), (CallerError, "head-too-large", 431, None)),
-        (http_refusals.too_slow("head", 9.5), (CallerError, "request-too-slow", 408, None)),
-        (http_refusals.connections_too_many(9), (NotNowError, "too-many-connections", 503, 1.0)),
-        (http_refusals.malformed("why"), (CallerError, "http-malformed", 400, None)),
-        (http_refusals.connect_unserved(), (CallerError, "method-unknown", 405, None)),
-        (http_refusals.expectation_unknown(b"e"), (CallerError, "expectation-unknown", 417, None)),
+        (refusals.body_too_large(LIMITS), (CallerError, "body-too-large", 413, None)),
+        (refusals.head_too_large(LIMITS), (CallerError, "head-too-large", 431, None)),
+        (refusals.fields_too_many(9), (CallerError, "head-too-large", 431, None)),
+        (refusals.too_slow("head", 9.5), (CallerError, "request-too-slow", 408, None)),
+        (refusals.connections_too_many(9), (NotNowError, "too-many-connections", 503, 1.0)),
+        (refusals.malformed("why"), (CallerError, "http-malformed", 400, None)),
+        (refusals.connect_unserved(), (CallerError, "method-unknown", 405, None)),
+        (refusals.expectation_unknown(b"e"), (CallerError, "expectation-unknown", 417, None)),
     ],
     ids=lambda each: each.code if isinstance(each, PenstockError) else "",
 )
@@ -92,9 +91,7 @@ def test_who_is_not_admitted_may_come_again_unless_its_time_is_over() -> None:
 
 
 def test_an_expectation_is_told_back_cut() -> None:
-    assert (
-        http_refusals.expectation_unknown(b"e" * 65).message == f"Expect: {'e' * 64} can't be met."
-    )
+    assert refusals.expectation_unknown(b"e" * 65).message == f"Expect: {'e' * 64} can't be met."
 
 
 def test_the_error_of_an_instance_is_told_as_it_is() -> None:

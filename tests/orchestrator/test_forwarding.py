@@ -187,6 +187,15 @@ async def test_a_deadline_ends_the_wait_for_a_region_and_for_its_answer(tmp_path
         await until(lambda: region.gone == 1, "the region hears that nobody waits")
 
 
+@pytest.mark.parametrize("size", [10, 200_000], ids=["small", "large"])
+async def test_a_deadline_that_is_no_number_is_refused(tmp_path: Path, size: int) -> None:
+    async with site(tmp_path, "eu") as here:
+        body = json.dumps({"model": "echo", "input": "x" * size}).encode()
+        wrong = {"x-penstock-deadline-ms": "soon"}
+        assert (await here.ask("/v1/embeddings", body, headers=wrong)).status == 400
+        assert here.regions["eu"].asked == []
+
+
 async def test_a_region_that_says_nothing_is_left_for_one_that_speaks(tmp_path: Path) -> None:
     async with site(tmp_path, "eu", "us", **TO_EU) as here:
         region = here.regions["eu"]
@@ -213,7 +222,11 @@ async def test_what_leaves_a_silent_region_goes_before_those_that_came_later(
 
         await until(full, "no region has room")
         new = asyncio.ensure_future(here.ask(body=b"[2]"))
-        held = lambda count: here.orchestrator._forwarder.held == count  # noqa: E731
+
+        async def held(count: int) -> bool:
+            told = await here.told("/penstock/v1/ratios?endpoint=echo")
+            return bool(told["traffic"][0]["held"] == count)
+
         await until(lambda: held(1), "the later one waits")
         eu.answers_probes = False
         await until(lambda: held(2), "the other one has left")

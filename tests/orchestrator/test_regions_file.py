@@ -91,7 +91,7 @@ def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
 
 def test_a_certificate_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
     from penstock.clock import SystemClock
-    from penstock.orchestrator.pool import pool_to
+    from penstock.orchestrator.regions_file import pool_to
 
     regions = read_regions(written(tmp_path, WHOLE), {"EU_KEY": "k"})
     with pytest.raises(CallerError) as caught:

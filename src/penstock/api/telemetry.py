@@ -1,7 +1,7 @@
 """OpenTelemetry for one process: its requests' traces, and metrics that are pushed.
 
 Without an endpoint in the settings, nothing of this is created: the plain dispatcher, or an
-orchestrator's plain forwarder, has no tracing.
+orchestrator's own, has no tracing.
 """
 
 from __future__ import annotations

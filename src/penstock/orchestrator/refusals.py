@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.core.traffic.spec import NO_REGION_SERVES, Refused
+from penstock.core.routing import NoRoute
+from penstock.core.traffic.spec import NO_REGION_SERVES
 from penstock.errors import CallerError, NotNowError, PenstockError
 
 _NO_ROOM = {
@@ -12,7 +13,7 @@ _NO_ROOM = {
 }
 
 
-def no_region(endpoint: str, refused: Refused, regions: str) -> PenstockError:
+def no_region(endpoint: str, refused: NoRoute, regions: str) -> PenstockError:
     """No region can take the request. `regions`: the state of each."""
     if refused.reason == "no-region-allowed":
         return CallerError(
@@ -77,15 +78,6 @@ def broken(endpoint: str, region: str) -> PenstockError:
         f"Region {region}, which was answering for {_whose(endpoint)}, is gone; part of the answer"
         " was sent.",
         hint="Send the request again.",
-        retry_after_s=1.0,
-    )
-
-
-def stopping() -> PenstockError:
-    return NotNowError(
-        "stopping",
-        "The orchestrator is stopping.",
-        hint="Send the request to another one, or again in a moment.",
         retry_after_s=1.0,
     )
 

@@ -19,10 +19,8 @@ from penstock.clock import Clock
 from penstock.core.backoff import Backoff
 from penstock.core.traffic.spec import HealthSpec
 from penstock.errors import CallerError
-from penstock.orchestrator import requests
-from penstock.orchestrator.pool import REGION_UNREACHABLE, pool_to
-from penstock.orchestrator.regions_file import RegionAccess
-from penstock.wire.http_client import UNREACHABLE, UNTRUSTED, Headers
+from penstock.orchestrator.regions_file import REGION_UNREACHABLE, RegionAccess, pool_to
+from penstock.wire.http_client import UNREACHABLE, UNTRUSTED, Headers, HttpAnswer
 from penstock.wire.server_sent_events import EventSplitter
 
 log = logging.getLogger(__name__)
@@ -38,6 +36,8 @@ _WAYS: Final = 16  #: the round trip is the shortest of this many probes
 
 FEED: Final = b"/penstock/v1/traffic"
 PING: Final = b"/ping"
+#: Size limit of answers to the orchestrator's own questions.
+_ANSWER_BYTES_MAX: Final = 1 << 20
 
 CONNECTING: Final = "connecting"
 FOLLOWED: Final = "followed"
@@ -76,7 +76,7 @@ class Region:
         self.detail = ""  #: more about the state, for people
         self.heard_at: float | None = None  #: monotonic s of the last event; None: none yet
         self.probes_lost = 0  #: probes in a row that were lost
-        self._probes = pool_to(access.address, clock)
+        self._own = pool_to(access.address, clock, body_bytes_max=_ANSWER_BYTES_MAX)
         self._monotonic = clock.monotonic
         self._on_event = on_event
         self._on_probe = on_probe
@@ -106,9 +106,13 @@ class Region:
                 log.exception("watching region %s failed, again", self.name, exc_info=bugs)
             await asyncio.sleep(_AGAIN.pause_s_max)
 
+    async def fetch(self, path: bytes, *, timeout_s: float) -> HttpAnswer | None:
+        """The answer to a question of the orchestrator itself, as `HttpPool.fetch` gives it."""
+        return await self._own.fetch(self.access.get(path), timeout_s=timeout_s)
+
     async def close(self) -> None:
         await self.pool.close()
-        await self._probes.close()
+        await self._own.close()
 
     def snapshot(self) -> dict[str, Any]:
         heard_at = self.heard_at
@@ -145,8 +149,7 @@ class Region:
     async def _follow_once(self) -> bool:
         """Reads the feed until it ends; returns whether any event came."""
         reader = _Feed(self._take)
-        request = requests.plain(FEED, self.access)
-        exchange = self.pool.ask(reader, request, repeatable=False)
+        exchange = self.pool.ask(reader, self.access.get(FEED), repeatable=False)
         try:
             while not reader.ended.is_set():
                 before = reader.bytes_read
@@ -189,19 +192,15 @@ class Region:
 
     async def _probe_once(self) -> None:
         began = self._monotonic()
-        ping = _Ping()
-        exchange = self._probes.ask(ping, requests.plain(PING, self.access))
         try:
-            async with asyncio.timeout(PROBE_S_MAX):
-                await ping.ended.wait()
+            answer = await self.fetch(PING, timeout_s=PROBE_S_MAX)
         except TimeoutError:
-            pass  # unless its answer came while the event loop was blocked
-        finally:
-            exchange.cancel()
-        if ping.ok:
+            answer = None
+        ok = answer is not None and answer.status < 500  # any answer but a failure: it lives
+        if ok:
             self._ways.append(self._monotonic() - began)
-        self.probes_lost = 0 if ping.ok else self.probes_lost + 1
-        self._on_probe(self, ping.ok)
+        self.probes_lost = 0 if ok else self.probes_lost + 1
+        self._on_probe(self, ok)
 
     @property
     def silent(self) -> bool:
@@ -250,25 +249,4 @@ class _Feed:
 
     def on_lost(self, reason: str, detail: str) -> None:
         self.why, self.detail = reason, detail
-        self.ended.set()
-
-
-class _Ping:
-    """The `AnswerReader` of a probe. Any answer but a failure is a sign of life."""
-
-    def __init__(self) -> None:
-        self.ok = False
-        self.ended = asyncio.Event()
-
-    def on_head(self, status: int, headers: Headers, length: int | None) -> None:
-        self.ok = status < 500
-
-    def on_body(self, data: bytes) -> None:
-        pass
-
-    def on_end(self) -> None:
-        self.ended.set()
-
-    def on_lost(self, reason: str, detail: str) -> None:
-        self.ok = False
         self.ended.set()

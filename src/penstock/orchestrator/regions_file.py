@@ -24,21 +24,34 @@ Paths are relative to the file. A key is never written into it, nor into a log.
 from __future__ import annotations
 
 import os
+import ssl
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from penstock.artifacts.description.yaml_tree import read_tree
+from penstock.clock import Clock
 from penstock.core.traffic.spec import AUTOMATIC, MODES, RegionSpec, TrafficSpec
 from penstock.errors import CallerError
 from penstock.file_schema import Keys, Reader, one_of, read_by
-from penstock.orchestrator.pool import Address, address_of
+from penstock.wire.http_client import HttpClientSpec
+from penstock.wire.http_pool import HttpPool
 
 REGIONS_MAX: Final = 64
+#: Limit for connecting, in s: a round trip around the earth takes 0.3, a TLS handshake two of them.
+CONNECT_S_MAX: Final = 1.5
+#: Idle connections are closed after this, in s: servers here close theirs after 75.
+IDLE_S_MAX: Final = 45.0
+IDLE_MAX: Final = 256
+
+#: A region's state, and the reason why an attempt there failed.
+REGION_UNREACHABLE: Final = "region-unreachable"
 _NAME_CHARS_MAX: Final = 63
 _Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 _Seconds = Annotated[float, Meta(ge=0.0, le=3600.0)]
@@ -90,6 +103,22 @@ class RegionsKeys(Keys, kw_only=True):
     endpoints: dict[str, EndpointTrafficKeys] = msgspec.field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a region."""
+
+    host: str
+    port: int
+    tls: bool
+    #: certificate of the authority that signed its own; None: the system's authorities
+    certificate: Path | None = None
+
+    @property
+    def authority(self) -> bytes:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}".encode()
+
+
 class Credential:
     """A region's bearer key. Read again if the region refuses it: it may be replaced."""
 
@@ -123,6 +152,14 @@ class RegionAccess:
     url: str
     address: Address
     credential: Credential = field(repr=False)
+
+    def get(self, path: bytes) -> bytes:
+        """A GET request of the orchestrator itself."""
+        return b"GET %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (
+            path,
+            self.address.authority,
+            self.credential.line,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,3 +262,51 @@ def _credential(path: Path, region: RegionKeys, environ: Mapping[str, str]) -> C
             raise missing(f"{file} can't be read") from error
 
     return Credential(read)
+
+
+def address_of(url: str, certificate: Path | None = None) -> Address:
+    """Raises CallerError (`regions-invalid`) if the URL is no server's address."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/"):
+        raise CallerError(
+            "regions-invalid",
+            f"{url!r} is not the address of a region",
+            hint="Write it like https://eu.example:8080, without a path.",
+        )
+    tls = parts.scheme == "https"
+    return Address(parts.hostname, port or (443 if tls else 80), tls, certificate)
+
+
+def tls_to(address: Address) -> ssl.SSLContext | None:
+    """The TLS context that checks the region's certificate. Raises CallerError (`tls-unusable`)."""
+    if not address.tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=address.certificate)
+    except (OSError, ssl.SSLError) as cause:
+        raise CallerError(
+            "tls-unusable",
+            f"{address.certificate} can't be used: {cause}",
+            hint="Give the PEM certificate of the region, or of the authority that signed it.",
+        ) from cause
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def pool_to(address: Address, clock: Clock, *, body_bytes_max: int = sys.maxsize) -> HttpPool:
+    """The pool of connections to a region. Raises CallerError (`tls-unusable`)."""
+    spec = HttpClientSpec(
+        host=address.host,
+        port=address.port,
+        tls=tls_to(address),
+        connect_s_max=CONNECT_S_MAX,
+        body_bytes_max=body_bytes_max,
+        idle_max=IDLE_MAX,
+        idle_s_max=IDLE_S_MAX,
+    )
+    return HttpPool(spec, clock)

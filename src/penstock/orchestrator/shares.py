@@ -20,7 +20,7 @@ from penstock.core.traffic.ratios import RatioMemory, decide
 from penstock.core.traffic.spec import AUTOMATIC, MANUAL, MODES, TrafficSpec
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError, NotNowError
-from penstock.orchestrator.forwarder import Forwarder
+from penstock.orchestrator.dispatcher import RegionDispatcher
 from penstock.orchestrator.region import Region
 from penstock.orchestrator.table import EndpointTraffic, TrafficTable
 
@@ -40,16 +40,17 @@ class TrafficShares:
         self,
         table: TrafficTable,
         regions: Mapping[str, Region],
-        forwarder: Forwarder,
+        dispatcher: RegionDispatcher,
         clock: Clock,
         state_dir: Path,
     ) -> None:
         self._table = table
         self._regions = regions
-        self._forwarder = forwarder
+        self._dispatcher = dispatcher
         self._clock = clock
         self._path = state_dir / FILE
         self._by_hand: dict[str, dict[str, Any]] = {}  #: endpoint -> mode and ratios set by hand
+        self._memory: dict[str, RatioMemory] = {}  #: by endpoint
         self.changes: deque[dict[str, Any]] = deque(maxlen=CHANGES_MAX)
 
     def load(self) -> None:
@@ -157,16 +158,34 @@ class TrafficShares:
         self._by_hand = by_hand
         self._table.replace(endpoint, after)
         self._note(before, after, dict.fromkeys(after.ratios(), BY_HAND))
-        self._forwarder.look_all()
+        self._dispatcher.look_all()
         return self._told(self._table.of(endpoint))
 
-    def moved(self, one: EndpointTraffic, after: TrafficSpec, reasons: Mapping[str, str]) -> None:
-        """Applies shares that moved automatically. They take effect at once, and a restart forgets
-        them."""
-        before = one.router.spec
-        one.router.replace(after)
-        self._note(before, after, reasons)
-        self._forwarder.look(one)
+    def move(self) -> None:
+        """Moves automatic shares as `core/traffic/ratios.py` decides; call it every `MOVE_EVERY_S`.
+
+        They take effect at once, and a restart forgets them.
+        """
+        now = self._clock.monotonic()
+        memory, self._memory = self._memory, {}
+        for one in self._table.endpoints.values():
+            router, spec = one.router, one.router.spec
+            closed = [
+                region.name
+                for region in spec.regions
+                if region.name not in one.serving or not router.serves(region.name, now=now)
+            ]
+            decision = decide(
+                spec, one.seen.values(), closed=closed, memory=memory.get(one.name), now=now
+            )
+            self._memory[one.name] = decision.memory
+            one.moving = decision.reason
+            if decision.changes:
+                after = spec.with_ratios(decision.ratios)
+                router.replace(after)
+                reasons = {change.region: change.reason for change in decision.changes}
+                self._note(spec, after, reasons)
+                self._dispatcher.look(one)
 
     def _note(self, before: TrafficSpec, after: TrafficSpec, reasons: Mapping[str, str]) -> None:
         old, new = before.ratios(), after.ratios()
@@ -187,35 +206,3 @@ class TrafficShares:
     def _replace(self, endpoint: str, ratios: Mapping[str, float], mode: str) -> None:
         spec = self._table.spec_of(endpoint)
         self._table.replace(endpoint, spec.with_ratios(ratios, mode=mode))
-
-
-class MovingShares:
-    """The driver of automatic shares: asks `core/traffic/ratios.py` and applies its decision.
-
-    Call `move` every `MOVE_EVERY_S`.
-    """
-
-    def __init__(self, table: TrafficTable, shares: TrafficShares, clock: Clock) -> None:
-        self._table = table
-        self._shares = shares
-        self._monotonic = clock.monotonic
-        self._memory: dict[str, RatioMemory] = {}
-
-    def move(self) -> None:
-        now = self._monotonic()
-        memory, self._memory = self._memory, {}
-        for one in self._table.endpoints.values():
-            router, spec = one.router, one.router.spec
-            closed = [
-                region.name
-                for region in spec.regions
-                if region.name not in one.serving or not router.serves(region.name, now=now)
-            ]
-            decision = decide(
-                spec, one.seen.values(), closed=closed, memory=memory.get(one.name), now=now
-            )
-            self._memory[one.name] = decision.memory
-            one.moving = decision.reason
-            if decision.changes:
-                reasons = {change.region: change.reason for change in decision.changes}
-                self._shares.moved(one, spec.with_ratios(decision.ratios), reasons)

@@ -6,23 +6,50 @@ Attributes have the gateway's names where they mean the same (`gateway/tracing/s
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from penstock.clock import Clock
 from penstock.core.request import trace_context
+from penstock.core.request.trace_context import TraceContext
 from penstock.errors import ModelError
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.target_dispatcher import STATUS_CANCELLED
+from penstock.gateway.http.call import Call
 from penstock.gateway.tracing.spans import CLIENT, HELD_S_MIN, SERVER, SpanExport
-from penstock.orchestrator.passage import Passage
-from penstock.orchestrator.tracing import Attempt, TracedPassage
+from penstock.gateway.tracing.tracing import (
+    INTEREST,
+    TRACEPARENT,
+    TRACESTATE,
+    FollowsTraces,
+    Traced,
+)
+from penstock.orchestrator.dispatcher import RegionDispatcher
+from penstock.orchestrator.request import Attempt, OrchestratedRequest
 
-#: The status for a client that went away, as in the gateway.
-CANCELLED_STATUS: Final = 499
 _MODEL_FAILED: Final = ModelError.status_default
 _STATUS: Final = "status-"
 
 
+class TracingRegionDispatcher(FollowsTraces, RegionDispatcher):
+    """`RegionDispatcher`, with traces.
+
+    If a request is not recorded here, the region is told not to record it either: a trace is
+    complete or does not exist.
+    """
+
+    begins_unrecorded = True
+
+    def _tell_trace(self, invocation: Invocation, context: TraceContext) -> None:
+        call = cast(Call, invocation)
+        headers = [(name, value) for name, value in call.headers if name.lower() not in INTEREST]
+        headers.append((TRACEPARENT, context.traceparent.encode()))
+        if context.state:
+            headers.append((TRACESTATE, context.state.encode()))
+        call.headers = headers
+
+
 class TrafficSpans:
-    """Implements `RegionSpans` of `tracing.py` for one orchestrator."""
+    """Implements `Spans` of `gateway/tracing/tracing.py` for one orchestrator."""
 
     def __init__(self, export: SpanExport, clock: Clock) -> None:
         self._export = export
@@ -30,48 +57,45 @@ class TrafficSpans:
         self._rng = random.Random()
 
     def ended(
-        self,
-        traced: TracedPassage,
-        passage: Passage,
-        *,
-        request_id: str,
-        cancelled: bool,
-        now: float,
+        self, traced: Traced, invocation: Invocation, *, request_id: str, status: int, now: float
     ) -> None:
         offset_s = self._clock.wall() - self._clock.monotonic()
-        asked, mine = passage.asked, traced.context
-        status = CANCELLED_STATUS if cancelled else _status_of(traced, passage)
-        facts = _of_request(traced, passage, status) | {"penstock.request_id": request_id}
+        asked: OrchestratedRequest = invocation.context
+        mine = traced.context
+        if asked.cancelled:
+            status = STATUS_CANCELLED
+        elif invocation.error is None:
+            status = asked.status
+        attempts = [attempt for attempt in asked.attempts if attempt.sent_at]
+        facts = _of_request(asked, attempts, invocation) | {
+            "penstock.status": status,
+            "penstock.request_id": request_id,
+        }
         self._export.span(
-            f"{asked.operation} {asked.endpoint}".strip(), mine.span_id, mine, traced.caller,
-            passage.call.received + offset_s, now + offset_s, facts, kind=SERVER,
-            error=_failure(traced, status),
+            f"{asked.operation} {invocation.endpoint}".strip(), mine.span_id, mine, traced.caller,
+            invocation.received + offset_s, now + offset_s, facts, kind=SERVER,
+            error=_failure(invocation, status),
         )  # fmt: skip
-        for wait in traced.waits:
+        for wait in asked.waits:
             if wait.over - wait.begun > HELD_S_MIN:
                 self._export.span(
                     "held", trace_context.span_id(self._rng), mine, mine, wait.begun + offset_s,
                     wait.over + offset_s, {"penstock.route.reason": wait.reason},
                 )  # fmt: skip
-        for attempt in traced.attempts:
+        for attempt, span_id in zip(attempts, traced.attempt_ids, strict=True):
             self._export.span(
-                f"region {attempt.region}", attempt.span_id, mine, mine,
+                f"region {attempt.region}", span_id, mine, mine,
                 attempt.sent_at + offset_s, (attempt.over_at or now) + offset_s,
                 _of_attempt(attempt), kind=CLIENT, error=_fault(attempt.outcome),
             )  # fmt: skip
 
 
-def _status_of(traced: TracedPassage, passage: Passage) -> int:
-    if traced.error is not None:
-        return traced.error.status
-    return passage.answer.status if passage.answer is not None else 0
-
-
-def _failure(traced: TracedPassage, status: int) -> str:
+def _failure(invocation: Invocation, status: int) -> str:
     """The error of a server span: set if the fault is not the caller's."""
     if status < 500 and status != _MODEL_FAILED:
         return ""
-    return traced.error.code if traced.error is not None else f"{_STATUS}{status}"
+    error = invocation.error
+    return error.code if error is not None else f"{_STATUS}{status}"
 
 
 def _fault(outcome: str) -> str:
@@ -82,23 +106,23 @@ def _fault(outcome: str) -> str:
     return "" if outcome == "client-gone" else outcome
 
 
-def _of_request(traced: TracedPassage, passage: Passage, status: int) -> dict[str, Any]:
-    held_s = sum(wait.over - wait.begun for wait in traced.waits)
+def _of_request(
+    asked: OrchestratedRequest, attempts: list[Attempt], invocation: Invocation
+) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "penstock.status": status,
-        "penstock.endpoint": passage.asked.endpoint,
-        "penstock.operation": passage.asked.operation,
-        "penstock.attempts": len(traced.attempts),
-        "penstock.resumed": passage.resumed,
-        "penstock.held_ms": _ms(held_s),
+        "penstock.endpoint": invocation.endpoint,
+        "penstock.operation": asked.operation,
+        "penstock.attempts": len(attempts),
+        "penstock.resumed": asked.resumed,
+        "penstock.held_ms": _ms(sum(wait.over - wait.begun for wait in asked.waits)),
     }
-    if traced.attempts:
-        last = traced.attempts[-1]
+    if attempts:
+        last = attempts[-1]
         facts |= {"penstock.region": last.region, "penstock.route.reason": last.reason}
         if last.began_at:
-            facts["penstock.first_byte_ms"] = _ms(last.began_at - passage.call.received)
-    if traced.error is not None:
-        facts["penstock.error"] = traced.error.code
+            facts["penstock.first_byte_ms"] = _ms(last.began_at - invocation.received)
+    if invocation.error is not None:
+        facts["penstock.error"] = invocation.error.code
     return facts
 
 
@@ -108,8 +132,8 @@ def _of_attempt(attempt: Attempt) -> dict[str, Any]:
         "penstock.route.reason": attempt.reason,
         "penstock.outcome": attempt.outcome,
     }
-    if attempt.began_at:
-        facts["penstock.first_byte_ms"] = _ms(attempt.began_at - attempt.sent_at)
+    if attempt.first_byte_s is not None:
+        facts["penstock.first_byte_ms"] = _ms(attempt.first_byte_s)
     return facts
 
 

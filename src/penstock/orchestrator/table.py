@@ -16,6 +16,7 @@ from typing import Any, Final
 from penstock.clock import Clock
 from penstock.core.traffic.router import TrafficRouter
 from penstock.core.traffic.spec import RegionObserved, TrafficSpec
+from penstock.gateway.dispatch.invocation import Invocation
 from penstock.orchestrator.regions_file import Regions
 
 #: Room of each region for the router without a name: its requests cost a region next to nothing.
@@ -29,16 +30,17 @@ ENDPOINTS_MAX: Final = 20_000
 class EndpointTraffic:
     """The traffic of one endpoint, or of all unknown endpoints."""
 
-    __slots__ = ("asked_at", "moving", "name", "router", "seen", "serving", "waiting")
+    __slots__ = ("asked_at", "in_flight", "moving", "name", "router", "seen", "serving", "waiting")
 
     def __init__(self, name: str, router: TrafficRouter) -> None:
         self.name = name
         self.router = router
+        self.in_flight = 0  #: requests for it
         self.seen: dict[str, RegionObserved] = {}  #: region -> its last report
         self.serving: frozenset[str] = frozenset()  #: regions that have the endpoint
         self.asked_at = float("-inf")  #: monotonic s when a region was last chosen
         self.moving = ""  #: the last decision about automatic shares
-        self.waiting: dict[int, Any] = {}  #: ticket -> the request that is held
+        self.waiting: dict[int, Invocation] = {}  #: ticket -> the request that is held
 
     def allowed(self) -> frozenset[str] | None:
         """Regions that requests may go to, apart from the spec's own limits; None: any."""

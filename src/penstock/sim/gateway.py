@@ -16,6 +16,7 @@ from penstock.core.blame.poison_requests import CONNECTION_LOST, FRESH, INSTANCE
 from penstock.core.request import holding, retry
 from penstock.core.request.admission import Admission, Refusal
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
+from penstock.core.waiting_lines import BLOCKS, GONE, STAYS, WaitingLines
 from penstock.sim.copy import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event, SimulatedCopy
 from penstock.sim.outcome import RunOutcome
 from penstock.sim.outliers import TwinOutliers, TwinRebalancing
@@ -32,8 +33,6 @@ _HOLD = holding.HoldSpec(
     bytes_max=_LIMITS.held_bytes_max,
     zero_capacity=_LIMITS.zero_capacity,
 )
-# Results of a request's turn.
-_GONE, _STAYS, _BLOCKS = "gone", "stays", "blocks"
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +49,7 @@ class SimulatedRequest:
     failures: tuple[int, ...] = ()  #: copies that gave it back
     met: bool = False  #: whether a copy has received it
     streams: bool = False  #: whether a part of its answer has arrived
-    line: str | None = None  #: the queue that it waits in; None = none
+    ticket: int = 0  #: of its place in the queue that it waits in; 0 = it does not wait
 
 
 class TwinGateway:
@@ -88,7 +87,7 @@ class TwinGateway:
         self._recorder = recorder
         self._outcome = outcome
         self._variants = [variant.name for variant in routes.variants]
-        self._lines: dict[str, dict[int, SimulatedRequest]] = {}  #: waiting requests, oldest first
+        self._waiting = WaitingLines[str, SimulatedRequest]()
         self._held_timer = False
         self._deadlines: list[tuple[float, int]] = []  #: (deadline, request), answered ones too
         self._deadlines_at = _INF
@@ -136,14 +135,12 @@ class TwinGateway:
     def _must_wait(self, request: SimulatedRequest) -> bool:
         """Whether other requests wait for the copies that it needs, and one of these copies
         exists."""
-        line = self._lines.get(self._line_of(request), {})
-        return any(not one.met for one in line.values()) and self.router.is_open(
-            request.variant, None
-        )
+        line = self._waiting.line(self._line_of(request))
+        return any(not one.met for one in line) and self.router.is_open(request.variant, None)
 
     def _newcomers(self) -> int:
         """The number of waiting requests that no copy has received yet."""
-        return sum(not one.met for line in self._lines.values() for one in line.values())
+        return sum(not one.met for one in self._waiting.all())
 
     def _may_wait(self, request: SimulatedRequest, answer: NoRoute | None, now: float) -> bool:
         """`answer`: the router's; None where other requests wait already."""
@@ -378,7 +375,7 @@ class TwinGateway:
         step = retry.when_returned(request.past)
         if step.do != "route":
             self._give_up(request, f"gateway: {step.reason}", now)
-        elif self._route_again(request, now, was_held=False) != _GONE:
+        elif self._route_again(request, now, was_held=False) != GONE:
             self._hold(request, now)
 
     def _moves(self, number: int, copy: int, now: float) -> None:
@@ -387,7 +384,7 @@ class TwinGateway:
         assert request.copy is not None, f"request {number} left a queue that it was not in"
         self.router.release(request.copy)
         request.copy = None
-        if self._route_again(request, now, was_held=False, leaves=(copy,)) != _GONE:
+        if self._route_again(request, now, was_held=False, leaves=(copy,)) != GONE:
             self._hold(request, now)
 
     def _pick(
@@ -412,16 +409,16 @@ class TwinGateway:
             answer = self._pick(request, failures, now)
             step = retry.when_picked(answer, failures=failures, was_held=was_held)
         if isinstance(answer, NoRoute):
-            return _BLOCKS
+            return BLOCKS
         if step.releases:
             self.router.release(answer.state)
-            return _STAYS
+            return STAYS
         # a request that only moved was not tried
         self._outcome.retries += request.met and not leaves
         self._leave(request)
         request.variant = answer.variant
         self._send(request, answer.state, now)
-        return _GONE
+        return GONE
 
     # waiting requests, as in gateway/dispatch/waiting.py
 
@@ -430,24 +427,20 @@ class TwinGateway:
         return request.variant or only
 
     def _hold(self, request: SimulatedRequest, now: float) -> None:
-        if retry.when_held(held=sum(map(len, self._lines.values()))).do == "give-up":
+        if retry.when_held(held=len(self._waiting)).do == "give-up":
             self._give_up(request, "gateway: given-up", now)
             return
         self._wait(request, now)
 
     def _wait(self, request: SimulatedRequest, now: float) -> None:
-        request.line = self._line_of(request)
-        self._lines.setdefault(request.line, {})[request.number] = request
+        request.ticket = self._waiting.add(request, self._line_of(request))
         self._set_held_timer(now)
 
     def _leave(self, request: SimulatedRequest) -> None:
         """Removes it from its queue. Without effect if it does not wait."""
-        if request.line is not None:
-            line = self._lines[request.line]
-            del line[request.number]
-            if not line:
-                del self._lines[request.line]
-            request.line = None
+        if request.ticket:
+            self._waiting.remove(request.ticket)
+            request.ticket = 0
 
     def _set_held_timer(self, now: float) -> None:
         if not self._held_timer:
@@ -455,13 +448,10 @@ class TwinGateway:
             heappush(self._events, (retry.next_retry(now=now), HELD_RETRY, 0, 0))
 
     def _try_held(self, now: float) -> None:
-        for line in sorted(self._lines.values(), key=lambda line: next(iter(line))):
-            for request in list(line.values()):
-                if self._route_again(request, now, was_held=True) == _BLOCKS:
-                    break
+        self._waiting.look(lambda _, request: self._route_again(request, now, was_held=True))
 
     def on_held_retry(self, now: float, _key: int, _epoch: int) -> None:
         self._held_timer = False
         self._try_held(now)
-        if self._lines:
+        if len(self._waiting):
             self._set_held_timer(now)

@@ -18,8 +18,10 @@ from penstock.wire.http_client import (
     UNTRUSTED,
     AnswerReader,
     Headers,
+    HttpAnswer,
     HttpClientConnection,
     HttpClientSpec,
+    WholeAnswer,
     connect,
 )
 
@@ -144,6 +146,21 @@ class HttpPool:
                     return exchange
         self.open_for(exchange)
         return exchange
+
+    async def fetch(self, request: bytes, *, timeout_s: float) -> HttpAnswer | None:
+        """Sends a request that may be computed twice; returns its answer as `WholeAnswer` does.
+
+        Raises TimeoutError. An answer that came while the event loop was blocked came in time.
+        """
+        answered: asyncio.Future[HttpAnswer | None] = asyncio.get_running_loop().create_future()
+        exchange = self.ask(WholeAnswer(answered.set_result), request)
+        try:
+            await asyncio.wait([answered], timeout=timeout_s)
+            if not answered.done():
+                raise TimeoutError
+            return answered.result()
+        finally:
+            exchange.cancel()
 
     def open_for(self, exchange: HttpExchange) -> None:
         """Opens a connection for an exchange, and reports a failure to it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.traffic.outcomes import (
+    BROKEN_OFF,
     PIECES,
     REFUSAL,
     WHOLE,
@@ -99,6 +100,11 @@ def test_a_refusal_costs_another_attempt(status: int, begun: bool, step: RegionS
 def test_what_a_lost_region_costs(reason: str, begun: bool, repeatable: bool, do: str) -> None:
     step = when_lost(reason, begun=begun, repeatable=repeatable)
     assert step == RegionStep(do, reason, ok=False)
+
+
+def test_a_region_that_says_itself_that_it_broke_off_is_well() -> None:
+    step = when_lost(BROKEN_OFF, begun=True, repeatable=True)
+    assert step == RegionStep("resume", BROKEN_OFF, ok=None)
 
 
 def test_regions_that_all_failed_are_tried_again_after_waits_that_double() -> None:

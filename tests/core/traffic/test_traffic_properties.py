@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.core.routing.copies import NoRoute, Routed
 from penstock.core.routing.prefixes import PrefixIndex
 from penstock.core.routing.sessions import Sessions
 from penstock.core.traffic import (
@@ -15,10 +16,8 @@ from penstock.core.traffic import (
     MODES,
     HealthSpec,
     HeldForRegion,
-    Refused,
     RegionObserved,
     RegionSpec,
-    Sent,
     TrafficRouter,
     TrafficSpec,
 )
@@ -69,8 +68,8 @@ class TrafficMachine(RuleBasedStateMachine):
             prefixes=PrefixIndex(4096, 40),
         )
 
-    def went(self, answer: Sent, allowed: frozenset[str] | None) -> None:
-        spec, region = self.router.spec, answer.region
+    def went(self, answer: Routed, allowed: frozenset[str] | None) -> None:
+        spec, region = self.router.spec, answer.variant
         assert not spec.pinned or region in spec.pinned, "a pin was broken"
         assert allowed is None or region in allowed, "it went where it may not"
         assert self.room[region] > 0, "sent to a region without room"
@@ -107,7 +106,7 @@ class TrafficMachine(RuleBasedStateMachine):
             deadline=None if time_s is None else self.now + time_s,
             now=self.now,
         )
-        if isinstance(answer, Sent):
+        if isinstance(answer, Routed):
             self.went(answer, allowed)
         elif isinstance(answer, HeldForRegion):
             assert answer.ticket not in self.held
@@ -115,7 +114,7 @@ class TrafficMachine(RuleBasedStateMachine):
         else:
             self.refused(answer)
 
-    def refused(self, answer: Refused) -> None:
+    def refused(self, answer: NoRoute) -> None:
         assert (answer.retry_after_s is None) == (answer.reason == "no-region-allowed")
         assert answer.reason != "held-too-many" or len(self.held) >= HOLD_MAX
         self.ended += 1
@@ -175,7 +174,7 @@ class TrafficMachine(RuleBasedStateMachine):
     def go_on(self) -> None:
         for ticket, answer in self.router.released(now=self.now):
             allowed = self.held.pop(ticket)
-            if isinstance(answer, Sent):
+            if isinstance(answer, Routed):
                 self.went(answer, allowed)
             else:
                 assert answer.reason in ("held-too-long", "no-region-serves")

@@ -38,7 +38,6 @@ from penstock.metrics.catalogue.prometheus_families import (
 from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import FOLLOWED, Region
 from penstock.orchestrator.shares import TrafficShares
-from penstock.orchestrator.stories import Stories
 from penstock.wire import plain_json
 
 #: Returns the entries of the routers' snapshots, one for each region.
@@ -91,7 +90,10 @@ def _name(traffic: dict[str, Any]) -> str:
 
 
 def build_traffic_app(
-    shares: TrafficShares, stories: Stories, page: TrafficPage, check_ready: Callable[[], None]
+    shares: TrafficShares,
+    recorder: TrafficRecorder,
+    page: TrafficPage,
+    check_ready: Callable[[], None],
 ) -> Any:
     """The application for every path without a door. `check_ready` raises why it is not ready."""
 
@@ -107,7 +109,7 @@ def build_traffic_app(
 
     async def story(request: Request) -> dict[str, Any]:
         request_id = request.path_params["request_id"]
-        found = await stories.of(request_id)
+        found = await recorder.explain(request_id)
         if found is None:
             raise CallerError(
                 "request-unknown",

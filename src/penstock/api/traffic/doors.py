@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import Final
+from typing import Final, cast
 
 import orjson
 
@@ -41,13 +41,22 @@ from penstock.api.traffic.relays import (
 )
 from penstock.core.traffic.router import PREFIX_BYTES_MAX
 from penstock.errors import CallerError, PenstockError
+from penstock.gateway.dispatch.invocation import Invocation
+from penstock.gateway.dispatch.streaming import StreamObserved
+from penstock.gateway.http.asgi import head_of
 from penstock.gateway.http.call import Call, status_line
 from penstock.orchestrator import refusals
-from penstock.orchestrator.asked import OrchestratedRequest
-from penstock.orchestrator.forwarder import Forwarder
+from penstock.orchestrator.dispatcher import RegionDispatcher
+from penstock.orchestrator.link import ROOM
+from penstock.orchestrator.request import OrchestratedRequest
+from penstock.wire.frames import Reply
+from penstock.wire.http_client import HOP_BY_HOP
 
 INTEREST: Final = (DEADLINE_MS, SESSION_ID, PREFIX_ID)
 
+_OPENAI_ID: Final = b"x-request-id"
+#: Headers of a region's answer that concern only its connection, or only the orchestrator.
+_NOT_PASSED_ON: Final = HOP_BY_HOP | {ROOM, _OPENAI_ID}
 _JSON_HEAD: Final = b"content-type: application/json\r\n"
 _RUNTIME: Final = {
     b"invocations": "invoke",
@@ -59,41 +68,78 @@ _PROMPTS: Final = (b'"messages"', b'"prompt"', b'"input"', b'"text_input"')
 
 
 class TrafficDoor(ABC):
-    """A `Door` and the `Speech` of its requests."""
+    """A `Door` and the `Responder` of its requests, which are `Call`s."""
 
-    def __init__(self, forwarder: Forwarder) -> None:
-        self._forwarder = forwarder
-        self.written = forwarder.written
-        self.abandoned = forwarder.abandoned
+    def __init__(self, dispatcher: RegionDispatcher) -> None:
+        self._dispatcher = dispatcher
+        self.written = dispatcher.written
+        self.abandoned = dispatcher.cancel
 
     def handle(self, call: Call) -> bool:
         try:
             asked = self.asked(call)
             if asked is not None:
-                self._forwarder.take(call, asked)
+                self._invoke(call, asked)
         except PenstockError as error:
             self.refuse(call, error)
         return True
 
+    def _invoke(self, call: Call, asked: OrchestratedRequest) -> None:
+        seconds = deadline_s((call.rare or {}).get(DEADLINE_MS))
+        call.deadline = None if seconds is None else call.received + seconds
+        call.responder, call.context = self, asked
+        self._dispatcher.invoke(call)
+
     @abstractmethod
     def asked(self, call: Call) -> OrchestratedRequest | None:
-        """The request; None if it is answered here. Raises PenstockError."""
+        """The request, and into `call` its endpoint, and `stream` if it may be streamed; None if it
+        is answered here. Raises PenstockError."""
 
     @abstractmethod
     def refuse(self, call: Call, error: PenstockError) -> None:
         """Answers with an error in the protocol's form."""
 
     def broken(self, call: Call, error: PenstockError) -> None:
+        """Ends a partly sent answer, with the protocol's own error if it has one."""
         call.abort()
+
+    # Responder
+
+    def on_reply(self, invocation: Invocation, reply: Reply) -> None:
+        call = cast(Call, invocation)
+        call.answer(_head(call), reply.body)
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        call = cast(Call, invocation)
+        if not call.started:
+            call.start(_head(call), length=call.context.length)
+        call.send(chunk)
+
+    def on_end(self, invocation: Invocation, reply: Reply) -> None:
+        call = cast(Call, invocation)
+        call.send(reply.body)
+        call.finish()
+
+    def on_error(self, invocation: Invocation, error: PenstockError) -> None:
+        call = cast(Call, invocation)
+        if call.started:
+            self.broken(call, error)
+        elif not call.finished:
+            self.refuse(call, error)
 
 
 class RuntimeTrafficDoor(TrafficDoor):
     """SageMaker's runtime, below /endpoints/."""
 
     def __init__(
-        self, forwarder: Forwarder, openai: OpenAiTrafficDoor, *, account_id: str, region: str
+        self,
+        dispatcher: RegionDispatcher,
+        openai: OpenAiTrafficDoor,
+        *,
+        account_id: str,
+        region: str,
     ) -> None:
-        super().__init__(forwarder)
+        super().__init__(dispatcher)
         self._openai = openai
         self._errors = RuntimeErrors(account_id, region)
 
@@ -115,15 +161,14 @@ class RuntimeTrafficDoor(TrafficDoor):
         rare = call.rare or {}
         session = rare.get(SESSION_ID, b"").decode("latin-1")
         prefix = rare.get(PREFIX_ID)
+        call.endpoint = name
+        if kind == "stream":
+            call.stream = StreamObserved()
         return OrchestratedRequest(
-            speech=self,
-            endpoint=name,
             operation=kind,
             repeatable=kind != "async",
             session=session if session and session != NEW_SESSION else None,
             prefix=None if prefix is None else prefix + b"\0" + call.body[:PREFIX_BYTES_MAX],
-            deadline_s=deadline_s(rare.get(DEADLINE_MS)),
-            streams=kind == "stream",
             asks_room=kind == "invoke",
             relay_of=frames_of_stream if kind == "stream" else None,
         )
@@ -146,29 +191,23 @@ class RuntimeTrafficDoor(TrafficDoor):
 class OpenAiTrafficDoor(TrafficDoor):
     """OpenAI's API, at /v1/ and at SageMaker's path."""
 
-    def __init__(self, forwarder: Forwarder) -> None:
-        super().__init__(forwarder)
+    def __init__(self, dispatcher: RegionDispatcher) -> None:
+        super().__init__(dispatcher)
         self._reading: set[asyncio.Task[None]] = set()
 
     def asked(self, call: Call) -> OrchestratedRequest | None:
         found = asked_of(call.path)
-        rare = call.rare or {}
-        asked = OrchestratedRequest(
-            speech=self,
-            operation=found.operation,
-            deadline_s=deadline_s(rare.get(DEADLINE_MS)),
-            streams=True,
-        )
+        asked = OrchestratedRequest(operation=found.operation)
         if found.operation == "models":
-            asked.streams = False
-            asked.endpoint = _named(found.model) or found.endpoint or ""
+            call.endpoint = _named(found.model) or found.endpoint or ""
             return asked
+        call.stream = StreamObserved()
         asked.prefix = prompt_of(call.body)
         asked.relay_of = lambda call, headers: OpenAiRelay.of(found.operation, call.body, headers)
         if found.endpoint is not None:
-            asked.endpoint = found.endpoint
+            call.endpoint = found.endpoint
         elif len(call.body) <= READ_AT_ONCE_BYTES:
-            asked.endpoint = model_of(call.body).endpoint
+            call.endpoint = model_of(call.body).endpoint
         else:
             task = asyncio.get_running_loop().create_task(self._read_large(call, asked))
             self._reading.add(task)
@@ -179,12 +218,11 @@ class OpenAiTrafficDoor(TrafficDoor):
     async def _read_large(self, call: Call, asked: OrchestratedRequest) -> None:
         try:
             name: ModelName = await model_of_large(call.body)
+            if call.connection is not None:
+                call.endpoint = name.endpoint
+                self._invoke(call, asked)
         except PenstockError as error:
             self.refuse(call, error)
-            return
-        if call.connection is not None:
-            asked.endpoint = name.endpoint
-            self._forwarder.take(call, asked)
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         call.answer(*openai_errors.render(error))
@@ -192,7 +230,7 @@ class OpenAiTrafficDoor(TrafficDoor):
     def broken(self, call: Call, error: PenstockError) -> None:
         if call.started == 2:  # in pieces: server-sent events
             # The events of a response are numbered, so a last one written here is too.
-            numbered = call.context.asked.operation == "responses"
+            numbered = call.context.operation == "responses"
             relay = call.context.relay
             number = relay.events if numbered and isinstance(relay, EventRelay) else None
             call.send(openai_errors.event(error, number))
@@ -205,32 +243,28 @@ class OipTrafficDoor(TrafficDoor):
     """The Open Inference Protocol, below /v2."""
 
     def asked(self, call: Call) -> OrchestratedRequest | None:
-        path, rare = call.path, call.rare or {}
+        path = call.path
         parts = parts_of(path)
         if parts == ["health", "live"]:
             call.answer(status_line(200), b"")
             return None
         if parts == ["health", "ready"]:
-            self._forwarder.check_ready()
+            self._dispatcher.check_ready()
             call.answer(status_line(200), b"")
             return None
         if parts[:2] == ["repository", "models"]:
             raise refusals.region_only(path[:128].decode("latin-1"))
-        asked = OrchestratedRequest(
-            speech=self,
-            operation="metadata",
-            deadline_s=deadline_s(rare.get(DEADLINE_MS)),
-            model_errors_are_500=True,
-        )
+        asked = OrchestratedRequest(operation="metadata", model_errors_are_500=True)
+        call.endpoint = ""
         if parts[:1] == ["models"] and len(parts) > 1 and parts[1:] != ["stats"]:
             name, _, action = split_model(parts[1:])
             if not name:
                 raise not_found(path)
-            asked.endpoint = _named(name)
+            call.endpoint = _named(name)
             if action in INFERS:
                 asked.operation = action
                 if action != "infer":
-                    asked.streams = True
+                    call.stream = StreamObserved()
                     asked.prefix = prompt_of(call.body)
                 if action == GENERATE_STREAM:
                     asked.relay_of = whole_events
@@ -249,6 +283,17 @@ class OipTrafficDoor(TrafficDoor):
             call.finish()
         else:
             call.abort()
+
+
+def _head(call: Call) -> bytes:
+    """The head of a region's answer, without headers that concern only one connection."""
+    asked: OrchestratedRequest = call.context
+    headers = [(name, value) for name, value in asked.headers if name not in _NOT_PASSED_ON]
+    if call.connection and any(name == _OPENAI_ID for name, _ in asked.headers):
+        headers.append((_OPENAI_ID, call.request_id.encode()))
+    if call.route is not None:
+        headers.append((b"x-penstock-region", call.route.variant.encode()))
+    return head_of(asked.status, headers)
 
 
 def prompt_of(body: bytes) -> bytes | None:

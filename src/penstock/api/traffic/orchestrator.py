@@ -36,15 +36,13 @@ from penstock.gateway.http.listener import HttpListener
 from penstock.gateway.http.server import LAST_BYTES_S, tls_context
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
-from penstock.orchestrator.forwarder import Forwarder
+from penstock.orchestrator.dispatcher import RegionDispatcher
 from penstock.orchestrator.recording import TrafficRecorder
 from penstock.orchestrator.region import Region
 from penstock.orchestrator.regions_file import Regions
-from penstock.orchestrator.shares import MOVE_EVERY_S, MovingShares, TrafficShares
-from penstock.orchestrator.spans import TrafficSpans
-from penstock.orchestrator.stories import Stories
+from penstock.orchestrator.shares import MOVE_EVERY_S, TrafficShares
+from penstock.orchestrator.spans import TracingRegionDispatcher, TrafficSpans
 from penstock.orchestrator.table import TrafficTable
-from penstock.orchestrator.tracing import TracingForwarder
 
 log = logging.getLogger(__name__)
 
@@ -78,43 +76,41 @@ class Orchestrator:
         config, clock = self._config, self._clock
         listen, limits = config.listen, config.limits
         ids = RequestIds()
-        recorder = TrafficRecorder(clock, ids)
-        self._forwarder = forwarder = self._make_forwarder(recorder, ids)
+        recorder = TrafficRecorder(clock, ids, self._regions)
+        self._dispatcher = dispatcher = self._make_dispatcher(recorder, ids)
         config.state_dir.mkdir(parents=True, exist_ok=True)
-        shares = TrafficShares(self._table, self._regions, forwarder, clock, config.state_dir)
+        shares = TrafficShares(self._table, self._regions, dispatcher, clock, config.state_dir)
         shares.load()
-        openai = OpenAiTrafficDoor(forwarder)
+        openai = OpenAiTrafficDoor(dispatcher)
         runtime = RuntimeTrafficDoor(
-            forwarder,
+            dispatcher,
             openai,
             account_id=config.control.account_id,
             region=config.control.region,
         )
         page = TrafficPage(recorder, list(self._regions.values()), shares.snapshots)
-        stories = Stories(recorder, self._regions)
-        app = build_traffic_app(shares, stories, page, forwarder.check_ready)
+        app = build_traffic_app(shares, recorder, page, dispatcher.check_ready)
         async with ShieldedExitStack() as stack:
             stack.push_async_callback(self._telemetry.close)
             authenticator = await self._authenticator(stack)
             for region in self._regions.values():
                 stack.push_async_callback(region.close)
                 self._run(stack, region.run())
-            self._run(stack, _each(LOOK_EVERY_S, forwarder.look_all))
+            self._run(stack, _each(LOOK_EVERY_S, dispatcher.look_all))
             self._telemetry.push_metrics(page.collector)
-            moving = MovingShares(self._table, shares, clock)
-            self._run(stack, _each(MOVE_EVERY_S, moving.move))
+            self._run(stack, _each(MOVE_EVERY_S, shares.move))
             self._listener = HttpListener(
                 limits=limits,
                 clock=clock,
                 ids=ids,
                 doors=(
                     (RUNTIME_PREFIX, runtime),
-                    (OIP_PREFIX, OipTrafficDoor(forwarder)),
+                    (OIP_PREFIX, OipTrafficDoor(dispatcher)),
                     (OPENAI_PREFIX, openai),
                 ),
                 fallback=AsgiDoor(app),
                 authenticator=authenticator,
-                interest=(*INTEREST, *forwarder.interest),
+                interest=(*INTEREST, *dispatcher.interest),
                 gate=gate_for(
                     listen.host,
                     hosts=listen.hosts,
@@ -135,26 +131,29 @@ class Orchestrator:
         await self._stack.aclose()
 
     async def _stop_listening(self) -> None:
-        await self._forwarder.drain(self._config.limits.drain_s_max)
-        self._forwarder.close()
+        await self._dispatcher.drain(self._config.limits.drain_s_max)
+        self._dispatcher.close()
         await self._listener.stop(LAST_BYTES_S)
 
-    def _make_forwarder(self, recorder: TrafficRecorder, ids: RequestIds) -> Forwarder:
-        """A forwarder with tracing, if traces are exported; else a plain one."""
+    def _make_dispatcher(self, recorder: TrafficRecorder, ids: RequestIds) -> RegionDispatcher:
+        """A dispatcher with tracing, if traces are exported; else a plain one."""
         clock, telemetry = self._clock, self._telemetry
         parts: dict[str, Any] = {
             "table": self._table,
             "regions": self._regions,
+            "recorder": recorder,
             "clock": clock,
             "timers": LoopTimers(asyncio.get_running_loop(), clock),
             "limits": self._config.limits,
-            "recorder": recorder,
+            "ids": ids,
         }
         if telemetry.export is None:
-            return Forwarder(**parts)
-        spans = TrafficSpans(telemetry.export, clock)
-        return TracingForwarder(
-            spans, share=telemetry.trace_share, rng=random.Random(), ids=ids, **parts
+            return RegionDispatcher(**parts)
+        return TracingRegionDispatcher(
+            TrafficSpans(telemetry.export, clock),
+            share=telemetry.trace_share,
+            trace_rng=random.Random(),
+            **parts,
         )
 
     async def _authenticator(self, stack: ShieldedExitStack) -> KeyAuthenticator | None:
@@ -185,13 +184,13 @@ class Orchestrator:
         self._table.heard(region.name, event, way_s=region.way_s, whole=first)
         self.reached.set()
         self._table.forget_unserved()
-        self._forwarder.look_all()
+        self._dispatcher.look_all()
 
     def _probed(self, region: Region, ok: bool) -> None:
         self._table.probed(region.name, ok=ok)
         if region.silent:
-            self._forwarder.leave(region.name, SILENT)
-        self._forwarder.look_all()
+            self._dispatcher.leave(region.name, SILENT)
+        self._dispatcher.look_all()
 
 
 async def _each(every_s: float, work: Callable[[], None]) -> None:

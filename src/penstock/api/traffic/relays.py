@@ -17,7 +17,7 @@ import orjson
 
 from penstock.gateway.http.call import Call
 from penstock.instance.codecs.generation.openai_completions import TOKENS_NEW
-from penstock.orchestrator.asked import Relay
+from penstock.orchestrator.request import Relay
 from penstock.wire.http_client import Headers
 from penstock.wire.server_sent_events import EventSplitter
 
@@ -44,10 +44,8 @@ def is_events(headers: Headers) -> bool:
     )
 
 
-class EventRelay:
+class EventRelay(Relay):
     """Passes on server-sent events as a whole."""
-
-    broken_off = b""
 
     def __init__(self) -> None:
         self.events = 0  #: events that have left
@@ -61,9 +59,6 @@ class EventRelay:
             self._last = events[-1]
         return b"".join(events)
 
-    def continuation(self) -> bytes | None:
-        return None
-
     def ending(self) -> bytes | None:
         last = _fields(self._last) or {}
         return b"" if last.get("type") in _LAST_OF_RESPONSE or last.get("error") else None
@@ -72,10 +67,8 @@ class EventRelay:
         return self._splitter.rest()
 
 
-class FrameRelay:
+class FrameRelay(Relay):
     """Passes on frames of AWS's event stream as a whole."""
-
-    broken_off = b""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -95,12 +88,6 @@ class FrameRelay:
         del buffer[:end]
         return whole
 
-    def continuation(self) -> bytes | None:
-        return None
-
-    def ending(self) -> bytes | None:
-        return None
-
     def rest(self) -> bytes:
         rest, self._buffer = bytes(self._buffer), bytearray()
         return rest
@@ -114,11 +101,10 @@ def frames_of_stream(_call: Call, _headers: Headers) -> Relay | None:
     return FrameRelay()
 
 
-class OpenAiRelay:
+class OpenAiRelay(Relay):
     """Passes on a completion or chat as server-sent events, and lets another region continue it."""
 
     def __init__(self, operation: str, body: bytes) -> None:
-        self.broken_off = b""
         self._operation = operation
         self._body = body
         self._splitter = EventSplitter()

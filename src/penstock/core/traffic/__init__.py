@@ -1,10 +1,10 @@
 """Traffic between regions: which region gets a request, in what shares, and why.
 
-`spec.py` has the spec, what a region reports, and the results of a choice. `router.py` chooses a
-region and holds requests for which no region has room (`held.py`). `regions.py` counts the room of
-each region, `health.py` decides whether it is used, and `ratios.py` moves the shares, by the
-measurements in `moving_averages.py`. `outcomes.py` decides what follows from a region's answer, or
-from none. `push_room.py` is a region's own count of its room.
+`spec.py` has the spec and what a region reports. `router.py` chooses a region and holds requests
+for which no region has room. `regions.py` counts the room of each region, `health.py` decides
+whether it is used, and `ratios.py` moves the shares, by the measurements in `moving_averages.py`.
+`outcomes.py` decides what follows from a region's answer, or from none. `push_room.py` is a
+region's own count of its room.
 """
 
 from penstock.core.traffic.router import TrafficRouter
@@ -14,14 +14,12 @@ from penstock.core.traffic.spec import (
     MODES,
     HealthSpec,
     HeldForRegion,
-    Refused,
     RegionObserved,
     RegionSpec,
-    Sent,
     TrafficSpec,
 )
 
 __all__ = [
-    "AUTOMATIC", "MANUAL", "MODES", "HealthSpec", "HeldForRegion", "Refused", "RegionObserved",
-    "RegionSpec", "Sent", "TrafficRouter", "TrafficSpec",
+    "AUTOMATIC", "MANUAL", "MODES", "HealthSpec", "HeldForRegion", "RegionObserved", "RegionSpec",
+    "TrafficRouter", "TrafficSpec",
 ]  # fmt: skip

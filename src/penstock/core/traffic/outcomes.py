@@ -24,6 +24,9 @@ WHOLE: Final = "whole"
 PIECES: Final = "pieces"
 REFUSAL: Final = "refusal"  #: it is kept, as another region may do better
 
+#: Reason of a loss: the region itself reports that it broke an answer off, as its copy is gone.
+BROKEN_OFF: Final = "stream-broken"
+
 #: Largest answer that is collected; two of the largest tensors that fit into a frame of HTTP/2.
 WHOLE_BYTES_MAX: Final = 1 << 20
 #: More than the number of regions that could fail in turn, and than tries at one that restarts.
@@ -91,7 +94,7 @@ def when_lost(reason: str, *, begun: bool, repeatable: bool) -> RegionStep:
     """`reason`: why its exchange ended. If the connection was lost the region may have received the
     request; if it was never reached, it has not."""
     if begun:
-        return RegionStep("resume", reason, ok=False)
+        return RegionStep("resume", reason, ok=None if reason == BROKEN_OFF else False)
     taken = reason == "connection-lost" and not repeatable
     return RegionStep("fail" if taken else "route", reason, ok=False)
 

@@ -22,7 +22,7 @@
   and came back unanswered is older than all that were never sent, and goes first.
 
 The driver calls `released` after each `heard`, `release`, `probed` and `replace`, and at
-`next_deadline`, and carries out what it returns. For every `Sent`, `release` is called once.
+`next_deadline`, and carries out what it returns. For every `Routed`, `release` is called once.
 
 It must not know who listens to it, what is in a request, or what time it is. Prefixes and sessions
 are kept in bounded tables, `core/routing`'s own, with regions in the place of copies.
@@ -31,35 +31,98 @@ are kept in bounded tables, `core/routing`'s own, with regions in the place of c
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
-from penstock.core.routing.copies import NoRoute
+from penstock.core.routing.copies import NoRoute, Routed
 from penstock.core.routing.prefixes import PrefixIndex, is_alive
 from penstock.core.routing.sessions import Sessions
 from penstock.core.traffic.health import ANSWERS_STILL
-from penstock.core.traffic.held import HeldQueue, HeldRequest, RegionRequest
 from penstock.core.traffic.regions import CREDIT_MAX, RegionState
 from penstock.core.traffic.spec import (
     AUTOMATIC,
     NO_REGION_SERVES,
     HeldForRegion,
-    Refused,
     RegionObserved,
-    Sent,
     TrafficSpec,
 )
+from penstock.core.waiting_lines import BLOCKS, GONE, WaitingLines
 
 #: Bytes of a prompt that are compared: about a thousand tokens, the longest system prompts in use.
 PREFIX_BYTES_MAX = 4096
 #: s. Slots become free within tenths of a second; an earlier retry finds the same queue.
 _RETRY_AFTER_S = 1.0
 
-_NOT_ALLOWED = Refused("no-region-allowed", None)
-_TOO_MANY = Refused("held-too-many", _RETRY_AFTER_S)
-_TOO_LONG = Refused("held-too-long", _RETRY_AFTER_S)
+_NOT_ALLOWED = NoRoute("no-region-allowed", None)
+_TOO_MANY = NoRoute("held-too-many", _RETRY_AFTER_S)
+_TOO_LONG = NoRoute("held-too-long", _RETRY_AFTER_S)
 #: A request that waited for a region that does not serve did not wait for room.
-_NO_REGION = Refused(NO_REGION_SERVES, _RETRY_AFTER_S)
+_NO_REGION = NoRoute(NO_REGION_SERVES, _RETRY_AFTER_S)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRequest:
+    """What the choice of a region depends on, for one request."""
+
+    allowed: tuple[str, ...]
+    session: str | None
+    prefix: bytes | None
+    exclude: tuple[str, ...]
+    again: bool = False  #: it was sent before
+
+
+class HeldQueue(WaitingLines[tuple[tuple[str, ...], str], RegionRequest]):
+    """Requests that no region has room for; lines: (regions they may go to, their session's or "").
+
+    A request that was sent before and came back unanswered is older than all that were never sent:
+    such requests form lines of their own, which are ahead. Each has a deadline of its own.
+    """
+
+    __slots__ = ("_deadlines",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._deadlines: list[tuple[float, int]] = []  #: may contain requests that are gone
+
+    def hold(
+        self, asked: RegionRequest, regions: tuple[str, ...], session_region: str, deadline: float
+    ) -> int:
+        """Puts a request at the end of its line, until `deadline` (s); returns its ticket."""
+        ticket = self.add(asked, (regions, session_region), ahead=asked.again)
+        heappush(self._deadlines, (deadline, ticket))
+        return ticket
+
+    def wait_for(self, region: str, *, again: bool) -> bool:
+        """Whether a held request would go to this region before one that comes now."""
+        return any(
+            region == session_region if session_region else region in allowed
+            for (allowed, session_region), sent_before in self.lines()
+            if sent_before or not again
+        )
+
+    def next_deadline(self) -> float | None:
+        """The earliest deadline of a held request."""
+        while self._deadlines and self._deadlines[0][1] not in self._places:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def expired(self, *, now: float) -> Iterator[tuple[int, RegionRequest]]:
+        """Requests whose deadline has passed, by ticket; each is removed."""
+        while True:
+            deadline = self.next_deadline()
+            if deadline is None or now < deadline:
+                return
+            ticket = heappop(self._deadlines)[1]
+            asked = self.find(ticket)
+            self.remove(ticket)
+            yield ticket, asked
+
+    def check_invariants(self) -> None:
+        super().check_invariants()
+        alive = [ticket for _, ticket in self._deadlines if ticket in self._places]
+        assert sorted(alive) == sorted(self._places), "a request has no deadline, or two"
 
 
 class TrafficRouter:
@@ -78,7 +141,6 @@ class TrafficRouter:
         self._sessions = sessions if sessions is not None else Sessions()
         self._prefixes = prefixes if prefixes is not None else PrefixIndex(PREFIX_BYTES_MAX)
         self._held = HeldQueue()
-        self._ticket = 0  #: the last ticket
         self._regions: dict[str, RegionState] = {}
         #: the regions that the traffic is pinned to, or all
         self._usable: frozenset[str] = frozenset()
@@ -99,8 +161,14 @@ class TrafficRouter:
         again: bool = False,
         deadline: float | None = None,
         now: float,
-    ) -> Sent | HeldForRegion | Refused:
+    ) -> Routed | HeldForRegion | NoRoute:
         """Chooses a region and reserves a slot there, or holds the request.
+
+        Returns:
+            `Routed`, whose variant is the region's name; its reason: session | session-moved | home
+            | spill | prefix-match | ratio | only-region | last-resort. `HeldForRegion`: no region
+            has room now. `NoRoute`: no-region-allowed | no-region-serves | held-too-many |
+            held-too-long, or where holding is off the reason of `HeldForRegion`.
 
         Args:
             session: it stays in the region that was picked for it first.
@@ -150,27 +218,27 @@ class TrafficRouter:
         if state is not None:
             state.health.probed(ok, now=now)
 
-    def released(self, *, now: float) -> list[tuple[int, Sent | Refused]]:
+    def released(self, *, now: float) -> list[tuple[int, Routed | NoRoute]]:
         """Held requests that may go now, or have waited too long: (ticket, result)."""
-        out: list[tuple[int, Sent | Refused]] = []
-        for request in self._held.expired(now=now):
-            out.append((request.ticket, self._turned_away(request.asked, _TOO_LONG, now)))
-        found = bool(self._held)
-        while found:
-            found = False
-            for request in self._held.firsts():
-                region, reason = self._choose(request.asked, now)
-                if region is None:
-                    continue
-                self._held.remove(request.ticket)
-                out.append((request.ticket, self._send(region, request.asked, reason, now)))
-                found = True
-                break  # the first ones have changed
+        out: list[tuple[int, Routed | NoRoute]] = [
+            (ticket, self._turned_away(asked, _TOO_LONG, now))
+            for ticket, asked in self._held.expired(now=now)
+        ]
+
+        def turn(ticket: int, asked: RegionRequest) -> str:
+            region, reason = self._choose(asked, now)
+            if region is None:
+                return BLOCKS
+            self._held.remove(ticket)
+            out.append((ticket, self._send(region, asked, reason, now)))
+            return GONE
+
+        self._held.look(turn)
         return out
 
     def waits_for(self, ticket: int, *, now: float) -> str:
         """Why a held request can't go now."""
-        return self._choose(self._held.asked(ticket), now)[1]
+        return self._choose(self._held.find(ticket), now)[1]
 
     def withdraw(self, ticket: int) -> bool:
         """The client of a held request went away; False: it is not held any more."""
@@ -311,7 +379,7 @@ class TrafficRouter:
                     return state
         return None
 
-    def _send(self, region: RegionState, asked: RegionRequest, reason: str, now: float) -> Sent:
+    def _send(self, region: RegionState, asked: RegionRequest, reason: str, now: float) -> Routed:
         for name, gained in self._gains(asked, now).items():
             state = self._regions[name]
             state.credit = min(CREDIT_MAX, state.credit + gained)
@@ -323,35 +391,30 @@ class TrafficRouter:
         session = asked.session
         if session is not None and not self._sessions.is_full(session):
             self._sessions.bind(session, region.place, now=now)
-        return Sent(region.name, reason)
+        return Routed(region.place, region.name, reason, region.in_flight)
 
     def _hold(
         self, asked: RegionRequest, reason: str, deadline: float | None, now: float
-    ) -> HeldForRegion | Refused:
+    ) -> HeldForRegion | NoRoute:
         if deadline is not None and now >= deadline:
             return self._turned_away(asked, _TOO_LONG, now)
         if len(self._held) >= self.spec.hold_max:
             if not self.spec.hold_max:
-                return Refused(reason, _RETRY_AFTER_S)
+                return NoRoute(reason, _RETRY_AFTER_S)
             return self._turned_away(asked, _TOO_MANY, now)
         until = now + self.spec.hold_s_max
         until = until if deadline is None else min(until, deadline)
         kept = self._of_session(asked, now)
         fresh = tuple(name for name in asked.allowed if name not in asked.exclude)
-        line = fresh or asked.allowed, kept.name if kept is not None else "", asked.again
-        self._ticket += 1
-        self._held.add(HeldRequest(self._ticket, asked, line, until))
-        return HeldForRegion(self._ticket, reason)
+        session_region = kept.name if kept is not None else ""
+        ticket = self._held.hold(asked, fresh or asked.allowed, session_region, until)
+        return HeldForRegion(ticket, reason)
 
-    def _turned_away(self, asked: RegionRequest, refused: Refused, now: float) -> Refused:
+    def _turned_away(self, asked: RegionRequest, refused: NoRoute, now: float) -> NoRoute:
         serving, _ = self._serving(asked, now)
         return refused if serving else _NO_REGION
 
     # views
-
-    def room(self, *, now: float) -> int:
-        """Room of all regions that serve."""
-        return sum(one.room(now=now) for one in self._regions.values() if one.serves(now=now))
 
     def serves(self, region: str, *, now: float) -> bool:
         """Whether a region is in use, with or without room."""

@@ -1,8 +1,4 @@
-"""Traffic of one endpoint between regions: the spec, a region's report, and the results of a
-choice.
-
-A request is sent to a region, held here, or refused.
-"""
+"""Traffic of one endpoint between regions: the spec, a region's report, a place in the queue."""
 
 from __future__ import annotations
 
@@ -216,25 +212,8 @@ class RegionObserved:
 NO_REGION_SERVES: Final = "no-region-serves"
 
 
-class Sent(NamedTuple):
-    """A slot of the region is reserved: send the request, and `release` it exactly once."""
-
-    region: str
-    #: session | session-moved | home | spill | prefix-match | ratio | only-region | last-resort
-    reason: str
-
-
 class HeldForRegion(NamedTuple):
     """No region has room now. Keep the request until `released` names the ticket, or withdraw."""
 
     ticket: int
     reason: str  #: no-room | session-region-full | no-region-serves | others-wait
-
-
-class Refused(NamedTuple):
-    """Nothing was reserved: refuse the request."""
-
-    #: no-region-allowed | no-region-serves | held-too-many | held-too-long; where holding is off,
-    #: the reason of HeldForRegion
-    reason: str
-    retry_after_s: float | None  #: None: the same request cannot pass later

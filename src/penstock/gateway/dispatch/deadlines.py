@@ -1,4 +1,6 @@
-"""Deadlines of all requests in flight, with one timer and two dictionary operations per request.
+"""When requests end at the latest, and who waits until they have.
+
+All requests in flight share one timer, with two dictionary operations per request.
 
 Requests without a deadline of their own all get the server's limit, so they expire in the order in
 which they came. The oldest is the first entry of a dictionary that each leaves when it is over, and
@@ -8,10 +10,12 @@ streams. Nothing here keeps a finished request alive.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from penstock.clock import Clock
+from penstock.core.routing import CopyState
 from penstock.gateway.dispatch.invocation import ANSWERED, Invocation
 from penstock.gateway.timers import TimerHandle, Timers
 
@@ -91,3 +95,65 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
         self.timer_at = -_NEVER
+
+
+class DrainWatch:
+    """The copies that left the routes and drain, and the tasks that wait for them or for all
+    requests.
+
+    The dispatcher calls when a count reaches zero; nobody polls. It refuses new requests meanwhile,
+    and `core/routing` picks no draining copy.
+
+    Attributes:
+        waits: whether any task waits; it saves the hot path a call.
+    """
+
+    def __init__(self, clock: Clock, timers: Timers) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._copies: dict[int, CopyState] = {}
+        self._watchers: list[Callable[[], None]] = []
+        self.waits = False
+
+    def add(self, states: Iterable[CopyState]) -> None:
+        """Adds copies that just left the routes; forgets those that came back into them."""
+        self._copies = {copy: state for copy, state in self._copies.items() if state.draining}
+        self._copies.update((state.copy, state) for state in states if state.outstanding)
+
+    def released(self, state: CopyState) -> None:
+        """The last slot of a draining copy was freed."""
+        self._copies.pop(state.copy, None)
+        self.look()
+
+    def look(self) -> None:
+        """Checks the conditions of all waiting tasks."""
+        for watcher in list(self._watchers):
+            watcher()
+
+    async def copies_drained(self, copies: Iterable[int], timeout_s: float) -> bool:
+        watched = set(copies)
+        return await self.wait(lambda: watched.isdisjoint(self._copies), timeout_s)
+
+    async def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """True once `condition` holds at a `look`; False after `timeout_s`."""
+        if condition():
+            return True
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def look() -> None:
+            if condition() and not future.done():
+                future.set_result(True)
+
+        def give_up() -> None:
+            if not future.done():
+                future.set_result(False)
+
+        timer = self._timers.call_at(self._clock.monotonic() + timeout_s, give_up)
+        self._watchers.append(look)
+        self.waits = True
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            self._watchers.remove(look)
+            self.waits = bool(self._watchers)

@@ -1,26 +1,16 @@
 """The driver of routing: sends each request to a copy, and makes sure that it ends exactly once.
 
-The decisions are in `core/` (`Admission`, `EndpointRouter`, `retry`); this class waits, calls them
-and carries them out. It knows no socket: links and timers are passed in, so that the same code runs
-under a manual clock. A request's life:
+`target_dispatcher.py` has the life of a request. The decisions are in `core/` (`Admission`,
+`EndpointRouter`, `retry`); this class waits, calls them and carries them out. It knows no socket:
+links and timers are passed in, so that the same code runs under a manual clock.
 
-1. `invoke`: admitted and routed in one step, or refused at once; or held (`WAITING`) if no copy
-   can take it yet (`waiting.py`).
-2. Sent over the link to the chosen copy's instance (`SENT`).
-3. Given back (its worker died, its connection broke): routed again within its deadline, held
-   (`WAITING`) while no copy is healthy, or given up (`retries.py`).
-4. Answered: the responder is called once with the outcome (`ANSWERED`).
-5. `written`: the last byte has left. Until then it is in flight and takes its slot on the copy.
-
-`cancel` ends it from any of these states. The body is kept until the answer, for step 3.
-
-A responder must not raise. If one does, only its own client loses the answer: that client gets an
-error or is disconnected, and the request is over (`_responder_failed`).
+A new request is admitted and routed in one step, or refused at once, or held if no copy can take it
+yet (`waiting.py`). One that its copy gives back (its worker died, its connection broke) is routed
+again within its deadline, held while no copy is healthy, or given up (`retries.py`).
 """
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -34,24 +24,20 @@ from penstock.core.routing import CopyState, NoRoute, Routed
 from penstock.core.routing.outliers import NO_ANSWER
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
-from penstock.gateway.dispatch.deadlines import Deadlines
-from penstock.gateway.dispatch.draining import DrainWatch
 from penstock.gateway.dispatch.endpoint_table import Endpoint, EndpointTable, SessionsOf, pick
-from penstock.gateway.dispatch.explain import ExplainRing
 from penstock.gateway.dispatch.invocation import (
     ANSWERED,
-    DONE,
     SENT,
     STREAMING,
     WAITING,
     Invocation,
     component_of,
 )
-from penstock.gateway.dispatch.link import FrameLink, Link, LinkEvents
+from penstock.gateway.dispatch.link import FrameLink, InstanceLink, LinkEvents
 from penstock.gateway.dispatch.outliers import OutlierWatch
 from penstock.gateway.dispatch.rebalancing import Rebalancing
-from penstock.gateway.dispatch.recording import NoRecorder, Recorders, record_failure
-from penstock.gateway.dispatch.retries import Retries
+from penstock.gateway.dispatch.recording import ExplainRing, NoRecorder, Recorders
+from penstock.gateway.dispatch.retries import RetryingDispatcher
 from penstock.gateway.dispatch.sessions import GatewaySessions
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.dispatch.waiting import OTHERS_WAIT, Newcomers, OnWaiting, ReadyIn
@@ -59,23 +45,19 @@ from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import Timers
 from penstock.wire.frames import Reply
 
-log = logging.getLogger(__name__)
-
 #: Limit for the bodies of all requests in flight, including held ones.
 BODIES_BYTES_MAX = 1 << 30
-STATUS_CANCELLED = 499
 #: The door of InvokeEndpoint; endpoints with AsyncInferenceConfig refuse its requests.
 _AT_ONCE = "runtime"
 _COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
 
-LinkFactory = Callable[[str, str, LinkEvents], Link]
+LinkFactory = Callable[[str, str, LinkEvents], InstanceLink]
 
 
-class Dispatcher:
+class Dispatcher(RetryingDispatcher):
     """The requests of all endpoints of one gateway process."""
 
-    #: Lower-case names of the headers that it reads from requests of any door.
-    interest: tuple[bytes, ...] = ()
+    ring: ExplainRing
 
     def __init__(
         self,
@@ -99,60 +81,36 @@ class Dispatcher:
             on_waiting: called with the number of requests that wait for a variant or a component.
             ready_in_s: when a copy of a variant or a component can be ready at the earliest.
         """
-        self.ids = ids or RequestIds()
-        self.clock = clock
-        self.limits = limits
-        self.table = EndpointTable(rng, recorders or NoRecorder(), sessions_of, shared=shared)
-        self.sessions = GatewaySessions(clock, self.table.endpoints)
-        self.ring = ExplainRing(clock, self.ids)
-        self._monotonic = clock.monotonic
-        self._timers = timers
-        self._timeout_s = limits.request_timeout_s
-        self._stream_timeout_s = max(limits.request_timeout_s, limits.stream_timeout_s)
-        self._link_factory = link_factory
-        self._links: dict[str, Link] = {}
-        self._endpoints = self.table.endpoints
-        self._deadlines = Deadlines(clock, timers, self._expire, limit_s=limits.request_timeout_s)
-        self._live = self._deadlines.live
-        self._bodies_bytes = 0
-        self._stopping = False
-        self._shared = shared
-        self._retries = Retries(
-            clock,
-            timers,
-            self._endpoints,
-            send=self._send,
-            fail=self._fail,
-            give_slot_back=self._give_slot_back,
+        ids = ids or RequestIds()
+        self._links: dict[str, InstanceLink] = {}
+        super().__init__(
+            clock=clock,
+            timers=timers,
+            limits=limits,
+            ids=ids,
+            ring=ExplainRing(clock, ids),
+            links=self._links,
             on_waiting=on_waiting,
         )
-        self._waiting = self._retries.waiting
+        self.table = EndpointTable(rng, recorders or NoRecorder(), sessions_of, shared=shared)
+        self.sessions = GatewaySessions(clock, self.table.endpoints)
+        self._link_factory = link_factory
+        self._endpoints = self.table.endpoints
+        self._shared = shared
         self._newcomers = Newcomers(limits, self._waiting, ready_in_s)
-        self._drains = DrainWatch(clock, timers)
         self._rebalancing = Rebalancing(self.table, self._links)
         self._outliers = OutlierWatch(
             clock,
             timers,
             self._endpoints,
             self._links,
-            take_back=self._retries.take_back,
+            take_back=self._take_back,
             let_back=self._copies_well,
         )
-
-    @property
-    def in_flight(self) -> int:
-        """Requests that were taken and whose last byte has not left."""
-        return len(self._live)
-
-    @property
-    def accepting(self) -> bool:
-        """False once it drains: new requests are refused."""
-        return not self._stopping
 
     # Requests
 
     def invoke(self, invocation: Invocation) -> None:
-        """Takes a request; its responder is called exactly once, perhaps before this returns."""
         number = invocation.number
         if not number:
             invocation.number = number = self.ids.next()
@@ -240,69 +198,6 @@ class Dispatcher:
         if link is not None:
             link.tell({"op": "models", "copy": host.copy, "load": invocation.affinity.model})
 
-    def cancel(self, invocation: Invocation) -> None:
-        """The client has gone. Allowed in every state."""
-        state = invocation.state
-        if state == ANSWERED:
-            self.written(invocation)
-        elif state in (SENT, STREAMING, WAITING):
-            if state == WAITING:
-                self._waiting.leave(invocation)
-            else:
-                invocation.link.cancel(invocation)
-            invocation.recorder.cancelled(invocation.door)
-            if invocation.stream is not None:
-                invocation.stream.record(invocation.recorder, invocation.received, failed=False)
-            invocation.recorder = None
-            invocation.state = ANSWERED
-            self.written(invocation, STATUS_CANCELLED)
-
-    def written(self, invocation: Invocation, status: int = 200) -> None:
-        """The last byte of the answer has left: the request is no longer in flight. Idempotent."""
-        if invocation.state != ANSWERED:
-            return
-        invocation.state = DONE
-        endpoint = invocation.entry
-        copy = invocation.copy
-        if copy is not None:
-            router = endpoint.router
-            if router.learns and invocation.reply is not None and invocation.error is None:
-                router.answered(copy, now=self._monotonic())
-            router.release(copy)
-            if copy.draining and not copy.outstanding:
-                self._drains.released(copy)
-        try:
-            error = invocation.error
-            if error is not None:
-                status = error.status
-            total_s = self._monotonic() - invocation.received
-            self.ring.record(invocation, status, total_s)
-            recorder = invocation.recorder
-            if recorder is not None:
-                reply = invocation.reply
-                if reply is not None and error is None:
-                    recorder.finished(
-                        status,
-                        total_s,
-                        reply.queue_us * 1e-6,
-                        reply.run_us * 1e-6,
-                        reply.batch_rows,
-                        invocation.door,
-                    )
-                else:
-                    record_failure(invocation, status, total_s)
-                stream = invocation.stream
-                if stream is not None:
-                    stream.record(recorder, invocation.received, failed=error is not None)
-        except Exception:  # a bad value from an instance or a model must not cost a slot
-            log.exception("counting request %s failed", self.ids.text(invocation.number))
-        del self._live[invocation.number]
-        if endpoint is not None:
-            endpoint.in_flight -= 1
-            self._bodies_bytes -= invocation.body_bytes
-        if self._drains.waits and not self._live:
-            self._drains.look()
-
     def _refuse(self, invocation: Invocation, endpoint: Endpoint, error: PenstockError) -> None:
         """Refuses a request before it was in flight."""
         recorder = endpoint.recorder_of(invocation.variant, component_of(invocation))
@@ -310,61 +205,21 @@ class Dispatcher:
             recorder.refused(error.code, error.status, invocation.door)
         self._fail(invocation, error)
 
-    def _fail(self, invocation: Invocation, error: PenstockError) -> None:
-        invocation.state = ANSWERED
-        invocation.error = error
-        try:
-            invocation.responder.on_error(invocation, error)
-        except Exception as raised:
-            self._responder_failed(invocation, raised)
-
-    def _responder_failed(self, invocation: Invocation, raised: Exception) -> None:
-        """The responder raised when it got the outcome: ends the request all the same.
-
-        The front door may have sent half an answer, or none. If its client can still get an error,
-        it gets one; else it is disconnected. The slot is freed at once.
-        """
-        error = raised if isinstance(raised, PenstockError) else refusals.responder_failed()
-        if error is not raised:
-            number = self.ids.text(invocation.number)
-            log.error("the answer to request %s failed", number, exc_info=raised)
-        state = invocation.state
-        if state == DONE:
-            return
-        if state in (SENT, STREAMING):
-            invocation.link.cancel(invocation)
-        invocation.state = ANSWERED
-        told = False
-        if not invocation.finished:
-            invocation.error = error
-            try:
-                invocation.responder.on_error(invocation, error)
-                told = True
-            except Exception:
-                log.exception("telling its client of the error failed")
-        if not told:
-            invocation.error = invocation.error or error
-            invocation.abort()
-        self.written(invocation)
-
     def _expire(self, invocation: Invocation) -> None:
-        """Its deadline has passed without an answer."""
         error = refusals.deadline_passed(invocation.endpoint)
-        if invocation.state in (SENT, STREAMING):
-            invocation.link.cancel(invocation)
-            if invocation.copy is not None:
-                invocation.copy.missed += 1
-        elif invocation.state == WAITING:
-            self._waiting.leave(invocation)
-            if not invocation.attempts:
-                error = refusals.no_capacity_in_time(invocation.endpoint, component_of(invocation))
+        if invocation.state == WAITING and not invocation.attempts:
+            error = refusals.no_capacity_in_time(invocation.endpoint, component_of(invocation))
+        elif invocation.copy is not None:
+            invocation.copy.missed += 1
         model = invocation.affinity.model if invocation.affinity is not None else None
         if model is not None and not self.is_loaded(invocation.endpoint, model):
             error = refusals.target_model_not_ready(model)
-        self._give_slot_back(invocation)
-        self._fail(invocation, error)
+        self._end(invocation, error, "deadline-passed")
 
-    def _give_slot_back(self, invocation: Invocation) -> None:
+    def _leave_queue(self, invocation: Invocation) -> None:
+        self._waiting.leave(invocation)
+
+    def _give_slot_back(self, invocation: Invocation, outcome: str = "") -> None:
         copy = invocation.copy
         if copy is not None:
             invocation.copy = None
@@ -397,22 +252,6 @@ class Dispatcher:
         """How long the copy took, in s. 0 if other copies had the request before: the time says
         nothing about this copy."""
         return 0.0 if invocation.copy_failures else self._monotonic() - invocation.received
-
-    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
-        stream = invocation.stream
-        if invocation.state != STREAMING:
-            invocation.state = STREAMING
-            if stream is None:
-                stream = invocation.stream = StreamObserved()
-            stream.first_at = self._monotonic()
-        if stream is not None:
-            stream.chunks += 1
-        if invocation.copy is not None:
-            invocation.copy.heard()
-        try:
-            invocation.responder.on_chunk(invocation, chunk, meta)
-        except Exception as raised:
-            self._responder_failed(invocation, raised)
 
     def _note_end(self, invocation: Invocation, reply: Reply) -> None:
         stream = invocation.stream
@@ -449,9 +288,9 @@ class Dispatcher:
     def on_returned(self, invocation: Invocation, reason: str) -> None:
         copy = invocation.copy
         if reason == REBALANCED and copy is not None and self._rebalancing.expects(copy.copy):
-            self._retries.move(invocation)
+            self._move(invocation)
         else:
-            self._retries.take_back(invocation, reason)
+            self._take_back(invocation, reason)
 
     def on_event(self, instance_id: str, event: dict[str, Any]) -> None:
         kind, copy = event.get("event"), event.get("copy")
@@ -490,7 +329,7 @@ class Dispatcher:
             if invocation.state == STREAMING:
                 self._fail(invocation, refusals.stream_broken(invocation.endpoint))
             elif invocation.state == SENT:
-                self._retries.take_back(invocation, CONNECTION_LOST)
+                self._take_back(invocation, CONNECTION_LOST)
         self._rebalancing.lost(instance_id)
 
     def on_paused(self, instance_id: str, paused: bool) -> None:
@@ -527,7 +366,7 @@ class Dispatcher:
         """Ends the link; unanswered requests are retried elsewhere. Idempotent."""
         link = self._links.pop(instance_id, None)
         if link is not None:
-            self.table.forget_instance(instance_id)
+            self.table.set_usable(instance_id, False, fresh=True)
             await link.close()
 
     def outstanding(self, copy: int) -> int:
@@ -546,7 +385,7 @@ class Dispatcher:
         """
         self._stopping = True
         self._waiting.refuse_newcomers()
-        return await self._drains.wait(lambda: not self._live, timeout_s)
+        return await super().drain(timeout_s)
 
     async def close(self) -> None:
         """Ends all links. Requests that are still in flight get an error."""

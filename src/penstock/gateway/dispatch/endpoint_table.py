@@ -258,9 +258,6 @@ class EndpointTable:
             place[0].router.set_others(copy, others)
             place[0].count_others()
 
-    def forget_instance(self, instance_id: str) -> None:
-        self.set_usable(instance_id, False, fresh=True)
-
     def place_of(self, copy: int) -> tuple[Endpoint, str] | None:
         """The endpoint and the instance of a copy in the routes; None for any other."""
         return self._copies.get(copy)

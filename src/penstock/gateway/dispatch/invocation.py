@@ -58,6 +58,32 @@ class Responder(Protocol):
         """No answer, or no more of it. Call `Dispatcher.written` once the error was sent."""
 
 
+class AnswerEvents(Protocol):
+    """The receiver of what links report of requests: a dispatcher."""
+
+    def on_reply(self, invocation: Invocation, reply: Reply) -> None:
+        """The whole answer."""
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        """A part of an answer; `meta` comes with the first part."""
+
+    def on_end(self, invocation: Invocation, reply: Reply) -> None:
+        """An answer in parts is complete."""
+
+    def on_returned(self, invocation: Invocation, reason: str) -> None:
+        """There will be no answer from this target, or no more of it."""
+
+
+class Link(Protocol):
+    """The way to one instance or region. Reports to its `AnswerEvents`."""
+
+    def send(self, invocation: Invocation, copy: int, deadline_ms: int) -> None:
+        """Sends a request; `copy`: to this one of an instance's."""
+
+    def cancel(self, invocation: Invocation) -> None:
+        """The answer is no longer wanted and will not be reported."""
+
+
 #: States of a request. Each is entered at most once, except SENT and WAITING, which alternate.
 NEW = 0
 SENT = 1  #: sent to an instance

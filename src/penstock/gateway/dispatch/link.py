@@ -25,7 +25,7 @@ import orjson
 from penstock.core.backoff import Backoff
 from penstock.errors import NotNowError, PenstockError
 from penstock.fleet.identity.dial import Tls, dial, no_tls
-from penstock.gateway.dispatch.invocation import SENT, Invocation
+from penstock.gateway.dispatch.invocation import SENT, AnswerEvents, Invocation, Link
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, StallWatch
 
@@ -45,18 +45,10 @@ _RECONNECT = Backoff(0.02, 1.0)
 _WELL_S = 1.0  #: a connection that lasted at least this long did not fail
 
 
-class LinkEvents(Protocol):
+class LinkEvents(AnswerEvents, Protocol):
     """The receiver of a link's reports: the dispatcher."""
 
-    def on_reply(self, invocation: Invocation, reply: frames.Reply) -> None: ...
-
-    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None: ...
-
-    def on_end(self, invocation: Invocation, reply: frames.Reply) -> None: ...
-
     def on_error(self, invocation: Invocation, reply: frames.Reply) -> None: ...
-
-    def on_returned(self, invocation: Invocation, reason: str) -> None: ...
 
     def on_event(self, instance_id: str, event: dict[str, Any]) -> None: ...
 
@@ -73,8 +65,8 @@ class LinkEvents(Protocol):
         """The instance does not read, so requests wait; or it reads again."""
 
 
-class Link(Protocol):
-    """The connection as the dispatcher uses it."""
+class InstanceLink(Link, Protocol):
+    """The connection to an instance as the dispatcher uses it."""
 
     usable: bool
     heard: int  #: number of messages that the instance has sent
@@ -82,10 +74,6 @@ class Link(Protocol):
     @property
     def paused(self) -> bool:
         """Requests wait here until the instance reads again."""
-
-    def send(self, invocation: Invocation, copy: int, deadline_ms: int) -> None: ...
-
-    def cancel(self, invocation: Invocation) -> None: ...
 
     def take_back(self, copy: int) -> list[Invocation]:
         """Takes back the requests that a copy has not begun to answer, and returns them."""
@@ -98,7 +86,7 @@ class Link(Protocol):
 
 
 class FrameLink(asyncio.Protocol):
-    """A `Link` over a Unix socket, TCP or TLS. One object lasts through all reconnections."""
+    """An `InstanceLink` over a Unix socket, TCP or TLS. It lasts through all reconnections."""
 
     def __init__(
         self, instance_id: str, address: str, events: LinkEvents, *, tls: Tls = no_tls

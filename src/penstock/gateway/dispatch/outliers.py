@@ -16,7 +16,7 @@ from penstock.core.routing import CopyState
 from penstock.core.routing.outliers import LOOK_EVERY_S, Action, Eject, InstanceLooks
 from penstock.gateway.dispatch.endpoint_table import Endpoint
 from penstock.gateway.dispatch.invocation import Invocation
-from penstock.gateway.dispatch.link import Link
+from penstock.gateway.dispatch.link import InstanceLink
 from penstock.gateway.timers import TimerHandle, Timers
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class OutlierWatch:
         clock: Clock,
         timers: Timers,
         endpoints: Mapping[str, Endpoint],
-        links: Mapping[str, Link],
+        links: Mapping[str, InstanceLink],
         *,
         take_back: Callable[[Invocation, str], None],
         let_back: Callable[[str], None],

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock.core.routing.rebalance import CopyLoad, GiveBack, Group, Rebalancer
 from penstock.gateway.dispatch.endpoint_table import Endpoint, EndpointTable
-from penstock.gateway.dispatch.link import Link
+from penstock.gateway.dispatch.link import InstanceLink
 
 _Tell = Callable[[Rebalancer, list[CopyLoad]], tuple[GiveBack, ...]]
 
@@ -19,7 +19,7 @@ _Tell = Callable[[Rebalancer, list[CopyLoad]], tuple[GiveBack, ...]]
 class Rebalancing:
     """Rebalancing for all groups of copies of one dispatcher."""
 
-    def __init__(self, table: EndpointTable, links: Mapping[str, Link]) -> None:
+    def __init__(self, table: EndpointTable, links: Mapping[str, InstanceLink]) -> None:
         self._table = table
         self._links = links
         self._machines: dict[tuple[str, Group], Rebalancer] = {}  #: (endpoint, group)

@@ -1,57 +1,40 @@
 """Accepted requests that came back unanswered: routed again, held for a copy, or given up.
 
 `core/request/retry.py` decides; this class calls it and carries out the result. Held requests wait
-in the lines of `waiting.py` and are routed again from there. The dispatcher sends, fails, and frees
-slots. A request that its first copy answers costs nothing here.
+in the lines of `waiting.py` and are routed again from there. A request that its first copy answers
+costs nothing here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any
 
-from penstock.clock import Clock
 from penstock.core.blame.poison_requests import died_of_it
 from penstock.core.request import retry
-from penstock.core.routing import NoRoute, Routed
+from penstock.core.routing import NoRoute
+from penstock.core.waiting_lines import BLOCKS, GONE, STAYS
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.endpoint_table import Endpoint, pick
 from penstock.gateway.dispatch.invocation import SENT, STREAMING, Invocation, component_of
-from penstock.gateway.dispatch.waiting import BLOCKS, GONE, STAYS, OnWaiting, Waiting
-from penstock.gateway.timers import Timers
+from penstock.gateway.dispatch.target_dispatcher import TargetDispatcher
+from penstock.gateway.dispatch.waiting import OnWaiting, Waiting
 
 
-class RetrySender(Protocol):
-    """The dispatcher's method that sends a request that is routed again."""
+class RetryingDispatcher(TargetDispatcher):
+    """A dispatcher of copies, as far as it routes requests again, and all those that wait."""
 
-    def __call__(
-        self, invocation: Invocation, route: Routed, deadline: float, now: float
-    ) -> None: ...
+    _endpoints: Mapping[str, Endpoint]
 
+    def __init__(self, *, on_waiting: OnWaiting, **parts: Any) -> None:
+        """`parts`: arguments of `TargetDispatcher`."""
+        super().__init__(**parts)
+        self._waiting = Waiting(
+            self.clock, self._timers, turn=self._turn, fail=self._fail, on_waiting=on_waiting
+        )
 
-class Retries:
-    """The returned requests of one dispatcher, and the routing of all that wait."""
-
-    def __init__(
-        self,
-        clock: Clock,
-        timers: Timers,
-        endpoints: Mapping[str, Endpoint],
-        *,
-        send: RetrySender,
-        fail: Callable[[Invocation, PenstockError], None],
-        give_slot_back: Callable[[Invocation], None],
-        on_waiting: OnWaiting,
-    ) -> None:
-        self._monotonic = clock.monotonic
-        self._endpoints = endpoints
-        self._send = send
-        self._fail = fail
-        self._give_slot_back = give_slot_back
-        self.waiting = Waiting(clock, timers, turn=self._turn, fail=fail, on_waiting=on_waiting)
-
-    def take_back(self, invocation: Invocation, reason: str) -> None:
+    def _take_back(self, invocation: Invocation, reason: str) -> None:
         """Its copy gave it back, or is gone."""
         copy = invocation.copy
         streamed = invocation.state == STREAMING or copy is None
@@ -75,7 +58,7 @@ class Retries:
         """Routes a request that waits."""
         return self._route_again(invocation, was_held=True)
 
-    def move(self, invocation: Invocation) -> None:
+    def _move(self, invocation: Invocation) -> None:
         """Moves a request from a queue to another copy, if one has room. It had not begun, so this
         is no retry."""
         copy = invocation.copy
@@ -96,7 +79,7 @@ class Retries:
         endpoint: Endpoint = invocation.entry
         failures, pinned = invocation.copy_failures, invocation.pinned
         if self._endpoints.get(endpoint.name) is not endpoint:
-            return self._end(invocation, refusals.endpoint_not_found(endpoint.name), was_held)
+            return self._give_up(invocation, refusals.endpoint_not_found(endpoint.name), was_held)
         variant = invocation.variant
         router = endpoint.router
         now = self._monotonic()
@@ -116,28 +99,28 @@ class Retries:
                 in_session = invocation.affinity is not None and invocation.affinity.session
                 return STAYS if in_session else BLOCKS
             error = refusals.no_route(endpoint.name, variant, answer, component_of(invocation))
-            return self._end(invocation, error, was_held)
+            return self._give_up(invocation, error, was_held)
         if step.releases:
             router.release(answer.state)
             return STAYS
         assert invocation.deadline is not None
         if was_held:
-            self.waiting.leave(invocation)
+            self._waiting.leave(invocation)
         invocation.variant = answer.variant
         if leaves:
             answer = answer._replace(reason=retry.REBALANCED)
         self._send(invocation, answer, invocation.deadline, now)
         return GONE
 
-    def _end(self, invocation: Invocation, error: PenstockError, was_held: bool) -> str:
+    def _give_up(self, invocation: Invocation, error: PenstockError, was_held: bool) -> str:
         if was_held:
-            self.waiting.leave(invocation)
+            self._waiting.leave(invocation)
         self._fail(invocation, error)
         return GONE
 
     def _hold(self, invocation: Invocation) -> None:
-        if retry.when_held(held=len(self.waiting)).do == "give-up":
+        if retry.when_held(held=len(self._waiting)).do == "give-up":
             error = refusals.given_up(invocation.endpoint, "too many wait", invocation.attempts)
             self._fail(invocation, error)
             return
-        self.waiting.hold(invocation)
+        self._waiting.hold(invocation)

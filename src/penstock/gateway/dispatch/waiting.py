@@ -1,9 +1,8 @@
 """Requests that no copy can take now: whether a new one is held, and the lines in which they wait.
 
-A line holds the requests for one pool of copies, the oldest first. If its first request finds no
-copy, nobody behind it does, so a check costs one pick per line and not per request. Lines are
-checked whenever something has improved, and at the latest when the timer fires. A request that ends
-for another reason leaves its line at once, so none is forgotten.
+A line holds the requests for one pool of copies; `core/waiting_lines.py` says who goes next. Lines
+are checked whenever something has improved, and at the latest when the timer fires. A request that
+ends for another reason leaves its line at once, so none is forgotten.
 
 `core/request/holding.py` decides which new requests are held (`Newcomers` collects its input), and
 `core/request/retry.py` which returned ones. Both kinds wait in the same lines and are routed again
@@ -16,12 +15,12 @@ begins, when it is gone, and after each check in between.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.request import holding, retry
 from penstock.core.routing import NoRoute
+from penstock.core.waiting_lines import WaitingLines
 from penstock.errors import PenstockError
 from penstock.gateway.dispatch import refusals
 from penstock.gateway.dispatch.endpoint_table import Endpoint
@@ -31,29 +30,20 @@ from penstock.gateway.timers import TimerHandle, Timers
 #: (endpoint, variant, component, requests that wait): capacity is needed; 0 = no longer.
 OnWaiting = Callable[[str, str, str, int], None]
 
-# Results of a request's turn.
-GONE: Final = "gone"  #: sent, or failed for good
-STAYS: Final = "stays"
-BLOCKS: Final = "blocks"  #: stays, and nobody behind it in its line finds a copy either
-
-Key = tuple[str, str, str]  #: (endpoint, variant; "": any, component; "": the variant's own model)
+#: (id of the `Endpoint` object, its name, variant; "": any, component; "": the variant's own model)
+Place = tuple[int, str, str, str]
 
 
 class Line:
-    """The requests that wait for one pool of copies."""
+    """What the scaler is told of the requests that wait for one pool of copies."""
 
-    __slots__ = ("endpoint", "key", "requests", "told", "variant")
+    __slots__ = ("endpoint", "place", "reported", "variant")
 
-    def __init__(self, key: Key, endpoint: Endpoint, variant: str) -> None:
-        self.key = key
+    def __init__(self, place: Place, endpoint: Endpoint, variant: str) -> None:
+        self.place = place
         self.endpoint = endpoint
         self.variant = variant  #: the variant whose capacity is needed
-        self.requests: dict[int, Invocation] = {}  #: by number, oldest first
-        self.told = 0  #: the number of waiting requests that was last reported
-
-    @property
-    def first(self) -> int:
-        return next(iter(self.requests))
+        self.reported = 0  #: the number of waiting requests that was last reported
 
 
 class Waiting:
@@ -68,23 +58,23 @@ class Waiting:
         fail: Callable[[Invocation, PenstockError], None],
         on_waiting: OnWaiting,
     ) -> None:
-        """`turn`: routes a request again; returns GONE, STAYS or BLOCKS."""
+        """`turn`: routes a request again, and says what came of it as `WaitingLines.look` asks."""
         self._monotonic = clock.monotonic
         self._timers = timers
         self._turn = turn
         self._fail = fail
         self._on_waiting = on_waiting
-        #: (id of the `Endpoint` object, key) -> its line
-        self._lines: dict[tuple[int, Key], Line] = {}
+        self._requests = WaitingLines[Place, Invocation]()
+        self._lines: dict[Place, Line] = {}  #: those that are not empty
         self._timer: TimerHandle | None = None
 
     def __len__(self) -> int:
-        return sum(len(line.requests) for line in self._lines.values())
+        return len(self._requests)
 
     def is_before(self, endpoint: Endpoint, variant: str | None, component: str | None) -> bool:
         """Whether other requests wait already for the copies that such a request would go to."""
-        line = self._lines.get(_place(endpoint, variant, component))
-        return line is not None and any(not one.attempts for one in line.requests.values())
+        waiting = self._requests.line(_place(endpoint, variant, component))
+        return any(not one.attempts for one in waiting)
 
     def hold(self, invocation: Invocation) -> None:
         """Puts a request at the end of its line."""
@@ -95,60 +85,53 @@ class Waiting:
         if line is None:
             pool = endpoint.pool_of(invocation.variant, component)
             variant = invocation.variant or (pool.name if pool is not None else "")
-            line = self._lines[place] = Line(place[1], endpoint, variant)
+            line = self._lines[place] = Line(place, endpoint, variant)
         invocation.state = WAITING
         invocation.link = None
-        invocation.line = line
-        line.requests[invocation.number] = invocation
+        invocation.line = line, self._requests.add(invocation, place)
         if not invocation.attempts:
             endpoint.hold(invocation.body_bytes)
-        if not line.told:
-            self._tell(line)
+        if not line.reported:
+            self._report(line)
         if self._timer is None:
             self._set_timer()
 
     def want(self, endpoint: Endpoint, variant: str | None, component: str | None) -> None:
         """A request is refused: asks for capacity for later ones."""
         pool = endpoint.pool_of(variant, component)
-        line = self._lines.get(_place(endpoint, variant, component))
-        waiting = len(line.requests) if line is not None else 0
+        waiting = len(self._requests.line(_place(endpoint, variant, component)))
         if pool is not None:
             for count in (waiting + 1, waiting):
                 self._on_waiting(endpoint.name, pool.name, pool.component, count)
 
     def leave(self, invocation: Invocation) -> None:
         """A request no longer waits, for whatever reason."""
-        line: Line = invocation.line
-        del line.requests[invocation.number]
+        line, ticket = invocation.line
+        self._requests.remove(ticket)
         if not invocation.attempts:
             line.endpoint.let_go(invocation.body_bytes)
-        if not line.requests:
-            del self._lines[id(line.endpoint), line.key]
-            self._tell(line)
+        if not self._requests.line(line.place):
+            del self._lines[line.place]
+            self._report(line)
 
     def look(self) -> None:
-        """Routes waiting requests again, oldest first: something improved, or some time passed."""
-        for line in sorted(self._lines.values(), key=lambda line: line.first):
-            for invocation in list(line.requests.values()):
-                if invocation.state == WAITING and self._turn(invocation) == BLOCKS:
-                    break
-            if line.requests and line.told != len(line.requests):
-                self._tell(line)
+        """Routes waiting requests again: something improved, or some time passed."""
+        self._requests.look(lambda _, invocation: self._turn(invocation))
+        for line in list(self._lines.values()):
+            if line.reported != len(self._requests.line(line.place)):
+                self._report(line)
 
     def refuse_newcomers(self) -> None:
         """The server stops: refuses requests that were never sent, so that they can go
         elsewhere."""
-        self._stop([one for one in self._all() if not one.attempts])
+        self._stop([one for one in self._requests.all() if not one.attempts])
 
     def close(self) -> None:
         """Fails all held requests: the server stops."""
-        self._stop(self._all())
+        self._stop(self._requests.all())
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _all(self) -> list[Invocation]:
-        return [one for line in self._lines.values() for one in line.requests.values()]
 
     def _stop(self, invocations: list[Invocation]) -> None:
         for invocation in invocations:
@@ -156,10 +139,10 @@ class Waiting:
                 self.leave(invocation)
                 self._fail(invocation, refusals.stopping())
 
-    def _tell(self, line: Line) -> None:
-        line.told = len(line.requests)
-        endpoint, _, component = line.key
-        self._on_waiting(endpoint, line.variant, component, line.told)
+    def _report(self, line: Line) -> None:
+        line.reported = len(self._requests.line(line.place))
+        _, endpoint, _, component = line.place
+        self._on_waiting(endpoint, line.variant, component, line.reported)
 
     def _set_timer(self) -> None:
         when = retry.next_retry(now=self._monotonic())
@@ -172,16 +155,16 @@ class Waiting:
             self._set_timer()
 
 
-def _place(endpoint: Endpoint, variant: str | None, component: str | None) -> tuple[int, Key]:
+def _place(endpoint: Endpoint, variant: str | None, component: str | None) -> Place:
     """The line of a request: of its component, or of its variant, or of any variant.
 
     A request that names no variant is in the line of the only variant, if there is just one.
     """
     if component is not None:
-        return id(endpoint), (endpoint.name, "", component)
+        return id(endpoint), endpoint.name, "", component
     if variant is None and len(endpoint.routes.variants) == 1:
         variant = endpoint.routes.variants[0].name
-    return id(endpoint), (endpoint.name, variant or "", "")
+    return id(endpoint), endpoint.name, variant or "", ""
 
 
 #: (endpoint, variant, component) -> s until a copy can be ready at the earliest; None = not known.

@@ -53,28 +53,11 @@ class AnswerPipeline(asyncio.Protocol):
     """The requests of one connection whose answers have not left. Public methods are for `Call`."""
 
     __slots__ = (
-        "_continue_owed",
-        "_drain_waiters",
-        "_out",
-        "_out_bytes",
-        "_paused",
-        "_paused_since",
-        "_phase",
-        "_queue",
-        "_reading",
-        "_since",
-        "_streamed_bytes",
-        "_taken_bytes",
-        "_transport",
-        "_unread_input",
-        "_unwritten",
-        "_write",
-        "bodies",
-        "current",
-        "held_bytes",
-        "listener",
+        "_continue_owed", "_drain_waiters", "_out", "_out_bytes", "_paused", "_paused_since",
+        "_phase", "_queue", "_reading", "_since", "_streamed_bytes", "_taken_bytes", "_transport",
+        "_unread_input", "_unwritten", "_write", "bodies", "current", "held_bytes", "listener",
         "speaks_1_1",
-    )
+    )  # fmt: skip
 
     _transport: asyncio.Transport
     _write: Any  #: the transport's write method, looked up once

@@ -20,8 +20,7 @@ import httptools
 
 from penstock.core.request.head_check import FIELDS_MAX, HOST, RARE, origin_form
 from penstock.errors import InternalError, PenstockError
-from penstock.gateway.dispatch.refusals import memory_full
-from penstock.gateway.http import http_refusals as refusals
+from penstock.gateway.dispatch import refusals
 from penstock.gateway.http.answer_pipeline import (
     BODY,
     CLOSE_LINE,
@@ -267,7 +266,7 @@ class HttpConnection(HoldingPipeline):
         if error is not None:
             return error
         if self._declared and not listener.may_have_room(self._declared, self.peer):
-            return memory_full()
+            return refusals.memory_full()
         return None
 
     def on_body(self, data: bytes) -> None:

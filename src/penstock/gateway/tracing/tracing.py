@@ -1,17 +1,20 @@
-"""A dispatcher that also follows traces of requests.
+"""Dispatchers that also follow traces of requests.
 
-It is used only if traces are exported; else requests know nothing of traces. It gives each traced
-request a span of its own, sends the instance the id of the span for the model's run, and passes the
-finished request to the exporter once its last byte has left. `core/request/trace_context.py`
-decides whether a request is recorded.
+They are used only if traces are exported; else requests know nothing of traces. A recorded request
+gets a span of its own and one for each target that it is sent to. The target is told of that one:
+the span for the model's run, or the parent of a region's own spans. The finished request is passed
+to the exporter once its last byte has left. `core/request/trace_context.py` decides whether a
+request is recorded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from penstock.core.request import trace_context
@@ -19,6 +22,7 @@ from penstock.core.request.trace_context import TraceContext
 from penstock.core.routing import Routed
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import ANSWERED, Invocation
+from penstock.gateway.dispatch.target_dispatcher import TargetDispatcher
 from penstock.wire import frames
 
 log = logging.getLogger(__name__)
@@ -34,8 +38,9 @@ class Traced:
 
     context: TraceContext  #: the request's own span
     caller: TraceContext | None  #: the caller's span; None: the trace begins here
-    run_id: int  #: id of the span for the model's run
-    sent_at: float = 0.0  #: when it was sent to the last copy; 0 = never
+    run_id: int = 0  #: id of the last attempt's span; 0 = it was never sent
+    sent_at: float = 0.0  #: when it was sent last; 0 = never
+    attempt_ids: list[int] = field(default_factory=list)  #: ids of the spans of all attempts
 
 
 class Spans(Protocol):
@@ -47,10 +52,12 @@ class Spans(Protocol):
         """Its last byte left at monotonic `now`. Must not block."""
 
 
-class TracingDispatcher(Dispatcher):
-    """`Dispatcher`, with traces."""
+class FollowsTraces(TargetDispatcher):
+    """A dispatcher with traces; put it before the dispatcher among the base classes."""
 
     interest = INTEREST
+    #: whether a target is told of a trace that nobody began, so that it records none of its own
+    begins_unrecorded = False
 
     def __init__(
         self, spans: Spans, *, share: float, trace_rng: random.Random, **parts: Any
@@ -58,7 +65,7 @@ class TracingDispatcher(Dispatcher):
         """
         Args:
             share: the share, 0 to 1, of requests to record whose caller does not decide it.
-            parts: arguments of `Dispatcher`.
+            parts: arguments of the dispatcher.
         """
         super().__init__(**parts)
         self._spans = spans
@@ -66,28 +73,32 @@ class TracingDispatcher(Dispatcher):
         self._trace_rng = trace_rng
         self._traced: dict[int, Traced] = {}  #: request number -> the recorded request
 
+    @abstractmethod
+    def _tell_trace(self, invocation: Invocation, context: TraceContext) -> None:
+        """Puts a trace, in place of any other, into what the target gets."""
+
     def invoke(self, invocation: Invocation) -> None:
         if not invocation.number:
             invocation.number = self.ids.next()
-        self._begin(invocation)
-        super().invoke(invocation)
-
-    def _begin(self, invocation: Invocation) -> None:
         caller = caller_of(invocation.rare)
         context = trace_context.begin(caller, share=self._share, rng=self._trace_rng)
-        if context is None:
-            return
-        run_id = trace_context.span_id(self._trace_rng) if context.sampled else context.span_id
-        told = TraceContext(context.trace_id, run_id, context.sampled, context.state)
-        invocation.meta = _with_context(invocation.meta, told)
-        if context.sampled:
-            self._traced[invocation.number] = Traced(context, caller, run_id)
+        if context is None and self.begins_unrecorded:
+            context = trace_context.unrecorded(self._trace_rng)
+        if context is not None and context.sampled:
+            self._traced[invocation.number] = Traced(context, caller)
+        elif context is not None:
+            self._tell_trace(invocation, context)
+        super().invoke(invocation)  # type: ignore[safe-super]  # the next base has it
 
     def _send(self, invocation: Invocation, route: Routed, deadline: float, now: float) -> None:
         traced = self._traced.get(invocation.number)
         if traced is not None:
-            traced.sent_at = now
-        super()._send(invocation, route, deadline, now)
+            own = traced.context
+            traced.sent_at, traced.run_id = now, trace_context.span_id(self._trace_rng)
+            traced.attempt_ids.append(traced.run_id)
+            told = TraceContext(own.trace_id, traced.run_id, own.sampled, own.state)
+            self._tell_trace(invocation, told)
+        super()._send(invocation, route, deadline, now)  # type: ignore[safe-super]  # the same
 
     def written(self, invocation: Invocation, status: int = 200) -> None:
         ends = invocation.state == ANSWERED
@@ -110,6 +121,17 @@ class TracingDispatcher(Dispatcher):
             log.exception("the spans of request %s are lost", self.ids.text(number))
 
 
+class TracingDispatcher(FollowsTraces, Dispatcher):
+    """`Dispatcher`, with traces."""
+
+    def _tell_trace(self, invocation: Invocation, context: TraceContext) -> None:
+        fields = frames.decode_request_meta(invocation.meta)
+        with contextlib.suppress(frames.FrameError):  # the meta has no room for it
+            invocation.meta = frames.encode_request_meta(
+                fields._replace(traceparent=context.traceparent, tracestate=context.state or None)
+            )
+
+
 def caller_of(headers: Mapping[bytes, bytes] | None) -> TraceContext | None:
     """The caller's trace, from the headers of `INTEREST`; None: it sent none."""
     if headers is None or TRACEPARENT not in headers:
@@ -117,14 +139,3 @@ def caller_of(headers: Mapping[bytes, bytes] | None) -> TraceContext | None:
     return trace_context.read(
         headers[TRACEPARENT].decode("latin-1"), headers.get(TRACESTATE, b"").decode("latin-1")
     )
-
-
-def _with_context(meta: bytes, context: TraceContext) -> bytes:
-    """The meta for the instance with the trace added; unchanged if it has no field for it."""
-    fields = frames.decode_request_meta(meta)
-    try:
-        return frames.encode_request_meta(
-            fields._replace(traceparent=context.traceparent, tracestate=context.state or None)
-        )
-    except frames.FrameError:
-        return meta

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from penstock.core.deployment.deployment import ROUND_ROBIN
 from penstock.core.routing import CopyState, EndpointRouter, Routed
-from penstock.core.traffic import HeldForRegion, RegionObserved, Sent, TrafficRouter
+from penstock.core.traffic import HeldForRegion, RegionObserved, TrafficRouter
 from penstock.core.traffic.push_room import CopyRoom, overfull, room_of
 from penstock.sim.outcome import RegionsOutcome
 from penstock.sim.regions.regions_scenario import (
@@ -125,7 +125,7 @@ class PushingSenders(WithinRegions):
             again=bool(request.failed),
             now=now,
         )
-        if isinstance(answer, Sent):
+        if isinstance(answer, Routed):
             self._send(request, answer, now)
         elif isinstance(answer, HeldForRegion):
             self._run.outcome.told[f"held: {answer.reason}"] += 1
@@ -135,16 +135,16 @@ class PushingSenders(WithinRegions):
             self._run.outcome.told[f"refused: {answer.reason}"] += 1
             self._run.outcome.lost += 1
 
-    def _send(self, request: RegionsRequest, sent: Sent, now: float) -> None:
-        told = f"{self._names[request.front]} > {sent.region}: {sent.reason}"
+    def _send(self, request: RegionsRequest, sent: Routed, now: float) -> None:
+        told = f"{self._names[request.front]} > {sent.variant}: {sent.reason}"
         self._run.outcome.sent[told] += 1
-        self._run.send(request, self._number[sent.region], None, now)
+        self._run.send(request, self._number[sent.variant], None, now)
 
     def _drain(self, front: int, now: float) -> None:
         for ticket, answer in self.traffic[front].released(now=now):
             self._run.waiting -= 1
             request = self._held[front].pop(ticket)
-            if isinstance(answer, Sent):
+            if isinstance(answer, Routed):
                 self._send(request, answer, now)
             else:
                 self._run.outcome.told[f"refused: {answer.reason}"] += 1
