@@ -14,6 +14,7 @@ from botocore.config import Config
 
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS
+from penstock.api.cloudwatch.rules import CloudWatchContext
 from penstock.clock import ManualClock
 from penstock.control.alarms.driver import AlarmsDriver
 from penstock.control.store.store import Store
@@ -25,19 +26,6 @@ from penstock.wire.aws.models import CLOUDWATCH
 
 T0 = 1_700_000_040  # a full minute
 ACCOUNT = "123456789012"
-
-
-class Context:
-    """What the operations are given."""
-
-    account_id = ACCOUNT
-
-    def __init__(self, site: AlarmSite, region: str) -> None:
-        self.store = site.metrics
-        self.database = site.database
-        self.alarms = site.driver
-        self.clock = site.clock
-        self.region = region
 
 
 class Raw:
@@ -57,9 +45,14 @@ class AlarmSite:
         self.fired: list[AlarmFired] = []
         self.database = StoreThread(lambda: Store(state_dir))
         self.driver = AlarmsDriver(self.database, self.metrics, self.clock, self._act)
-        service = AwsService(CLOUDWATCH, OPERATIONS, lambda region: Context(self, region))
+        service = AwsService(CLOUDWATCH, OPERATIONS, self._context)
         self.door = AwsFrontDoor((service,), region_default="us-east-1")
         asyncio.run(self._open())
+
+    def _context(self, region: str) -> CloudWatchContext:
+        return CloudWatchContext(
+            self.metrics, self.database, self.driver, self.clock, region, ACCOUNT
+        )
 
     async def _open(self) -> None:
         await self.database.open()
@@ -82,19 +75,24 @@ class AlarmSite:
         asyncio.run(tick())
 
     def client(self) -> Any:
-        """A boto3 client whose requests go to the front door without a socket."""
-        client = boto3.client(
-            "cloudwatch",
-            region_name="eu-central-1",
-            endpoint_url="http://127.0.0.1:1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-            config=Config(retries={"total_max_attempts": 1}),
-        )
-        client.meta.events.register("before-send.cloudwatch", self._send)
-        return client
+        return client_of(self.door)
 
-    def _send(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+    def query(self, form: str) -> HttpResponse:
+        return query(self.door, form)
+
+
+def client_of(door: AwsFrontDoor) -> Any:
+    """A boto3 client whose requests go to the front door without a socket."""
+    client = boto3.client(
+        "cloudwatch",
+        region_name="eu-central-1",
+        endpoint_url="http://127.0.0.1:1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+
+    def send(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
         headers = {
             name: value.decode() if isinstance(value, bytes) else value
             for name, value in request.headers.items()
@@ -104,12 +102,15 @@ class AlarmSite:
             body = body.encode()
         parts = urlsplit(request.url)
         http = HttpRequest(request.method, parts.path, parts.query, headers, body)
-        answer = asyncio.run(self.door.handle(http, "request-1"))
+        answer = asyncio.run(door.handle(http, "request-1"))
         return AWSResponse(request.url, answer.status, dict(answer.headers), Raw(answer.body))
 
-    def query(self, form: str) -> HttpResponse:
-        """As clients of before JSON send it."""
-        headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
-        body = f"{form}&Version=2010-08-01".encode()
-        http = HttpRequest("POST", "/", headers=headers, body=body)
-        return asyncio.run(self.door.handle(http, "request-1"))
+    client.meta.events.register("before-send.cloudwatch", send)
+    return client
+
+
+def query(door: AwsFrontDoor, form: str) -> HttpResponse:
+    """As clients of before JSON send it."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
+    body = f"{form}&Version=2010-08-01".encode()
+    return asyncio.run(door.handle(HttpRequest("POST", "/", headers=headers, body=body), "r-1"))

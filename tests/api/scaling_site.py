@@ -15,8 +15,8 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
 from tests.api.alarm_site import ACCOUNT, T0, Raw
 
+from penstock.api.autoscaling.context import Scaling
 from penstock.api.autoscaling.operations import OPERATIONS
-from penstock.api.autoscaling.parts import Scaling
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
 from penstock.clock import ManualClock

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
-import boto3
 import pytest
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from botocore.config import Config
+from tests.api.alarm_site import client_of, query
 
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS
 from penstock.clock import ManualClock
 from penstock.metrics.series.store import MetricStore
-from penstock.wire.aws.http import HttpRequest, HttpResponse
 from penstock.wire.aws.models import CLOUDWATCH
 
 T0 = 1_700_002_800
@@ -33,16 +27,6 @@ class Context:
         self.clock = ManualClock(wall_s=T0 + 600.0)
 
 
-class Raw:
-    """What botocore reads an answer's body from."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def stream(self) -> Iterator[bytes]:
-        yield self._body
-
-
 @pytest.fixture
 def door() -> AwsFrontDoor:
     store = MetricStore()
@@ -52,37 +36,7 @@ def door() -> AwsFrontDoor:
 
 @pytest.fixture
 def client(door: AwsFrontDoor) -> Any:
-    """A boto3 client whose requests go to the front door without a socket."""
-    client = boto3.client(
-        "cloudwatch",
-        region_name="eu-central-1",
-        endpoint_url="http://127.0.0.1:1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        config=Config(retries={"total_max_attempts": 1}),
-    )
-
-    def send(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        headers = {
-            name: value.decode() if isinstance(value, bytes) else value
-            for name, value in request.headers.items()
-        }
-        body = request.body or b""
-        if isinstance(body, str):
-            body = body.encode()
-        parts = urlsplit(request.url)
-        http = HttpRequest(request.method, parts.path, parts.query, headers, body)
-        answer = asyncio.run(door.handle(http, "request-1"))
-        return AWSResponse(request.url, answer.status, dict(answer.headers), Raw(answer.body))
-
-    client.meta.events.register("before-send.cloudwatch", send)
-    return client
-
-
-def query(door: AwsFrontDoor, form: str) -> HttpResponse:
-    headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
-    body = f"{form}&Version=2010-08-01".encode()
-    return asyncio.run(door.handle(HttpRequest("POST", "/", headers=headers, body=body), "r-1"))
+    return client_of(door)
 
 
 def test_boto3_writes_and_reads(client: Any) -> None:

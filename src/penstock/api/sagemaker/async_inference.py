@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from penstock.api.sagemaker.context import AsyncOutputs
-from penstock.api.sagemaker.names import invalid
+from penstock.api.sagemaker.context import AsyncOutputs, invalid
 from penstock.core.deployment.deployment import AsyncSpec
 from penstock.errors import CallerError, with_hint
 

@@ -10,10 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.api.sagemaker.async_inference import async_spec
-from penstock.api.sagemaker.instance_pools import check_instance_types, instance_pools
-from penstock.api.sagemaker.managed_scaling import check_managed_scaling, managed_scaling
-from penstock.api.sagemaker.names import invalid
-from penstock.api.sagemaker.routing_config import check_routing_config, routing_fields
+from penstock.api.sagemaker.context import invalid
+from penstock.api.sagemaker.variants import (
+    check_instance_types,
+    check_managed_scaling,
+    check_routing_config,
+    instance_pools,
+    managed_scaling,
+    routing_fields,
+)
 from penstock.artifacts.detection.images import image_hint
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
 from penstock.core.request.holding import ZERO_CAPACITY_MODES, ZERO_CAPACITY_VARIABLE
