@@ -24,7 +24,7 @@ from tests.packaging.control_plane import ControlPlane, control_plane
 from tests.packaging.models import echo_packages, write
 
 from penstock.cli.client import Client
-from penstock.cli.endpoints.status import list_all
+from penstock.cli.endpoints.listing import list_all
 
 APPLY = """\
 schema: 1

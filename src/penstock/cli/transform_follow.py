@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import typer
 
 from penstock.cli.client import SageMaker
-from penstock.cli.output import figure, note
+from penstock.cli.output import figure, note, print_json
 from penstock.errors import CallerError, ModelError, NotNowError
 
 LOOK_EVERY_S: Final = 0.5
@@ -59,6 +59,14 @@ class Progress:
             words.append(f"waits ({told.get('WaitingMessage') or told['Waiting']})")
         share = min(1.0, done / total) if total else None
         return cls(status, share, ", ".join(words))
+
+
+def follow_to_end(client: SageMaker, job: str, *, json_: bool) -> NoReturn:
+    """What a command that follows a job does last: prints how it ended, and exits with its code."""
+    described = follow(client, job)
+    if json_:
+        print_json(described)
+    raise typer.Exit(outcome(job, described))
 
 
 def follow(client: SageMaker, job: str) -> dict[str, Any]:
