@@ -10,7 +10,7 @@ import pytest
 from tests.api.door_site import DoorSite, door_site
 from tests.gateway.gateway_fakes import fail_with, run, silent, until
 
-from penstock.api.oip.protobuf_scan import InferNames, infer_names, stream_answer, stream_error
+from penstock.api.oip.grpc_stream import InferNames, infer_names, stream_answer, stream_error
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.wire import frames

@@ -12,8 +12,7 @@ from tests.api.door_site import door_site
 from tests.api.stream_fakes import MODEL, whole
 from tests.gateway.gateway_fakes import post, run, until
 
-from penstock.api.openai.model_name import STEP_TOKENS, ModelScan
-from penstock.api.openai.request import READ_AT_ONCE_BYTES
+from penstock.api.openai.request import READ_AT_ONCE_BYTES, STEP_TOKENS, ModelScan
 
 
 def scanned(body: bytes) -> Any:

@@ -146,9 +146,7 @@ def _address(config: ServerConfig) -> str:
         return config.control.advertise
     listen = config.listen
     anywhere = listen.host in ("0.0.0.0", "", "::")
-    host = socket.gethostname() if anywhere else listen.host
-    scheme = "https" if listen.tls_cert is not None else "http"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listen.port}"
+    return listen.url(socket.gethostname() if anywhere else listen.host, listen.port)
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -108,7 +108,9 @@ class OipTargets:
 
     async def described(self, name: ModelName) -> dict[str, Any]:
         """The model's description. Raises CallerError (404) if it was never loaded."""
-        told = await self._told_of(name)
+        told = await self._told.get(
+            name, lambda: self._models.describe(name.endpoint, name.target or "")
+        )
         known = sorted(
             (one for one in told if one.get("described")), key=lambda one: not one.get("loaded")
         )
@@ -155,11 +157,6 @@ class OipTargets:
         """Returns once all its requests are answered and no host has it loaded."""
         await self._models.unload(name.endpoint, name.target or "")
         await self._heard(name, loaded=False)
-
-    async def _told_of(self, name: ModelName) -> list[dict[str, Any]]:
-        return await self._told.get(
-            name, lambda: self._models.describe(name.endpoint, name.target or "")
-        )
 
     async def _heard(self, name: ModelName, *, loaded: bool) -> None:
         self._told.forget(name)
