@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import random
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.gateway.gateway_fakes import PREFIX, FakeInstance, RawClient, routes
+from tests.gateway.gateway_fakes import PREFIX, FakeInstance, RawClient, routes, run
 
 from penstock.api.oip.grpc import OipGrpc
 from penstock.api.oip.http import INTEREST as OIP_INTEREST
@@ -24,12 +26,15 @@ from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
 from penstock.api.runtime.door import RuntimeDoor
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ListenConfig
+from penstock.core.request.body_budget import BodyBudget
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.http.server import GatewayServer
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
 from penstock.gateway.traffic_loads import TrafficLoads
 from penstock.metrics.counts.registry import MetricRegistry
+
+AsyncTest = Callable[..., Coroutine[Any, Any, None]]
 
 MODEL: dict[str, object] = {
     "runtime": "onnxruntime",
@@ -111,7 +116,13 @@ async def door_site(
         authenticator,
         interest=(*RUNTIME_INTEREST, *OIP_INTEREST, *OPENAI_INTEREST),
     )
-    grpc_server = OipGrpc(dispatcher, models, limit_config, grant_of=grant_of)
+    grpc_server = OipGrpc(
+        dispatcher,
+        models,
+        limit_config,
+        grant_of=grant_of,
+        budget=BodyBudget(limit_config.bodies_bytes_max),
+    )
     with tempfile.TemporaryDirectory() as folder:
         instance = FakeInstance(f"{folder}/i1")
         await instance.start()
@@ -127,3 +138,24 @@ async def door_site(
             await grpc_server.stop(0.5)
             await server.stop()
             await instance.stop()
+
+
+def at_door(**settings: Any) -> Callable[[AsyncTest], Callable[..., None]]:
+    """The test runs with a site of its own, its first argument."""
+
+    def decorate(test: AsyncTest) -> Callable[..., None]:
+        signature = inspect.signature(test)
+        fixtures = list(signature.parameters.values())[1:]
+
+        def stood(**given: Any) -> None:
+            async def main() -> None:
+                async with door_site(**settings) as served:
+                    await test(served, **given)
+
+            run(main)
+
+        functools.update_wrapper(stood, test)
+        stood.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        return stood
+
+    return decorate

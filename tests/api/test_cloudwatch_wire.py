@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.api.alarm_site import client_of, query
+from tests.api.alarm_site import ACCOUNT, client_of, query
 
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS
+from penstock.api.cloudwatch.rules import CloudWatchContext
 from penstock.clock import ManualClock
 from penstock.metrics.series.store import MetricStore
 from penstock.wire.aws.models import CLOUDWATCH
@@ -18,19 +19,14 @@ T0 = 1_700_002_800
 START = datetime.fromtimestamp(T0, UTC)
 
 
-class Context:
-    account_id = "123456789012"
-
-    def __init__(self, store: MetricStore, region: str) -> None:
-        self.store = store
-        self.region = region
-        self.clock = ManualClock(wall_s=T0 + 600.0)
-
-
 @pytest.fixture
 def door() -> AwsFrontDoor:
-    store = MetricStore()
-    service = AwsService(CLOUDWATCH, OPERATIONS, lambda region: Context(store, region))
+    store, clock, no_alarms = MetricStore(), ManualClock(wall_s=T0 + 600.0), None
+    service = AwsService(
+        CLOUDWATCH,
+        OPERATIONS,
+        lambda region: CloudWatchContext(store, no_alarms, no_alarms, clock, region, ACCOUNT),  # type: ignore[arg-type]
+    )
     return AwsFrontDoor((service,), region_default="us-east-1")
 
 

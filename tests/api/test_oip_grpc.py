@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.api.door_site import DoorSite, door_site
+from tests.api.door_site import DoorSite, at_door, door_site
 from tests.gateway.gateway_fakes import fail_with, run, silent, until
 
 from penstock.api.oip.grpc_stream import InferNames, infer_names, stream_answer, stream_error
@@ -68,39 +68,33 @@ def test_stream_answers_wrap_the_bytes_of_an_answer() -> None:
     assert ModelStreamInferResponse.FromString(stream_error("no")).error_message == "no"
 
 
-def test_inference_passes_the_message_unread_both_ways() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            message = ModelInferRequest(model_name="echo", id="7").SerializeToString()
-            assert await raw(served, "ModelInfer", message, timeout=10) == message
-            [invoke] = served.instance.invokes
-            meta = frames.decode_request_meta(invoke.meta)
-            assert (meta.content_type, meta.door) == ("application/x-oip-grpc", "oip-grpc")
-            assert 9_000 < invoke.deadline_ms <= 11_000  # gRPC rounds up
-            await until(lambda: served.dispatcher.in_flight == 0)
-
-    run(main)
+@at_door()
+async def test_inference_passes_the_message_unread_both_ways(served: DoorSite) -> None:
+    message = ModelInferRequest(model_name="echo", id="7").SerializeToString()
+    assert await raw(served, "ModelInfer", message, timeout=10) == message
+    [invoke] = served.instance.invokes
+    meta = frames.decode_request_meta(invoke.meta)
+    assert (meta.content_type, meta.door) == ("application/x-oip-grpc", "oip-grpc")
+    assert 9_000 < invoke.deadline_ms <= 11_000  # gRPC rounds up
+    await until(lambda: served.dispatcher.in_flight == 0)
 
 
-def test_server_and_model_answer_what_clients_ask() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            assert (await call(served, "ServerLive")).live
-            assert (await call(served, "ServerReady")).ready
-            assert (await call(served, "ModelReady", name="echo")).ready
-            assert (await call(served, "ServerMetadata")).name == "penstock"
-            metadata = await call(served, "ModelMetadata", name="echo", version="1")
-            assert list(metadata.versions) == ["1", "3"]
-            assert list(metadata.inputs[0].shape) == [-1, 4]
-            config = (await call(served, "ModelConfig", name="echo")).config
-            assert (config.max_batch_size, config.input[0].name) == (8, "x")
-            assert config.dynamic_batching.max_queue_delay_microseconds == 2000
-            index = await call(served, "RepositoryIndex")
-            assert [(m.name, m.state) for m in index.models] == [("echo", "READY")]
-            stats = await call(served, "ModelStatistics", name="echo")
-            assert stats.model_stats[0].name == "echo"
-
-    run(main)
+@at_door()
+async def test_server_and_model_answer_what_clients_ask(served: DoorSite) -> None:
+    assert (await call(served, "ServerLive")).live
+    assert (await call(served, "ServerReady")).ready
+    assert (await call(served, "ModelReady", name="echo")).ready
+    assert (await call(served, "ServerMetadata")).name == "penstock"
+    metadata = await call(served, "ModelMetadata", name="echo", version="1")
+    assert list(metadata.versions) == ["1", "3"]
+    assert list(metadata.inputs[0].shape) == [-1, 4]
+    config = (await call(served, "ModelConfig", name="echo")).config
+    assert (config.max_batch_size, config.input[0].name) == (8, "x")
+    assert config.dynamic_batching.max_queue_delay_microseconds == 2000
+    index = await call(served, "RepositoryIndex")
+    assert [(m.name, m.state) for m in index.models] == [("echo", "READY")]
+    stats = await call(served, "ModelStatistics", name="echo")
+    assert stats.model_stats[0].name == "echo"
 
 
 @pytest.mark.parametrize(
@@ -114,15 +108,14 @@ def test_server_and_model_answer_what_clients_ask() -> None:
         (NotNowError("deadline-passed", "m"), grpc.StatusCode.DEADLINE_EXCEEDED),
     ],
 )
-def test_each_error_has_its_status_code(error: PenstockError, code: Any) -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = fail_with(error)
-            message = ModelInferRequest(model_name="echo").SerializeToString()
-            assert (await status_of(raw(served, "ModelInfer", message)))[0] == code
-            await until(lambda: served.dispatcher.in_flight == 0)
-
-    run(main)
+@at_door()
+async def test_each_error_has_its_status_code(
+    served: DoorSite, error: PenstockError, code: Any
+) -> None:
+    served.instance.on_invoke = fail_with(error)
+    message = ModelInferRequest(model_name="echo").SerializeToString()
+    assert (await status_of(raw(served, "ModelInfer", message)))[0] == code
+    await until(lambda: served.dispatcher.in_flight == 0)
 
 
 def test_wrong_requests_are_told_why() -> None:
@@ -147,40 +140,38 @@ def test_wrong_requests_are_told_why() -> None:
     run(main)
 
 
-def test_a_client_that_cancels_or_runs_out_of_time_cancels_its_request() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = silent
-            message = ModelInferRequest(model_name="echo").SerializeToString()
-            task = asyncio.ensure_future(raw(served, "ModelInfer", message))
-            await until(lambda: served.instance.invokes)
-            task.cancel()
-            await until(lambda: len(served.instance.cancelled) == 1)
-            late = raw(served, "ModelInfer", message, timeout=0.1)
-            assert (await status_of(late))[0] == grpc.StatusCode.DEADLINE_EXCEEDED
-            await until(lambda: len(served.instance.cancelled) == 2)
-            assert served.dispatcher.in_flight == 0
+@at_door()
+async def test_a_client_that_cancels_or_runs_out_of_time_cancels_its_request(
+    served: DoorSite,
+) -> None:
+    served.instance.on_invoke = silent
+    message = ModelInferRequest(model_name="echo").SerializeToString()
+    task = asyncio.ensure_future(raw(served, "ModelInfer", message))
+    await until(lambda: served.instance.invokes)
+    task.cancel()
+    await until(lambda: len(served.instance.cancelled) == 1)
+    late = raw(served, "ModelInfer", message, timeout=0.1)
+    assert (await status_of(late))[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+    await until(lambda: len(served.instance.cancelled) == 2)
+    assert served.dispatcher.in_flight == 0
 
-    run(main)
 
-
-def test_a_stream_answers_each_request_in_order_and_survives_a_failed_one() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            requests = [
-                ModelInferRequest(model_name=name, id=str(number)).SerializeToString()
-                for number, name in enumerate(("echo", "nobody", "echo"))
-            ]
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
-                stream = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")
-                answers = [
-                    ModelStreamInferResponse.FromString(data)
-                    async for data in stream(iter(requests), timeout=10)
-                ]
-            assert [answer.infer_response.id for answer in answers] == ["0", "1", "2"]
-            assert "unknown model" in answers[1].error_message
-
-    run(main)
+@at_door()
+async def test_a_stream_answers_each_request_in_order_and_survives_a_failed_one(
+    served: DoorSite,
+) -> None:
+    requests = [
+        ModelInferRequest(model_name=name, id=str(number)).SerializeToString()
+        for number, name in enumerate(("echo", "nobody", "echo"))
+    ]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
+        stream = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")
+        answers = [
+            ModelStreamInferResponse.FromString(data)
+            async for data in stream(iter(requests), timeout=10)
+        ]
+    assert [answer.infer_response.id for answer in answers] == ["0", "1", "2"]
+    assert "unknown model" in answers[1].error_message
 
 
 def test_where_keys_are_asked_for_only_liveness_is_public() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.api.door_site import DoorSite, door_site
+from tests.api.door_site import DoorSite, at_door
 from tests.api.http2_frames import BareClient
 from tests.gateway.gateway_fakes import until
 
@@ -51,94 +51,80 @@ async def pour(client: BareClient, calls: list[int]) -> int:
 
 
 @pytest.mark.parametrize("metadata", [(), ((b"authorization", b"Bearer wrong"),)])
-def test_a_denied_call_ends_without_its_message_and_nothing_of_it_is_held(
+@at_door(grant_of=grant_of)
+async def test_a_denied_call_ends_without_its_message_and_nothing_of_it_is_held(
+    served: DoorSite,
     metadata: tuple[tuple[bytes, bytes], ...],
 ) -> None:
-    async def main() -> None:
-        async with door_site(grant_of=grant_of) as served:
-            client = await BareClient.open(served.grpc_port)
-            for method in ("ModelInfer", "ModelStreamInfer", "ModelMetadata", "NoSuchMethod"):
-                call = client.call(method, metadata)
-                await until(lambda call=call: call in client.ended)
-            calls = [client.call("ModelInfer", metadata) for _ in range(CALLS)]
-            assert await pour(client, calls) <= CALLS * LOOKAHEAD_BYTES
-            await until(lambda: client.ended.issuperset(calls))
-            await client.close()
-
-    run(main)
+    client = await BareClient.open(served.grpc_port)
+    for method in ("ModelInfer", "ModelStreamInfer", "ModelMetadata", "NoSuchMethod"):
+        call = client.call(method, metadata)
+        await until(lambda call=call: call in client.ended)
+    calls = [client.call("ModelInfer", metadata) for _ in range(CALLS)]
+    assert await pour(client, calls) <= CALLS * LOOKAHEAD_BYTES
+    await until(lambda: client.ended.issuperset(calls))
+    await client.close()
 
 
-def test_unfinished_calls_hold_as_much_as_is_received_at_once(
+@at_door(grant_of=grant_of)
+async def test_unfinished_calls_hold_as_much_as_is_received_at_once(
+    served: DoorSite,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sixty calls whose messages never end, from one connection that may call."""
     monkeypatch.setattr(grpc_calls, "PATIENCE_S", 60.0)
-
-    async def main() -> None:
-        async with door_site(grant_of=grant_of) as served:
-            client = await BareClient.open(served.grpc_port)
-            assert client.streams_max == STREAMS_OF_ONE_MAX
-            metadata = ((b"authorization", b"Bearer right"),)
-            calls = [client.call("ModelInfer", metadata) for _ in range(CALLS)]
-            sent = await pour(client, calls)
-            asked_for = RECEIVED_AT_ONCE_OF_ONE * MESSAGE_BYTES
-            assert asked_for - RECEIVED_AT_ONCE_OF_ONE <= sent
-            assert sent <= asked_for + CALLS * 2 * LOOKAHEAD_BYTES
-            await client.close()
-
-    run(main)
+    client = await BareClient.open(served.grpc_port)
+    assert client.streams_max == STREAMS_OF_ONE_MAX
+    metadata = ((b"authorization", b"Bearer right"),)
+    calls = [client.call("ModelInfer", metadata) for _ in range(CALLS)]
+    sent = await pour(client, calls)
+    asked_for = RECEIVED_AT_ONCE_OF_ONE * MESSAGE_BYTES
+    assert asked_for - RECEIVED_AT_ONCE_OF_ONE <= sent
+    assert sent <= asked_for + CALLS * 2 * LOOKAHEAD_BYTES
+    await client.close()
 
 
 @pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer", "ModelReady"])
-def test_a_call_whose_message_does_not_come_ends(method: str) -> None:
-    async def main() -> None:
-        async with door_site(body_timeout_s=0.2) as served:
-            client = await BareClient.open(served.grpc_port)
-            silent, unfinished = client.call(method), client.call(method)
-            assert client.send(unfinished, MESSAGE_BYTES)
-            await until(lambda: {silent, unfinished} <= client.ended)
-            assert served.dispatcher.in_flight == 0
-            await client.close()
-
-    run(main)
+@at_door(body_timeout_s=0.2)
+async def test_a_call_whose_message_does_not_come_ends(served: DoorSite, method: str) -> None:
+    client = await BareClient.open(served.grpc_port)
+    silent, unfinished = client.call(method), client.call(method)
+    assert client.send(unfinished, MESSAGE_BYTES)
+    await until(lambda: {silent, unfinished} <= client.ended)
+    assert served.dispatcher.in_flight == 0
+    await client.close()
 
 
-def test_slow_connections_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@at_door()
+async def test_slow_connections_do_not_keep_others_out(
+    served: DoorSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who has had its time gives way, and only where somebody else waits for it."""
     monkeypatch.setattr(grpc_calls, "PATIENCE_S", 0.1)
-
-    async def main() -> None:
-        async with door_site() as served:
-            slow = [await BareClient.open(served.grpc_port) for _ in range(4)]
-            for client in slow:
-                for _ in range(RECEIVED_AT_ONCE_MAX):
-                    client.send(client.call("ModelInfer"), MESSAGE_BYTES)
-            await infer(served)
-            for client in slow:
-                await client.close()
-
-    run(main)
+    slow = [await BareClient.open(served.grpc_port) for _ in range(4)]
+    for client in slow:
+        for _ in range(RECEIVED_AT_ONCE_MAX):
+            client.send(client.call("ModelInfer"), MESSAGE_BYTES)
+    await infer(served)
+    for client in slow:
+        await client.close()
 
 
 @pytest.mark.parametrize("method", ["ServerLive", "ServerReady"])
-def test_what_anybody_may_ask_keeps_nobody_with_a_key_out(
-    monkeypatch: pytest.MonkeyPatch, method: str
+@at_door(grant_of=grant_of)
+async def test_what_anybody_may_ask_keeps_nobody_with_a_key_out(
+    served: DoorSite, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Strangers' messages that never end: what they ask does not wait for them."""
     monkeypatch.setattr(grpc_calls, "PATIENCE_S", 60.0)
-
-    async def main() -> None:
-        async with door_site(grant_of=grant_of) as served:
-            strangers = [await BareClient.open(served.grpc_port) for _ in range(3)]
-            for client in strangers:
-                calls = [client.call(method) for _ in range(RECEIVED_AT_ONCE_MAX)]
-                assert await pour(client, calls) <= len(calls) * 2 * LOOKAHEAD_BYTES
-                await until(lambda client=client, calls=calls: client.ended.issuperset(calls))
-            assert await infer(served, "right")
-            for client in strangers:
-                await client.close()
-
-    run(main)
+    strangers = [await BareClient.open(served.grpc_port) for _ in range(3)]
+    for client in strangers:
+        calls = [client.call(method) for _ in range(RECEIVED_AT_ONCE_MAX)]
+        assert await pour(client, calls) <= len(calls) * 2 * LOOKAHEAD_BYTES
+        await until(lambda client=client, calls=calls: client.ended.issuperset(calls))
+    assert await infer(served, "right")
+    for client in strangers:
+        await client.close()
 
 
 async def infer(served: DoorSite, token: str = "", model: str = "echo") -> bytes:
@@ -149,20 +135,19 @@ async def infer(served: DoorSite, token: str = "", model: str = "echo") -> bytes
         return bytes(await call(message, timeout=30, metadata=metadata))
 
 
-def test_a_key_of_one_endpoint_is_denied_what_the_message_asks_of_another() -> None:
-    async def main() -> None:
-        async with door_site(grant_of=grant_of) as served:
-            assert await infer(served, "right")
-            for token, model, code in (
-                ("right", "bank", grpc.StatusCode.PERMISSION_DENIED),
-                ("wrong", "echo", grpc.StatusCode.UNAUTHENTICATED),
-                ("", "echo", grpc.StatusCode.UNAUTHENTICATED),
-            ):
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await infer(served, token, model)
-                assert caught.value.code() == code
-
-    run(main)
+@at_door(grant_of=grant_of)
+async def test_a_key_of_one_endpoint_is_denied_what_the_message_asks_of_another(
+    served: DoorSite,
+) -> None:
+    assert await infer(served, "right")
+    for token, model, code in (
+        ("right", "bank", grpc.StatusCode.PERMISSION_DENIED),
+        ("wrong", "echo", grpc.StatusCode.UNAUTHENTICATED),
+        ("", "echo", grpc.StatusCode.UNAUTHENTICATED),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await infer(served, token, model)
+        assert caught.value.code() == code
 
 
 async def messages(*given: bytes) -> Any:

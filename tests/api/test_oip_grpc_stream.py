@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.api.door_site import DoorSite, door_site
+from tests.api.door_site import DoorSite, at_door, door_site
 from tests.api.stream_fakes import Told, end, error_of, first, more, operations, streaming
 from tests.environments import python_of
 from tests.gateway.gateway_fakes import run, silent, until
@@ -195,40 +195,35 @@ def test_a_client_that_cancels_the_call_cancels_all_its_requests() -> None:
     with_client(test)
 
 
-def test_only_so_many_requests_of_one_call_are_in_flight() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = silent
-            client = Client(served)
-            client.send(*(request(str(number)) for number in range(70)))
-            await until(lambda: len(served.instance.invokes) == 64)
-            assert served.dispatcher.in_flight == 64
-            await client.cancel()
-            await until(lambda: not served.dispatcher.in_flight)
-
-    run(main)
+@at_door()
+async def test_only_so_many_requests_of_one_call_are_in_flight(served: DoorSite) -> None:
+    served.instance.on_invoke = silent
+    client = Client(served)
+    client.send(*(request(str(number)) for number in range(70)))
+    await until(lambda: len(served.instance.invokes) == 64)
+    assert served.dispatcher.in_flight == 64
+    await client.cancel()
+    await until(lambda: not served.dispatcher.in_flight)
 
 
-def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+@at_door()
+async def test_a_client_that_does_not_read_is_cut_off(
+    served: DoorSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("penstock.api.oip.grpc_stream.UNREAD_BYTES_MAX", 4 << 20)
-
-    async def main() -> None:
-        async with door_site() as served:
-            told = served.instance.on_invoke = Told()
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
-                call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")()
-                await call.write(request("a"))
-                await until(lambda: told.idents)
-                [ident] = told.idents
-                told.send(first(ident, answer("a", b"x"), GRPC))
-                piece = answer("a", b"x" * 1_000_000)
-                while not served.instance.cancelled:
-                    told.send(more(ident, piece))
-                    await asyncio.sleep(0)
-                await until(lambda: not served.dispatcher.in_flight)
-                assert served.instance.cancelled == [ident]
-
-    run(main)
+    told = served.instance.on_invoke = Told()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
+        call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")()
+        await call.write(request("a"))
+        await until(lambda: told.idents)
+        [ident] = told.idents
+        told.send(first(ident, answer("a", b"x"), GRPC))
+        piece = answer("a", b"x" * 1_000_000)
+        while not served.instance.cancelled:
+            told.send(more(ident, piece))
+            await asyncio.sleep(0)
+        await until(lambda: not served.dispatcher.in_flight)
+        assert served.instance.cancelled == [ident]
 
 
 CLIENT = """
@@ -259,7 +254,8 @@ print(seen, "unknown model" in str(error))
 """
 
 
-def test_tritonclient_streams_unmodified() -> None:
+@at_door()
+async def test_tritonclient_streams_unmodified(served: DoorSite) -> None:
     python = str(python_of("client-tritonclient"))
 
     def generate(connection: Any, ident: int, invoke: frames.Invoke) -> None:
@@ -267,17 +263,13 @@ def test_tritonclient_streams_unmodified() -> None:
         pieces = [answer(asked, text) for text in (b"one ", b"two")]
         streaming(*pieces, content_type=GRPC)(connection, ident, invoke)
 
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = generate
-            # In a thread and not through the loop, which forks: gRPC's threads do not bear that.
-            done = await asyncio.to_thread(
-                subprocess.run,
-                [python, "-c", CLIENT, str(served.grpc_port)],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr[-2000:]
-            pairs = [(ident, text) for ident in ("r1", "r2") for text in ("one ", "two")]
-            assert done.stdout.strip() == f"{pairs} True"
-
-    run(main)
+    served.instance.on_invoke = generate
+    # In a thread and not through the loop, which forks: gRPC's threads do not bear that.
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [python, "-c", CLIENT, str(served.grpc_port)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    pairs = [(ident, text) for ident in ("r1", "r2") for text in ("one ", "two")]
+    assert done.stdout.strip() == f"{pairs} True"

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.api.door_site import DoorSite, door_site
-from tests.gateway.gateway_fakes import fail_with, post, routes, run
+from tests.api.door_site import DoorSite, at_door
+from tests.gateway.gateway_fakes import fail_with, post, routes
 
 from penstock.errors import ModelError, NotNowError
 from penstock.wire import frames
@@ -27,96 +27,91 @@ async def ask(served: DoorSite, request: bytes) -> tuple[int, Any]:
     return status, orjson.loads(body) if body else None
 
 
-def test_server_and_model_answer_what_clients_ask() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            assert (await ask(served, get("/v2/health/live"))) == (200, None)
-            assert (await ask(served, get("/v2/health/ready"))) == (200, None)
-            assert (await ask(served, get("/v2/models/echo/ready"))) == (200, None)
-            assert (await ask(served, get("/v2/models/echo/versions/3/ready"))) == (200, None)
-            assert (await ask(served, get("/v2")))[1]["name"] == "penstock"
-            assert await ask(served, get("/v2/models/echo")) == (
-                200,
-                {
-                    "name": "echo",
-                    "versions": ["1", "3"],
-                    "platform": "onnxruntime_onnx",
-                    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
-                    "outputs": [{"name": "y", "datatype": "BYTES", "shape": [-1, 1]}],
-                },
-            )
-            status, config = await ask(served, get("/v2/models/echo/config"))
-            assert (status, config["max_batch_size"]) == (200, 8)
-            assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [4]}]
-            assert config["output"] == [{"name": "y", "data_type": "TYPE_STRING", "dims": [1]}]
-            assert config["dynamic_batching"] == {
-                "preferred_batch_size": [4],
-                "max_queue_delay_microseconds": 2000,
-            }
-            served.dispatcher.publish(routes(2, endpoint="loading"))
-            echo = {"name": "echo", "version": "3", "state": "READY", "reason": ""}
-            _, index = await ask(served, post("/v2/repository/index"))
-            assert [row["state"] for row in index] == ["READY", "UNAVAILABLE"]
-            assert await ask(served, post("/v2/repository/index", b'{"ready": true}')) == (
-                200,
-                [echo],
-            )
-            # Read on the loop, where the keys of six megabytes would take a third of a second.
-            large = b'{"ready": true, "a": "%b"}' % (b"a" * 4096)
-            status, refused = await ask(served, post("/v2/repository/index", large))
-            assert (status, refused["error"]) == (413, "The body is larger than 4096 bytes.")
-
-    run(main)
+@at_door()
+async def test_server_and_model_answer_what_clients_ask(served: DoorSite) -> None:
+    assert (await ask(served, get("/v2/health/live"))) == (200, None)
+    assert (await ask(served, get("/v2/health/ready"))) == (200, None)
+    assert (await ask(served, get("/v2/models/echo/ready"))) == (200, None)
+    assert (await ask(served, get("/v2/models/echo/versions/3/ready"))) == (200, None)
+    assert (await ask(served, get("/v2")))[1]["name"] == "penstock"
+    assert await ask(served, get("/v2/models/echo")) == (
+        200,
+        {
+            "name": "echo",
+            "versions": ["1", "3"],
+            "platform": "onnxruntime_onnx",
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
+            "outputs": [{"name": "y", "datatype": "BYTES", "shape": [-1, 1]}],
+        },
+    )
+    status, config = await ask(served, get("/v2/models/echo/config"))
+    assert (status, config["max_batch_size"]) == (200, 8)
+    assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [4]}]
+    assert config["output"] == [{"name": "y", "data_type": "TYPE_STRING", "dims": [1]}]
+    assert config["dynamic_batching"] == {
+        "preferred_batch_size": [4],
+        "max_queue_delay_microseconds": 2000,
+    }
+    served.dispatcher.publish(routes(2, endpoint="loading"))
+    echo = {"name": "echo", "version": "3", "state": "READY", "reason": ""}
+    _, index = await ask(served, post("/v2/repository/index"))
+    assert [row["state"] for row in index] == ["READY", "UNAVAILABLE"]
+    assert await ask(served, post("/v2/repository/index", b'{"ready": true}')) == (
+        200,
+        [echo],
+    )
+    # Read on the loop, where the keys of six megabytes would take a third of a second.
+    large = b'{"ready": true, "a": "%b"}' % (b"a" * 4096)
+    status, refused = await ask(served, post("/v2/repository/index", large))
+    assert (status, refused["error"]) == (413, "The body is larger than 4096 bytes.")
 
 
-def test_infer_passes_json_and_binary_bodies_unread_and_the_length_header_both_ways() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            client = await served.client()
-            client.write(post("/v2/models/echo/infer", b'{"inputs":[]}'))
-            status, headers, body = await client.answer()
-            assert (status, body) == (200, b'{"inputs":[]}')
-            assert "inference-header-content-length" not in headers
-            client.write(
-                post(
-                    "/v2/models/echo/versions/1/infer",
-                    b"{}\x00\x01",
-                    "Inference-Header-Content-Length: 2",
-                    "Content-Type: application/octet-stream",
-                )
-            )
-            status, headers, body = await client.answer()
-            assert (status, body) == (200, b"{}\x00\x01")
-            assert headers["inference-header-content-length"] == "2"
-            assert headers["content-type"] == "application/octet-stream"
-            metas = [frames.decode_request_meta(i.meta) for i in served.instance.invokes]
-            assert metas == [
-                frames.RequestMeta(door="oip"),
-                frames.RequestMeta(
-                    content_type="application/octet-stream",
-                    json_header_bytes=2,
-                    door="oip",
-                    parameters='{"version":"1"}',
-                ),
-            ]
-
-    run(main)
+@at_door()
+async def test_infer_passes_json_and_binary_bodies_unread_and_the_length_header_both_ways(
+    served: DoorSite,
+) -> None:
+    client = await served.client()
+    client.write(post("/v2/models/echo/infer", b'{"inputs":[]}'))
+    status, headers, body = await client.answer()
+    assert (status, body) == (200, b'{"inputs":[]}')
+    assert "inference-header-content-length" not in headers
+    client.write(
+        post(
+            "/v2/models/echo/versions/1/infer",
+            b"{}\x00\x01",
+            "Inference-Header-Content-Length: 2",
+            "Content-Type: application/octet-stream",
+        )
+    )
+    status, headers, body = await client.answer()
+    assert (status, body) == (200, b"{}\x00\x01")
+    assert headers["inference-header-content-length"] == "2"
+    assert headers["content-type"] == "application/octet-stream"
+    metas = [frames.decode_request_meta(i.meta) for i in served.instance.invokes]
+    assert metas == [
+        frames.RequestMeta(door="oip"),
+        frames.RequestMeta(
+            content_type="application/octet-stream",
+            json_header_bytes=2,
+            door="oip",
+            parameters='{"version":"1"}',
+        ),
+    ]
 
 
 @pytest.mark.parametrize(("name", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_compressed_bodies_are_inflated_within_the_limit(name: str, pack: Any) -> None:
-    async def main() -> None:
-        async with door_site(body_bytes_max=10_000) as served:
-            encoding = f"Content-Encoding: {name}"
-            path = "/v2/models/echo/infer"
-            assert await ask(served, post(path, pack(b"[1]"), encoding)) == (200, [1])
-            bomb = pack(b"0" * 5_000_000)
-            assert (await ask(served, post(path, bomb, encoding)))[0] == 413
-            assert (await ask(served, post(path, pack(b"[1]" * 99)[:-5], encoding)))[0] == 400
-            assert (await ask(served, post(path, b"torn", encoding)))[0] == 400
-            assert (await ask(served, post(path, b"x", "Content-Encoding: br")))[0] == 415
-
-    run(main)
+@at_door(body_bytes_max=10000)
+async def test_compressed_bodies_are_inflated_within_the_limit(
+    served: DoorSite, name: str, pack: Any
+) -> None:
+    encoding = f"Content-Encoding: {name}"
+    path = "/v2/models/echo/infer"
+    assert await ask(served, post(path, pack(b"[1]"), encoding)) == (200, [1])
+    bomb = pack(b"0" * 5_000_000)
+    assert (await ask(served, post(path, bomb, encoding)))[0] == 413
+    assert (await ask(served, post(path, pack(b"[1]" * 99)[:-5], encoding)))[0] == 400
+    assert (await ask(served, post(path, b"torn", encoding)))[0] == 400
+    assert (await ask(served, post(path, b"x", "Content-Encoding: br")))[0] == 415
 
 
 @pytest.mark.parametrize(
@@ -137,42 +132,35 @@ def test_compressed_bodies_are_inflated_within_the_limit(name: str, pack: Any) -
         (post("/v2/models/echo/infer", b"{}" * 600), 413, "larger than 1000 bytes"),
     ],
 )
-def test_wrong_requests_are_told_why(request_bytes: bytes, status: int, words: str) -> None:
-    async def main() -> None:
-        async with door_site(body_bytes_max=1000) as served:
-            got, answer = await ask(served, request_bytes)
-            assert got == status
-            assert words in answer["error"]
-            assert list(answer) == ["error"]
-
-    run(main)
-
-
-def test_errors_of_the_model_and_of_the_moment_keep_their_meaning() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            infer = post("/v2/models/echo/infer", b"{}")
-            served.instance.on_invoke = fail_with(ModelError("x", "bad x", original_status=400))
-            assert await ask(served, infer) == (400, {"error": "bad x"})
-            served.instance.on_invoke = fail_with(ModelError("x", "broke", original_status=500))
-            assert await ask(served, infer) == (500, {"error": "broke"})
-            served.instance.on_invoke = fail_with(NotNowError("queue-full", "Later."))
-            assert await ask(served, infer) == (503, {"error": "Later."})
-
-    run(main)
+@at_door(body_bytes_max=1000)
+async def test_wrong_requests_are_told_why(
+    served: DoorSite, request_bytes: bytes, status: int, words: str
+) -> None:
+    got, answer = await ask(served, request_bytes)
+    assert got == status
+    assert words in answer["error"]
+    assert list(answer) == ["error"]
 
 
-def test_statistics_are_what_the_metrics_counted() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            for _ in range(3):
-                await ask(served, post("/v2/models/echo/infer", b"{}"))
-            served.registry.collect(served.dispatcher.clock.wall())
-            _, answer = await ask(served, get("/v2/models/echo/stats"))
-            [stats] = answer["model_stats"]
-            assert (stats["inference_count"], stats["execution_count"]) == (3, 3)
-            assert stats["inference_stats"]["success"]["count"] == 3
-            assert stats["inference_stats"]["compute_infer"]["ns"] == pytest.approx(150_000, abs=3)
-            assert (await ask(served, get("/v2/models/stats")))[1] == answer
+@at_door()
+async def test_errors_of_the_model_and_of_the_moment_keep_their_meaning(served: DoorSite) -> None:
+    infer = post("/v2/models/echo/infer", b"{}")
+    served.instance.on_invoke = fail_with(ModelError("x", "bad x", original_status=400))
+    assert await ask(served, infer) == (400, {"error": "bad x"})
+    served.instance.on_invoke = fail_with(ModelError("x", "broke", original_status=500))
+    assert await ask(served, infer) == (500, {"error": "broke"})
+    served.instance.on_invoke = fail_with(NotNowError("queue-full", "Later."))
+    assert await ask(served, infer) == (503, {"error": "Later."})
 
-    run(main)
+
+@at_door()
+async def test_statistics_are_what_the_metrics_counted(served: DoorSite) -> None:
+    for _ in range(3):
+        await ask(served, post("/v2/models/echo/infer", b"{}"))
+    served.registry.collect(served.dispatcher.clock.wall())
+    _, answer = await ask(served, get("/v2/models/echo/stats"))
+    [stats] = answer["model_stats"]
+    assert (stats["inference_count"], stats["execution_count"]) == (3, 3)
+    assert stats["inference_stats"]["success"]["count"] == 3
+    assert stats["inference_stats"]["compute_infer"]["ns"] == pytest.approx(150_000, abs=3)
+    assert (await ask(served, get("/v2/models/stats")))[1] == answer

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from tests.api.door_site import door_site
+from tests.api.door_site import DoorSite, at_door
 from tests.environments import python_of
-from tests.gateway.gateway_fakes import run
 
 from penstock.wire import frames
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
@@ -65,30 +64,26 @@ def echo_tensor_grpc(connection: Any, ident: int, invoke: frames.Invoke) -> None
 
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])
-def test_tritonclient_works_unmodified(kind: str) -> None:
+@at_door()
+async def test_tritonclient_works_unmodified(served: DoorSite, kind: str) -> None:
     python = str(python_of("client-tritonclient"))
-
-    async def main() -> None:
-        async with door_site() as served:
-            http = kind == "http"
-            served.instance.on_invoke = echo_tensor_http if http else echo_tensor_grpc
-            compressions = "{}, {'request_compression_algorithm': 'gzip'}, "
-            compressions += "{'request_compression_algorithm': 'deflate'}"
-            program = CLIENT.format(
-                kind=kind,
-                as_json="" if http else ", as_json=True",
-                as_json_only="" if http else "as_json=True",
-                options=compressions if http else "{}, {'client_timeout': 10}",
-            )
-            port = served.server.port if http else served.grpc_port
-            process = await asyncio.create_subprocess_exec(
-                python, "-c", program, str(port),
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-            )  # fmt: skip
-            output, _ = await process.communicate()
-            assert output.decode().splitlines()[-1:] == ["served"], output.decode()
-
-    run(main)
+    http = kind == "http"
+    served.instance.on_invoke = echo_tensor_http if http else echo_tensor_grpc
+    compressions = "{}, {'request_compression_algorithm': 'gzip'}, "
+    compressions += "{'request_compression_algorithm': 'deflate'}"
+    program = CLIENT.format(
+        kind=kind,
+        as_json="" if http else ", as_json=True",
+        as_json_only="" if http else "as_json=True",
+        options=compressions if http else "{}, {'client_timeout': 10}",
+    )
+    port = served.server.port if http else served.grpc_port
+    process = await asyncio.create_subprocess_exec(
+        python, "-c", program, str(port),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    assert output.decode().splitlines()[-1:] == ["served"], output.decode()
 
 
 def test_the_echo_of_this_file_is_exact() -> None:

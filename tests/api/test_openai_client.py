@@ -8,10 +8,9 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.api.door_site import door_site
+from tests.api.door_site import DoorSite, at_door
 from tests.api.stream_fakes import MODEL, streaming, whole
 from tests.environments import python_of
-from tests.gateway.gateway_fakes import run
 
 from penstock.errors import ModelError
 from penstock.wire import frames
@@ -77,31 +76,29 @@ def model(connection: Any, ident: int, invoke: frames.Invoke) -> None:
         whole(orjson.dumps(body))(connection, ident, invoke)
 
 
-def test_the_openai_package_chats_streams_embeds_and_raises_its_own_errors() -> None:
+@at_door(model=MODEL)
+async def test_the_openai_package_chats_streams_embeds_and_raises_its_own_errors(
+    served: DoorSite,
+) -> None:
     python = str(python_of("client-openai"))
-
-    async def main() -> None:
-        async with door_site(model=MODEL) as served:
-            served.instance.on_invoke = model
-            process = await asyncio.create_subprocess_exec(
-                python, str(TOUR),
-                f"http://127.0.0.1:{served.server.port}",
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-            out, problem = await process.communicate()
-            assert process.returncode == 0, problem.decode()[-2000:]
-            assert orjson.loads(out) == {
-                "models": ["echo"],
-                "whole": ["Hello", 5],
-                "stream": ["Hel", "lo"],
-                "sagemaker": ["Hel", "lo"],
-                "completions": ["to", "gether"],
-                "embeddings": [[1.0, -2.0]] * 2,
-                "responses": ["Hel", "lo"],
-                "broken response": ["APIError", "stream_broken", "it ended"],
-                "unknown": ["NotFoundError", 404, "model_not_found", True],
-                "broken": ["APIError", "stream_broken", "it ended"],
-                "refused": ["NotFoundError", 404, "model_not_found", True],
-            }
-
-    run(main)
+    served.instance.on_invoke = model
+    process = await asyncio.create_subprocess_exec(
+        python, str(TOUR),
+        f"http://127.0.0.1:{served.server.port}",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, problem = await process.communicate()
+    assert process.returncode == 0, problem.decode()[-2000:]
+    assert orjson.loads(out) == {
+        "models": ["echo"],
+        "whole": ["Hello", 5],
+        "stream": ["Hel", "lo"],
+        "sagemaker": ["Hel", "lo"],
+        "completions": ["to", "gether"],
+        "embeddings": [[1.0, -2.0]] * 2,
+        "responses": ["Hel", "lo"],
+        "broken response": ["APIError", "stream_broken", "it ended"],
+        "unknown": ["NotFoundError", 404, "model_not_found", True],
+        "broken": ["APIError", "stream_broken", "it ended"],
+        "refused": ["NotFoundError", 404, "model_not_found", True],
+    }

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.api.door_site import door_site
+from tests.api.door_site import DoorSite, at_door, door_site
 from tests.api.stream_fakes import MODEL, Told, end, first, operations, streaming, whole
 from tests.gateway.gateway_fakes import fail_with, post, run, silent, until
 
@@ -29,41 +29,37 @@ ASKS = b'{"model":"echo","messages":[]}'
         ("/endpoints/echo/openai/v1/embeddings?api-version=1", b"{}", "embeddings"),
     ],
 )
-def test_the_body_goes_to_the_endpoint_as_it_came_with_the_word_for_what_is_asked(
-    path: str, body: bytes, operation: str
+@at_door(model=MODEL)
+async def test_the_body_goes_to_the_endpoint_as_it_came_with_the_word_for_what_is_asked(
+    served: DoorSite, path: str, body: bytes, operation: str
 ) -> None:
-    async def main() -> None:
-        async with door_site(model=MODEL) as served:
-            served.instance.on_invoke = whole(b'{"object":"x"}')
-            client = await served.client()
-            client.write(post(path, body, "Content-Type: application/json"))
-            status, headers, answer = await client.answer()
-            assert (status, answer) == (200, b'{"object":"x"}')
-            assert headers["content-type"] == "application/json"
-            assert headers["x-request-id"] == headers["x-amzn-requestid"]
-            [invoke] = served.instance.invokes
-            assert invoke.body == body
-            assert operations([invoke]) == [("openai", {"operation": operation})]
-
-    run(main)
+    served.instance.on_invoke = whole(b'{"object":"x"}')
+    client = await served.client()
+    client.write(post(path, body, "Content-Type: application/json"))
+    status, headers, answer = await client.answer()
+    assert (status, answer) == (200, b'{"object":"x"}')
+    assert headers["content-type"] == "application/json"
+    assert headers["x-request-id"] == headers["x-amzn-requestid"]
+    [invoke] = served.instance.invokes
+    assert invoke.body == body
+    assert operations([invoke]) == [("openai", {"operation": operation})]
 
 
-def test_events_are_passed_on_as_the_instance_wrote_them_each_when_it_came() -> None:
-    async def main() -> None:
-        async with door_site(model=MODEL) as served:
-            told = served.instance.on_invoke = Told()
-            client = await served.client()
-            client.write(post(CHAT, ASKS))
-            await until(lambda: told.idents)
-            [ident] = told.idents
-            told.send(first(ident, b'data: {"a":1}\n\n'))
-            head = await client.reader.readuntil(b"\r\n\r\n")
-            assert b"\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n" in head
-            assert await client.reader.readexactly(20) == b'f\r\ndata: {"a":1}\n\n\r\n'
-            told.send(end(ident))
-            assert await client.reader.readexactly(5) == b"0\r\n\r\n"
-
-    run(main)
+@at_door(model=MODEL)
+async def test_events_are_passed_on_as_the_instance_wrote_them_each_when_it_came(
+    served: DoorSite,
+) -> None:
+    told = served.instance.on_invoke = Told()
+    client = await served.client()
+    client.write(post(CHAT, ASKS))
+    await until(lambda: told.idents)
+    [ident] = told.idents
+    told.send(first(ident, b'data: {"a":1}\n\n'))
+    head = await client.reader.readuntil(b"\r\n\r\n")
+    assert b"\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n" in head
+    assert await client.reader.readexactly(20) == b'f\r\ndata: {"a":1}\n\n\r\n'
+    told.send(end(ident))
+    assert await client.reader.readexactly(5) == b"0\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -95,20 +91,21 @@ def test_events_are_passed_on_as_the_instance_wrote_them_each_when_it_came() -> 
           "code": "internal_error"}, {}),
     ],
 )  # fmt: skip
-def test_each_error_has_the_protocols_form_and_says_whether_to_try_again(
-    error: PenstockError, status: int, fields: dict[str, Any], head: dict[str, str]
+@at_door(model=MODEL)
+async def test_each_error_has_the_protocols_form_and_says_whether_to_try_again(
+    served: DoorSite,
+    error: PenstockError,
+    status: int,
+    fields: dict[str, Any],
+    head: dict[str, str],
 ) -> None:
-    async def main() -> None:
-        async with door_site(model=MODEL) as served:
-            served.instance.on_invoke = fail_with(error)
-            client = await served.client()
-            client.write(post(CHAT, ASKS))
-            got, headers, body = await client.answer()
-            assert (got, orjson.loads(body)) == (status, {"error": fields})
-            told = ("retry-after", "retry-after-ms", "x-should-retry")
-            assert {name: headers[name] for name in told if name in headers} == head
-
-    run(main)
+    served.instance.on_invoke = fail_with(error)
+    client = await served.client()
+    client.write(post(CHAT, ASKS))
+    got, headers, body = await client.answer()
+    assert (got, orjson.loads(body)) == (status, {"error": fields})
+    told = ("retry-after", "retry-after-ms", "x-should-retry")
+    assert {name: headers[name] for name in told if name in headers} == head
 
 
 @pytest.mark.parametrize(
@@ -134,83 +131,72 @@ def test_each_error_has_the_protocols_form_and_says_whether_to_try_again(
         (post(CHAT, ASKS, "x-penstock-deadline-ms: soon"), 400, "deadline_invalid"),
     ],
 )  # fmt: skip
-def test_requests_that_reach_no_model_are_told_why(
-    request_bytes: bytes, status: int, code: str
+@at_door(model=MODEL, body_bytes_max=1000)
+async def test_requests_that_reach_no_model_are_told_why(
+    served: DoorSite, request_bytes: bytes, status: int, code: str
 ) -> None:
-    async def main() -> None:
-        async with door_site(model=MODEL, body_bytes_max=1000) as served:
-            client = await served.client()
-            client.write(request_bytes)
-            got, _, body = await client.answer()
-            assert (got, orjson.loads(body)["error"]["code"]) == (status, code)
-            assert served.instance.invokes == []
-
-    run(main)
+    client = await served.client()
+    client.write(request_bytes)
+    got, _, body = await client.answer()
+    assert (got, orjson.loads(body)["error"]["code"]) == (status, code)
+    assert served.instance.invokes == []
 
 
-def test_a_stream_that_breaks_ends_with_an_error_event_and_not_with_done() -> None:
-    async def main() -> None:
-        async with door_site(model=MODEL) as served:
-            broken = ModelError("stream-broken", "the engine ended", hint="Send it again.")
-            served.instance.on_invoke = streaming(b'data: {"a":1}\n\n', error=broken)
-            client = await served.client()
-            client.write(post(CHAT, ASKS))
-            status, _, body = await client.answer()
-            assert (status, body) == (
-                200,
-                b'data: {"a":1}\n\n'
-                b'data: {"error":{"message":"the engine ended. Send it again.",'
-                b'"type":"server_error","param":null,"code":"stream_broken"}}\n\n',
-            )
-            client.write(post(CHAT, ASKS))
-            assert (await client.answer())[0] == 200
+@at_door(model=MODEL)
+async def test_a_stream_that_breaks_ends_with_an_error_event_and_not_with_done(
+    served: DoorSite,
+) -> None:
+    broken = ModelError("stream-broken", "the engine ended", hint="Send it again.")
+    served.instance.on_invoke = streaming(b'data: {"a":1}\n\n', error=broken)
+    client = await served.client()
+    client.write(post(CHAT, ASKS))
+    status, _, body = await client.answer()
+    assert (status, body) == (
+        200,
+        b'data: {"a":1}\n\n'
+        b'data: {"error":{"message":"the engine ended. Send it again.",'
+        b'"type":"server_error","param":null,"code":"stream_broken"}}\n\n',
+    )
+    client.write(post(CHAT, ASKS))
+    assert (await client.answer())[0] == 200
 
-    run(main)
 
-
-def test_a_broken_stream_of_responses_ends_with_a_numbered_error() -> None:
+@at_door(model=MODEL)
+async def test_a_broken_stream_of_responses_ends_with_a_numbered_error(served: DoorSite) -> None:
     """Three events have left in two pieces, so the error is the event with the number 3."""
     pieces = (
         b'event: a\ndata: {"sequence_number":0}\n\nevent: b\ndata: {"sequence_number":1}\n\n',
         b'event: c\ndata: {"sequence_number":2}\n\n',
     )
-
-    async def main() -> None:
-        async with door_site(model=MODEL) as served:
-            served.instance.on_invoke = streaming(
-                *pieces, error=ModelError("stream-broken", "the engine ended")
-            )
-            client = await served.client()
-            client.write(post("/v1/responses", ASKS))
-            status, _, body = await client.answer()
-            assert (status, body) == (
-                200,
-                b"".join(pieces) + b'event: error\ndata: {"type":"error","sequence_number":3,'
-                b'"code":"stream_broken","message":"the engine ended","param":null,'
-                b'"error":{"message":"the engine ended","type":"server_error","param":null,'
-                b'"code":"stream_broken"}}\n\n',
-            )
-
-    run(main)
+    served.instance.on_invoke = streaming(
+        *pieces, error=ModelError("stream-broken", "the engine ended")
+    )
+    client = await served.client()
+    client.write(post("/v1/responses", ASKS))
+    status, _, body = await client.answer()
+    assert (status, body) == (
+        200,
+        b"".join(pieces) + b'event: error\ndata: {"type":"error","sequence_number":3,'
+        b'"code":"stream_broken","message":"the engine ended","param":null,'
+        b'"error":{"message":"the engine ended","type":"server_error","param":null,'
+        b'"code":"stream_broken"}}\n\n',
+    )
 
 
-def test_a_client_that_goes_away_cancels_and_a_deadline_is_kept() -> None:
-    async def main() -> None:
-        async with door_site(model=MODEL) as served:
-            served.instance.on_invoke = silent
-            client = await served.client()
-            client.write(post(CHAT, ASKS))
-            await until(lambda: served.instance.invokes)
-            assert served.instance.invokes[0].deadline_ms > 400_000
-            client.close()
-            await until(lambda: len(served.instance.cancelled) == 1)
-            client = await served.client()
-            client.write(post(CHAT, ASKS, "x-penstock-deadline-ms: 50"))
-            assert (await client.answer())[0] == 503
-            await until(lambda: len(served.instance.cancelled) == 2)
-            assert served.dispatcher.in_flight == 0
-
-    run(main)
+@at_door(model=MODEL)
+async def test_a_client_that_goes_away_cancels_and_a_deadline_is_kept(served: DoorSite) -> None:
+    served.instance.on_invoke = silent
+    client = await served.client()
+    client.write(post(CHAT, ASKS))
+    await until(lambda: served.instance.invokes)
+    assert served.instance.invokes[0].deadline_ms > 400_000
+    client.close()
+    await until(lambda: len(served.instance.cancelled) == 1)
+    client = await served.client()
+    client.write(post(CHAT, ASKS, "x-penstock-deadline-ms: 50"))
+    assert (await client.answer())[0] == 503
+    await until(lambda: len(served.instance.cancelled) == 2)
+    assert served.dispatcher.in_flight == 0
 
 
 def test_models_are_the_endpoints_that_speak_the_api() -> None:
@@ -240,14 +226,11 @@ def test_models_are_the_endpoints_that_speak_the_api() -> None:
     run(main)
 
 
-def test_a_model_that_makes_no_text_is_not_listed() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            client = await served.client()
-            client.write(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert orjson.loads((await client.answer())[2])["data"] == []
-
-    run(main)
+@at_door()
+async def test_a_model_that_makes_no_text_is_not_listed(served: DoorSite) -> None:
+    client = await served.client()
+    client.write(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert orjson.loads((await client.answer())[2])["data"] == []
 
 
 class _Keys:
@@ -277,19 +260,16 @@ def test_where_keys_are_asked_for_a_wrong_one_is_told_so_in_the_protocols_form()
     run(main)
 
 
-def test_stopping_lets_a_stream_end() -> None:
-    async def main() -> None:
-        async with door_site(model=MODEL) as served:
-            told = served.instance.on_invoke = Told()
-            client = await served.client()
-            client.write(post(CHAT, ASKS))
-            await until(lambda: told.idents)
-            told.send(first(told.idents[0], b"data: 1\n\n"))
-            await client.reader.readuntil(b"data: 1")
-            stopping = asyncio.ensure_future(served.server.stop())
-            await until(lambda: not served.dispatcher.accepting)
-            told.send(end(told.idents[0]))
-            await client.reader.readuntil(b"0\r\n\r\n")
-            assert await stopping
-
-    run(main)
+@at_door(model=MODEL)
+async def test_stopping_lets_a_stream_end(served: DoorSite) -> None:
+    told = served.instance.on_invoke = Told()
+    client = await served.client()
+    client.write(post(CHAT, ASKS))
+    await until(lambda: told.idents)
+    told.send(first(told.idents[0], b"data: 1\n\n"))
+    await client.reader.readuntil(b"data: 1")
+    stopping = asyncio.ensure_future(served.server.stop())
+    await until(lambda: not served.dispatcher.accepting)
+    told.send(end(told.idents[0]))
+    await client.reader.readuntil(b"0\r\n\r\n")
+    assert await stopping

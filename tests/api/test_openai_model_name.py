@@ -8,9 +8,9 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.api.door_site import door_site
+from tests.api.door_site import DoorSite, at_door
 from tests.api.stream_fakes import MODEL, whole
-from tests.gateway.gateway_fakes import post, run, until
+from tests.gateway.gateway_fakes import post, until
 
 from penstock.api.openai.request import READ_AT_ONCE_BYTES, STEP_TOKENS, ModelScan
 
@@ -71,16 +71,15 @@ def test_a_large_body_is_read_in_steps() -> None:
     assert scan.value == "a"
 
 
-def test_a_long_prompt_reaches_its_model_and_an_unfinished_one_is_refused() -> None:
-    async def main() -> None:
-        async with door_site(model=MODEL) as served:
-            served.instance.on_invoke = whole(b"{}")
-            prompt = "how do I write {braces} [and brackets] " * (READ_AT_ONCE_BYTES // 20)
-            body = orjson.dumps({"prompt": prompt, "model": "echo"})
-            for sent, status in ((body, 200), (body[:-1], 400)):
-                client = await served.client()
-                client.write(post("/v1/completions", sent))
-                assert (await client.answer())[0] == status
-            await until(lambda: served.dispatcher.in_flight == 0)
-
-    run(main)
+@at_door(model=MODEL)
+async def test_a_long_prompt_reaches_its_model_and_an_unfinished_one_is_refused(
+    served: DoorSite,
+) -> None:
+    served.instance.on_invoke = whole(b"{}")
+    prompt = "how do I write {braces} [and brackets] " * (READ_AT_ONCE_BYTES // 20)
+    body = orjson.dumps({"prompt": prompt, "model": "echo"})
+    for sent, status in ((body, 200), (body[:-1], 400)):
+        client = await served.client()
+        client.write(post("/v1/completions", sent))
+        assert (await client.answer())[0] == status
+    await until(lambda: served.dispatcher.in_flight == 0)

@@ -10,7 +10,7 @@ import botocore.exceptions
 import orjson
 import pytest
 from botocore.config import Config
-from tests.api.door_site import door_site
+from tests.api.door_site import DoorSite, at_door, door_site
 from tests.gateway.gateway_fakes import fail_with, post, run, silent, until
 
 from penstock.api.runtime.errors import RuntimeErrors
@@ -28,46 +28,42 @@ from penstock.wire import frames
 ECHO = "/endpoints/echo/invocations"
 
 
-def test_what_the_caller_says_reaches_the_model_and_its_answer_the_caller() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            client = await served.client()
-            client.write(
-                post(
-                    ECHO,
-                    b"rows",
-                    "content-type: text/csv",
-                    "ACCEPT: application/json",
-                    "X-Amzn-SageMaker-Custom-Attributes: trace=1",
-                    "X-Amzn-SageMaker-Inference-Id: id-7",
-                    "X-Amzn-SageMaker-Target-Variant: AllTraffic",
-                    "X-Amzn-SageMaker-Enable-Explanations: x",
-                )
-            )
-            status, headers, body = await client.answer()
-            [invoke] = served.instance.invokes
-            assert frames.decode_request_meta(invoke.meta) == frames.RequestMeta(
-                "text/csv", "application/json", "trace=1", "id-7"
-            )
-            assert (status, body) == (200, b"rows")
-            assert headers["content-type"] == "text/csv"
-            assert headers["x-amzn-invoked-production-variant"] == "AllTraffic"
-            assert headers["x-amzn-sagemaker-custom-attributes"] == "trace=1"
+@at_door()
+async def test_what_the_caller_says_reaches_the_model_and_its_answer_the_caller(
+    served: DoorSite,
+) -> None:
+    client = await served.client()
+    client.write(
+        post(
+            ECHO,
+            b"rows",
+            "content-type: text/csv",
+            "ACCEPT: application/json",
+            "X-Amzn-SageMaker-Custom-Attributes: trace=1",
+            "X-Amzn-SageMaker-Inference-Id: id-7",
+            "X-Amzn-SageMaker-Target-Variant: AllTraffic",
+            "X-Amzn-SageMaker-Enable-Explanations: x",
+        )
+    )
+    status, headers, body = await client.answer()
+    [invoke] = served.instance.invokes
+    assert frames.decode_request_meta(invoke.meta) == frames.RequestMeta(
+        "text/csv", "application/json", "trace=1", "id-7"
+    )
+    assert (status, body) == (200, b"rows")
+    assert headers["content-type"] == "text/csv"
+    assert headers["x-amzn-invoked-production-variant"] == "AllTraffic"
+    assert headers["x-amzn-sagemaker-custom-attributes"] == "trace=1"
 
-    run(main)
 
-
-def test_without_a_content_type_the_model_gets_none() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            client = await served.client()
-            client.write(post("/endpoints/%65cho/invocations?x=y", b"raw"))
-            status, headers, _ = await client.answer()
-            assert (status, "content-type" in headers) == (200, False)
-            meta = served.instance.invokes[0].meta
-            assert frames.decode_request_meta(meta) == frames.RequestMeta()
-
-    run(main)
+@at_door()
+async def test_without_a_content_type_the_model_gets_none(served: DoorSite) -> None:
+    client = await served.client()
+    client.write(post("/endpoints/%65cho/invocations?x=y", b"raw"))
+    status, headers, _ = await client.answer()
+    assert (status, "content-type" in headers) == (200, False)
+    meta = served.instance.invokes[0].meta
+    assert frames.decode_request_meta(meta) == frames.RequestMeta()
 
 
 @pytest.mark.parametrize(
@@ -101,19 +97,16 @@ def test_without_a_content_type_the_model_gets_none() -> None:
         ),
     ],
 )  # fmt: skip
-def test_each_error_has_awss_status_code_and_fields(
-    error: PenstockError, status: int, code: str, fields: dict[str, Any]
+@at_door()
+async def test_each_error_has_awss_status_code_and_fields(
+    served: DoorSite, error: PenstockError, status: int, code: str, fields: dict[str, Any]
 ) -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = fail_with(error)
-            client = await served.client()
-            client.write(post(ECHO))
-            got, headers, body = await client.answer()
-            assert (got, headers["x-amzn-errortype"]) == (status, code)
-            assert orjson.loads(body) | fields == orjson.loads(body)
-
-    run(main)
+    served.instance.on_invoke = fail_with(error)
+    client = await served.client()
+    client.write(post(ECHO))
+    got, headers, body = await client.answer()
+    assert (got, headers["x-amzn-errortype"]) == (status, code)
+    assert orjson.loads(body) | fields == orjson.loads(body)
 
 
 @pytest.mark.parametrize(
@@ -142,68 +135,58 @@ def test_each_error_has_awss_status_code_and_fields(
         (post(ECHO, b"x" * 1001), 413, "ValidationError", "larger than 1000 bytes"),
     ],
 )  # fmt: skip
-def test_requests_that_reach_no_model_say_what_is_wrong(
-    request_bytes: bytes, status: int, code: str, words: str
+@at_door(body_bytes_max=1000)
+async def test_requests_that_reach_no_model_say_what_is_wrong(
+    served: DoorSite, request_bytes: bytes, status: int, code: str, words: str
 ) -> None:
-    async def main() -> None:
-        async with door_site(body_bytes_max=1000) as served:
-            client = await served.client()
-            client.write(request_bytes)
-            got, headers, body = await client.answer()
-            assert (got, headers["x-amzn-errortype"]) == (status, code)
-            assert words in orjson.loads(body)["Message"]
-            assert served.instance.invokes == []
-
-    run(main)
+    client = await served.client()
+    client.write(request_bytes)
+    got, headers, body = await client.answer()
+    assert (got, headers["x-amzn-errortype"]) == (status, code)
+    assert words in orjson.loads(body)["Message"]
+    assert served.instance.invokes == []
 
 
-def test_overload_is_refused_with_the_time_to_come_again_in_milliseconds() -> None:
-    async def main() -> None:
-        async with door_site(outstanding_max=1) as served:
-            served.instance.on_invoke = silent
-            first, second = await served.client(), await served.client()
-            first.write(post(ECHO))
-            await until(lambda: served.instance.invokes)
-            second.write(post(ECHO))
-            status, headers, _ = await second.answer()
-            assert (status, headers["x-amz-retry-after"]) == (503, "100")
-            first.close()
-            await until(lambda: served.instance.cancelled)
-            assert served.dispatcher.in_flight == 0
-
-    run(main)
-
-
-def test_a_callers_deadline_is_told_to_the_instance_and_kept() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = silent
-            client = await served.client()
-            client.write(post(ECHO, b"", "X-Penstock-Deadline-Ms: 50"))
-            status, headers, body = await client.answer()
-            assert (status, headers["x-amzn-errortype"]) == (503, "ServiceUnavailable")
-            assert "did not answer within the time" in orjson.loads(body)["Message"]
-            assert 0 < served.instance.invokes[0].deadline_ms <= 50
-            await until(lambda: served.instance.cancelled)
-
-    run(main)
+@at_door(outstanding_max=1)
+async def test_overload_is_refused_with_the_time_to_come_again_in_milliseconds(
+    served: DoorSite,
+) -> None:
+    served.instance.on_invoke = silent
+    first, second = await served.client(), await served.client()
+    first.write(post(ECHO))
+    await until(lambda: served.instance.invokes)
+    second.write(post(ECHO))
+    status, headers, _ = await second.answer()
+    assert (status, headers["x-amz-retry-after"]) == (503, "100")
+    first.close()
+    await until(lambda: served.instance.cancelled)
+    assert served.dispatcher.in_flight == 0
 
 
-def test_a_models_own_words_cannot_end_a_header_line() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            meta = frames.encode_reply_meta(frames.ReplyMeta("text/x\r\nSet-Cookie: a", "b\nc"))
-            served.instance.on_invoke = lambda connection, ident, _: connection.write(
-                frames.encode_reply(ident, meta=meta, body=b"ok")
-            )
-            client = await served.client()
-            client.write(post(ECHO))
-            _, headers, _ = await client.answer()
-            assert headers["content-type"] == "text/x  Set-Cookie: a"
-            assert headers["x-amzn-sagemaker-custom-attributes"] == "b c"
-            assert "Set-Cookie" not in headers
+@at_door()
+async def test_a_callers_deadline_is_told_to_the_instance_and_kept(served: DoorSite) -> None:
+    served.instance.on_invoke = silent
+    client = await served.client()
+    client.write(post(ECHO, b"", "X-Penstock-Deadline-Ms: 50"))
+    status, headers, body = await client.answer()
+    assert (status, headers["x-amzn-errortype"]) == (503, "ServiceUnavailable")
+    assert "did not answer within the time" in orjson.loads(body)["Message"]
+    assert 0 < served.instance.invokes[0].deadline_ms <= 50
+    await until(lambda: served.instance.cancelled)
 
-    run(main)
+
+@at_door()
+async def test_a_models_own_words_cannot_end_a_header_line(served: DoorSite) -> None:
+    meta = frames.encode_reply_meta(frames.ReplyMeta("text/x\r\nSet-Cookie: a", "b\nc"))
+    served.instance.on_invoke = lambda connection, ident, _: connection.write(
+        frames.encode_reply(ident, meta=meta, body=b"ok")
+    )
+    client = await served.client()
+    client.write(post(ECHO))
+    _, headers, _ = await client.answer()
+    assert headers["content-type"] == "text/x  Set-Cookie: a"
+    assert headers["x-amzn-sagemaker-custom-attributes"] == "b c"
+    assert "Set-Cookie" not in headers
 
 
 def test_an_answer_in_pieces_is_chunked_and_a_broken_one_is_cut() -> None:
@@ -228,7 +211,8 @@ def test_an_answer_in_pieces_is_chunked_and_a_broken_one_is_cut() -> None:
     run(main)
 
 
-def test_boto3_invokes_and_raises_the_typed_errors() -> None:
+@at_door()
+async def test_boto3_invokes_and_raises_the_typed_errors(served: DoorSite) -> None:
     def calls(port: int) -> list[Any]:
         client = boto3.client(
             "sagemaker-runtime",
@@ -257,41 +241,32 @@ def test_boto3_invokes_and_raises_the_typed_errors() -> None:
             seen.append(error.response["ResponseMetadata"]["RequestId"])
         return seen
 
-    async def main() -> None:
-        async with door_site() as served:
-            seen = await asyncio.to_thread(calls, served.server.port)
-            assert seen[:5] == [
-                b"[1]",
-                "application/json",
-                "AllTraffic",
-                "a=b",
-                "Endpoint nobody of account 123456789012 not found.",
-            ]
-            assert seen[5] == "00000000-0000-4000-8000-000000000003"
-
-    run(main)
+    seen = await asyncio.to_thread(calls, served.server.port)
+    assert seen[:5] == [
+        b"[1]",
+        "application/json",
+        "AllTraffic",
+        "a=b",
+        "Endpoint nobody of account 123456789012 not found.",
+    ]
+    assert seen[5] == "00000000-0000-4000-8000-000000000003"
 
 
-def test_stopping_refuses_what_is_new_and_answers_what_is_in_flight() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            kept: list[tuple[Any, int]] = []
-            served.instance.on_invoke = lambda connection, ident, _: kept.append(
-                (connection, ident)
-            )
-            busy, late = await served.client(), await served.client()
-            busy.write(post(ECHO))
-            await until(lambda: kept)
-            stopping = asyncio.ensure_future(served.server.stop())
-            await asyncio.sleep(0)
-            late.write(post(ECHO))
-            assert (await late.answer())[0] == 503
-            connection, ident = kept[0]
-            connection.write(frames.encode_reply(ident, body=b"done"))
-            assert (await busy.answer())[2] == b"done"
-            assert await stopping is True
-
-    run(main)
+@at_door()
+async def test_stopping_refuses_what_is_new_and_answers_what_is_in_flight(served: DoorSite) -> None:
+    kept: list[tuple[Any, int]] = []
+    served.instance.on_invoke = lambda connection, ident, _: kept.append((connection, ident))
+    busy, late = await served.client(), await served.client()
+    busy.write(post(ECHO))
+    await until(lambda: kept)
+    stopping = asyncio.ensure_future(served.server.stop())
+    await asyncio.sleep(0)
+    late.write(post(ECHO))
+    assert (await late.answer())[0] == 503
+    connection, ident = kept[0]
+    connection.write(frames.encode_reply(ident, body=b"done"))
+    assert (await busy.answer())[2] == b"done"
+    assert await stopping is True
 
 
 def test_a_text_points_to_the_log_only_when_the_log_has_its_line() -> None:

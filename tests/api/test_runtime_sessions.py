@@ -6,7 +6,7 @@ import asyncio
 import re
 
 import orjson
-from tests.api.door_site import DoorSite, door_site
+from tests.api.door_site import DoorSite, at_door, door_site
 from tests.gateway.gateway_fakes import RawClient, post, routes, run, silent, until
 
 from penstock.core.deployment.deployment import (
@@ -58,104 +58,90 @@ async def refused(client: RawClient, request: bytes) -> str:
     return str(orjson.loads(body)["Message"])
 
 
-def test_a_session_stays_on_its_copy_whatever_the_others_do() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            two_copies(served)
-            client = await served.client()
-            session = await opened(client)
-            [home] = copies_asked(served)
-            for path in (PLAIN, STREAM, PLAIN, STREAM):
-                client.write(post(path, b"more", f"{SESSION}: {session}"))
-                status, headers, _ = await client.answer()
-                assert status == 200
-                assert NEW not in headers
-            assert copies_asked(served) == [home] * 5
-            metas = [frames.decode_request_meta(each.meta) for each in served.instance.invokes]
-            assert {meta.session_id for meta in metas} == {session}
-
-    run(main)
+@at_door()
+async def test_a_session_stays_on_its_copy_whatever_the_others_do(served: DoorSite) -> None:
+    two_copies(served)
+    client = await served.client()
+    session = await opened(client)
+    [home] = copies_asked(served)
+    for path in (PLAIN, STREAM, PLAIN, STREAM):
+        client.write(post(path, b"more", f"{SESSION}: {session}"))
+        status, headers, _ = await client.answer()
+        assert status == 200
+        assert NEW not in headers
+    assert copies_asked(served) == [home] * 5
+    metas = [frames.decode_request_meta(each.meta) for each in served.instance.invokes]
+    assert {meta.session_id for meta in metas} == {session}
 
 
-def test_a_session_is_opened_and_closed_without_asking_the_model() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            client = await served.client()
-            session = await opened(client, b'{"requestType":"NEW_SESSION"}')
-            close = post(PLAIN, b'{"requestType":"CLOSE"}', f"{SESSION}: {session}")
-            client.write(close)
-            status, headers, body = await client.answer()
-            assert (status, headers[CLOSED], body) == (200, session, b"{}")
-            assert served.instance.invokes == []
-            assert "is not known" in await refused(client, close)
-            again = post(PLAIN, b"more", f"{SESSION}: {session}")
-            assert "is not known" in await refused(client, again)
-            assert served.dispatcher.in_flight == 0
-
-    run(main)
+@at_door()
+async def test_a_session_is_opened_and_closed_without_asking_the_model(served: DoorSite) -> None:
+    client = await served.client()
+    session = await opened(client, b'{"requestType":"NEW_SESSION"}')
+    close = post(PLAIN, b'{"requestType":"CLOSE"}', f"{SESSION}: {session}")
+    client.write(close)
+    status, headers, body = await client.answer()
+    assert (status, headers[CLOSED], body) == (200, session, b"{}")
+    assert served.instance.invokes == []
+    assert "is not known" in await refused(client, close)
+    again = post(PLAIN, b"more", f"{SESSION}: {session}")
+    assert "is not known" in await refused(client, again)
+    assert served.dispatcher.in_flight == 0
 
 
-def test_a_body_that_only_looks_like_it_is_the_models() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            client = await served.client()
-            session = await opened(client)
-            for body in (b'{"requestType":"CLOSE","x":1}', b'{"requestType":7}', b"{torn"):
-                client.write(post(PLAIN, body, f"{SESSION}: {session}"))
-                _, headers, answer = await client.answer()
-                assert (answer, CLOSED in headers) == (body, False)
-
-    run(main)
+@at_door()
+async def test_a_body_that_only_looks_like_it_is_the_models(served: DoorSite) -> None:
+    client = await served.client()
+    session = await opened(client)
+    for body in (b'{"requestType":"CLOSE","x":1}', b'{"requestType":7}', b"{torn"):
+        client.write(post(PLAIN, body, f"{SESSION}: {session}"))
+        _, headers, answer = await client.answer()
+        assert (answer, CLOSED in headers) == (body, False)
 
 
-def test_a_session_whose_copy_is_gone_is_lost_and_says_so() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            two_copies(served)
-            client = await served.client()
-            session = await opened(client)
-            [home] = copies_asked(served)
-            event = b'{"event":"copy-lost","copy":%d}' % home
-            served.instance.connections[0].write(frames.encode(frames.EVENT, 0, event))
-            request = post(PLAIN, b"more", f"{SESSION}: {session}")
-            await until(lambda: home not in served.dispatcher.table.healthy_copies("echo"))
-            assert "is lost" in await refused(client, request)
-            client.write(post(PLAIN, b'{"requestType":"CLOSE"}', f"{SESSION}: {session}"))
-            assert (await client.answer())[1][CLOSED] == session
-
-    run(main)
+@at_door()
+async def test_a_session_whose_copy_is_gone_is_lost_and_says_so(served: DoorSite) -> None:
+    two_copies(served)
+    client = await served.client()
+    session = await opened(client)
+    [home] = copies_asked(served)
+    event = b'{"event":"copy-lost","copy":%d}' % home
+    served.instance.connections[0].write(frames.encode(frames.EVENT, 0, event))
+    request = post(PLAIN, b"more", f"{SESSION}: {session}")
+    await until(lambda: home not in served.dispatcher.table.healthy_copies("echo"))
+    assert "is lost" in await refused(client, request)
+    client.write(post(PLAIN, b'{"requestType":"CLOSE"}', f"{SESSION}: {session}"))
+    assert (await client.answer())[1][CLOSED] == session
 
 
-def test_a_session_of_an_endpoint_that_is_unknown_or_has_no_copy_can_not_begin() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            client = await served.client()
-            body = b'{"requestType":"NEW_SESSION"}'
-            nobody = post("/endpoints/nobody/invocations", body, f"{SESSION}: NEW_SESSION")
-            assert "Endpoint nobody of account" in await refused(client, nobody)
-            served.dispatcher.publish(routes())
-            client.write(post(PLAIN, body, f"{SESSION}: NEW_SESSION"))
-            assert (await client.answer())[0] == 503
+@at_door()
+async def test_a_session_of_an_endpoint_that_is_unknown_or_has_no_copy_can_not_begin(
+    served: DoorSite,
+) -> None:
+    client = await served.client()
+    body = b'{"requestType":"NEW_SESSION"}'
+    nobody = post("/endpoints/nobody/invocations", body, f"{SESSION}: NEW_SESSION")
+    assert "Endpoint nobody of account" in await refused(client, nobody)
+    served.dispatcher.publish(routes())
+    client.write(post(PLAIN, body, f"{SESSION}: NEW_SESSION"))
+    assert (await client.answer())[0] == 503
 
-    run(main)
 
-
-def test_prompts_that_begin_alike_go_to_one_copy_and_a_prefix_id_keeps_callers_apart() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            two_copies(served, PREFIX_AWARE)
-            served.instance.on_invoke = silent
-            client = await served.client()
-            shared = b'{"inputs":"' + b"shared " * 200
-            for ending in (b"one", b"two", b"three"):
-                client.write(post(PLAIN, shared + ending + b'"}'))
-            other = post(PLAIN, shared + b'"}', "X-Amzn-SageMaker-Prefix-Aware-Id: other")
-            client.write(other)
-            await until(lambda: len(served.instance.invokes) == 4)
-            first, *rest = copies_asked(served)
-            assert rest == [first, first, 3 - first]
-
-    run(main)
+@at_door()
+async def test_prompts_that_begin_alike_go_to_one_copy_and_a_prefix_id_keeps_callers_apart(
+    served: DoorSite,
+) -> None:
+    two_copies(served, PREFIX_AWARE)
+    served.instance.on_invoke = silent
+    client = await served.client()
+    shared = b'{"inputs":"' + b"shared " * 200
+    for ending in (b"one", b"two", b"three"):
+        client.write(post(PLAIN, shared + ending + b'"}'))
+    other = post(PLAIN, shared + b'"}', "X-Amzn-SageMaker-Prefix-Aware-Id: other")
+    client.write(other)
+    await until(lambda: len(served.instance.invokes) == 4)
+    first, *rest = copies_asked(served)
+    assert rest == [first, first, 3 - first]
 
 
 class Others:

@@ -11,9 +11,9 @@ import orjson
 import pytest
 from botocore.config import Config
 from botocore.eventstream import EventStreamBuffer
-from tests.api.door_site import door_site
+from tests.api.door_site import DoorSite, at_door
 from tests.api.stream_fakes import Told, end, first, more, operations, streaming, whole
-from tests.gateway.gateway_fakes import fail_with, post, run, until
+from tests.gateway.gateway_fakes import fail_with, post, until
 
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
 from penstock.wire import frames
@@ -43,54 +43,52 @@ def events(body: bytes) -> list[tuple[str, bytes]]:
     ]
 
 
-def test_each_piece_of_the_model_is_one_frame_and_one_chunk_in_these_bytes() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = streaming(b"hi", content_type="text/plain")
-            client = await served.client()
-            client.write(post(STREAM, b"{}"))
-            head = await client.reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 200 OK\r\n")
-            assert b"\r\ntransfer-encoding: chunked\r\n" in head
-            rest = await client.reader.readuntil(b"0\r\n\r\n")
-            assert rest == b"6b\r\n" + GOLDEN_FRAME + b"\r\n0\r\n\r\n"
+@at_door()
+async def test_each_piece_of_the_model_is_one_frame_and_one_chunk_in_these_bytes(
+    served: DoorSite,
+) -> None:
+    served.instance.on_invoke = streaming(b"hi", content_type="text/plain")
+    client = await served.client()
+    client.write(post(STREAM, b"{}"))
+    head = await client.reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"\r\ntransfer-encoding: chunked\r\n" in head
+    rest = await client.reader.readuntil(b"0\r\n\r\n")
+    assert rest == b"6b\r\n" + GOLDEN_FRAME + b"\r\n0\r\n\r\n"
 
-    run(main)
 
-
-def test_what_the_caller_says_reaches_the_model_and_the_head_says_what_comes() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = streaming(b"data:1\n\n", b"data:2\n\n")
-            client = await served.client()
-            served.dispatcher.sessions.open("echo", "session-1")
-            client.write(
-                post(
-                    STREAM,
-                    b"{}",
-                    "Content-Type: application/json",
-                    "Accept: */*",
-                    "X-Amzn-SageMaker-Accept: text/event-stream",
-                    "X-Amzn-SageMaker-Custom-Attributes: trace=1",
-                    "X-Amzn-SageMaker-Session-Id: session-1",
-                )
-            )
-            status, headers, body = await client.answer()
-            [invoke] = served.instance.invokes
-            assert frames.decode_request_meta(invoke.meta) == frames.RequestMeta(
-                "application/json",
-                "text/event-stream",
-                "trace=1",
-                session_id="session-1",
-                parameters='{"stream":true}',
-            )
-            assert (status, headers["content-type"]) == (200, "application/vnd.amazon.eventstream")
-            assert headers["x-amzn-sagemaker-content-type"] == "text/event-stream"
-            assert headers["x-amzn-invoked-production-variant"] == "AllTraffic"
-            assert headers["x-amzn-requestid"]
-            assert events(body) == [("PayloadPart", b"data:1\n\n"), ("PayloadPart", b"data:2\n\n")]
-
-    run(main)
+@at_door()
+async def test_what_the_caller_says_reaches_the_model_and_the_head_says_what_comes(
+    served: DoorSite,
+) -> None:
+    served.instance.on_invoke = streaming(b"data:1\n\n", b"data:2\n\n")
+    client = await served.client()
+    served.dispatcher.sessions.open("echo", "session-1")
+    client.write(
+        post(
+            STREAM,
+            b"{}",
+            "Content-Type: application/json",
+            "Accept: */*",
+            "X-Amzn-SageMaker-Accept: text/event-stream",
+            "X-Amzn-SageMaker-Custom-Attributes: trace=1",
+            "X-Amzn-SageMaker-Session-Id: session-1",
+        )
+    )
+    status, headers, body = await client.answer()
+    [invoke] = served.instance.invokes
+    assert frames.decode_request_meta(invoke.meta) == frames.RequestMeta(
+        "application/json",
+        "text/event-stream",
+        "trace=1",
+        session_id="session-1",
+        parameters='{"stream":true}',
+    )
+    assert (status, headers["content-type"]) == (200, "application/vnd.amazon.eventstream")
+    assert headers["x-amzn-sagemaker-content-type"] == "text/event-stream"
+    assert headers["x-amzn-invoked-production-variant"] == "AllTraffic"
+    assert headers["x-amzn-requestid"]
+    assert events(body) == [("PayloadPart", b"data:1\n\n"), ("PayloadPart", b"data:2\n\n")]
 
 
 CHAT = (
@@ -102,7 +100,10 @@ CHAT = (
 
 
 @pytest.mark.parametrize("cuts", ["together", "bytes", "across", "crlf", "whole"])
-def test_a_frame_holds_exactly_one_event_however_the_answer_was_cut(cuts: str) -> None:
+@at_door()
+async def test_a_frame_holds_exactly_one_event_however_the_answer_was_cut(
+    served: DoorSite, cuts: str
+) -> None:
     """A turn of an engine may make several events, a socket may cut one; a PayloadPart is one."""
     wanted = list(CHAT)
     if cuts == "crlf":
@@ -113,69 +114,55 @@ def test_a_frame_holds_exactly_one_event_however_the_answer_was_cut(cuts: str) -
         "bytes": [body[at : at + 1] for at in range(len(body))],
         "across": [body[:60], body[60:120], body[120:]],
     }.get(cuts, [body])
-
-    async def main() -> None:
-        async with door_site() as served:
-            kind = "text/event-stream; charset=utf-8"
-            on_invoke = (
-                whole(body, kind) if cuts == "whole" else streaming(*pieces, content_type=kind)
-            )
-            served.instance.on_invoke = on_invoke
-            client = await served.client()
-            client.write(post(STREAM, b"{}"))
-            _, _, answered = await client.answer()
-            assert events(answered) == [("PayloadPart", event) for event in wanted]
-
-    run(main)
+    kind = "text/event-stream; charset=utf-8"
+    on_invoke = whole(body, kind) if cuts == "whole" else streaming(*pieces, content_type=kind)
+    served.instance.on_invoke = on_invoke
+    client = await served.client()
+    client.write(post(STREAM, b"{}"))
+    _, _, answered = await client.answer()
+    assert events(answered) == [("PayloadPart", event) for event in wanted]
 
 
-def test_an_event_that_breaks_off_is_sent_before_the_frame_that_says_so() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            error = ModelError("stream-broken", "the engine ended")
-            served.instance.on_invoke = streaming(CHAT[0] + b"data: ha", error=error)
-            client = await served.client()
-            client.write(post(STREAM))
-            _, _, body = await client.answer()
-            parts = [("PayloadPart", CHAT[0]), ("PayloadPart", b"data: ha")]
-            assert events(body)[:2] == parts
-            assert [kind for kind, _ in events(body)[2:]] == ["ModelStreamError"]
-
-    run(main)
-
-
-def test_a_frame_leaves_when_its_piece_is_made() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            told = served.instance.on_invoke = Told()
-            client = await served.client()
-            client.write(post(STREAM))
-            await until(lambda: told.idents)
-            [ident] = told.idents
-            told.send(first(ident, b"data:one\n\n"))
-            await client.reader.readuntil(b"one")
-            told.send(more(ident, b"data:two\n\n"))
-            await client.reader.readuntil(b"two")
-            assert served.dispatcher.in_flight == 1
-            told.send(end(ident))
-            await client.reader.readuntil(b"0\r\n\r\n")
-            await until(lambda: not served.dispatcher.in_flight)
-
-    run(main)
+@at_door()
+async def test_an_event_that_breaks_off_is_sent_before_the_frame_that_says_so(
+    served: DoorSite,
+) -> None:
+    error = ModelError("stream-broken", "the engine ended")
+    served.instance.on_invoke = streaming(CHAT[0] + b"data: ha", error=error)
+    client = await served.client()
+    client.write(post(STREAM))
+    _, _, body = await client.answer()
+    parts = [("PayloadPart", CHAT[0]), ("PayloadPart", b"data: ha")]
+    assert events(body)[:2] == parts
+    assert [kind for kind, _ in events(body)[2:]] == ["ModelStreamError"]
 
 
-def test_a_whole_answer_is_a_stream_of_one_frame() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            client = await served.client()
-            client.write(post(STREAM, b"rows", "Content-Type: text/csv"))
-            _, headers, body = await client.answer()
-            assert headers["x-amzn-sagemaker-content-type"] == "text/csv"
-            assert events(body) == [("PayloadPart", b"rows")]
-            client.write(post(PLAIN, b"rows", "Content-Type: text/csv"))
-            assert (await client.answer())[2] == b"rows"
+@at_door()
+async def test_a_frame_leaves_when_its_piece_is_made(served: DoorSite) -> None:
+    told = served.instance.on_invoke = Told()
+    client = await served.client()
+    client.write(post(STREAM))
+    await until(lambda: told.idents)
+    [ident] = told.idents
+    told.send(first(ident, b"data:one\n\n"))
+    await client.reader.readuntil(b"one")
+    told.send(more(ident, b"data:two\n\n"))
+    await client.reader.readuntil(b"two")
+    assert served.dispatcher.in_flight == 1
+    told.send(end(ident))
+    await client.reader.readuntil(b"0\r\n\r\n")
+    await until(lambda: not served.dispatcher.in_flight)
 
-    run(main)
+
+@at_door()
+async def test_a_whole_answer_is_a_stream_of_one_frame(served: DoorSite) -> None:
+    client = await served.client()
+    client.write(post(STREAM, b"rows", "Content-Type: text/csv"))
+    _, headers, body = await client.answer()
+    assert headers["x-amzn-sagemaker-content-type"] == "text/csv"
+    assert events(body) == [("PayloadPart", b"rows")]
+    client.write(post(PLAIN, b"rows", "Content-Type: text/csv"))
+    assert (await client.answer())[2] == b"rows"
 
 
 @pytest.mark.parametrize(
@@ -192,40 +179,36 @@ def test_a_whole_answer_is_a_stream_of_one_frame() -> None:
          {"Message": "Internal failure (instance-error)."}),
     ],
 )  # fmt: skip
-def test_a_break_is_the_last_frame_and_the_body_ends(
-    error: PenstockError, kind: str, payload: dict[str, str]
+@at_door()
+async def test_a_break_is_the_last_frame_and_the_body_ends(
+    served: DoorSite, error: PenstockError, kind: str, payload: dict[str, str]
 ) -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = streaming(b"one", error=error)
-            client = await served.client()
-            client.write(post(STREAM))
-            _, _, body = await client.answer()
-            part, (last, told) = events(body)
-            assert (part, last, orjson.loads(told)) == (("PayloadPart", b"one"), kind, payload)
-            served.instance.on_invoke = streaming(b"the connection goes on")
-            client.write(post(PLAIN))
-            assert (await client.answer())[2] == b"the connection goes on"
-
-    run(main)
+    served.instance.on_invoke = streaming(b"one", error=error)
+    client = await served.client()
+    client.write(post(STREAM))
+    _, _, body = await client.answer()
+    part, (last, told) = events(body)
+    assert (part, last, orjson.loads(told)) == (("PayloadPart", b"one"), kind, payload)
+    served.instance.on_invoke = streaming(b"the connection goes on")
+    client.write(post(PLAIN))
+    assert (await client.answer())[2] == b"the connection goes on"
 
 
-def test_an_instance_that_dies_in_the_middle_is_a_model_stream_error() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            told = served.instance.on_invoke = Told()
-            client = await served.client()
-            client.write(post(STREAM))
-            await until(lambda: told.idents)
-            told.send(first(told.idents[0], b"one", "text/plain"))
-            await client.reader.readuntil(b"one")
-            served.instance.drop()
-            rest = await client.reader.readuntil(b"0\r\n\r\n")
-            assert b"ModelStreamError" in rest
-            assert b'"ErrorCode":"StreamBroken"' in rest
-            await until(lambda: not served.dispatcher.in_flight)
-
-    run(main)
+@at_door()
+async def test_an_instance_that_dies_in_the_middle_is_a_model_stream_error(
+    served: DoorSite,
+) -> None:
+    told = served.instance.on_invoke = Told()
+    client = await served.client()
+    client.write(post(STREAM))
+    await until(lambda: told.idents)
+    told.send(first(told.idents[0], b"one", "text/plain"))
+    await client.reader.readuntil(b"one")
+    served.instance.drop()
+    rest = await client.reader.readuntil(b"0\r\n\r\n")
+    assert b"ModelStreamError" in rest
+    assert b'"ErrorCode":"StreamBroken"' in rest
+    await until(lambda: not served.dispatcher.in_flight)
 
 
 @pytest.mark.parametrize(
@@ -236,69 +219,64 @@ def test_an_instance_that_dies_in_the_middle_is_a_model_stream_error() -> None:
         (["X-Amzn-SageMaker-Target-Model: m.tar.gz"], "TargetModel"),
     ],
 )
-def test_an_error_before_the_first_byte_is_an_ordinary_one(lines: list[str], words: str) -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            client = await served.client()
-            client.write(post(STREAM, b"", *lines))
-            status, headers, body = await client.answer()
-            assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")
-            assert words in orjson.loads(body)["Message"]
-            served.instance.on_invoke = fail_with(CallerError("bad-json", "no JSON"))
-            client.write(post(STREAM))
-            status, headers, _ = await client.answer()
-            assert (status, headers["content-type"]) == (400, "application/json")
-
-    run(main)
-
-
-def test_a_client_that_goes_away_cancels_its_generation() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            told = served.instance.on_invoke = Told()
-            client = await served.client()
-            client.write(post(STREAM))
-            await until(lambda: told.idents)
-            told.send(first(told.idents[0], b"one", "text/plain"))
-            await client.reader.readuntil(b"one")
-            client.close()
-            await until(lambda: served.instance.cancelled == told.idents)
-            assert served.dispatcher.in_flight == 0
-
-    run(main)
+@at_door()
+async def test_an_error_before_the_first_byte_is_an_ordinary_one(
+    served: DoorSite, lines: list[str], words: str
+) -> None:
+    client = await served.client()
+    client.write(post(STREAM, b"", *lines))
+    status, headers, body = await client.answer()
+    assert (status, headers["x-amzn-errortype"]) == (400, "ValidationError")
+    assert words in orjson.loads(body)["Message"]
+    served.instance.on_invoke = fail_with(CallerError("bad-json", "no JSON"))
+    client.write(post(STREAM))
+    status, headers, _ = await client.answer()
+    assert (status, headers["content-type"]) == (400, "application/json")
 
 
-def test_a_stream_that_outlasts_the_time_to_stop_is_told_that_it_breaks() -> None:
-    async def main() -> None:
-        async with door_site(drain_s_max=0.1) as served:
-            told = served.instance.on_invoke = Told()
-            client = await served.client()
-            client.write(post(STREAM))
-            await until(lambda: told.idents)
-            told.send(first(told.idents[0], b"one", "text/plain"))
-            await client.reader.readuntil(b"one")
-            assert not await served.server.stop()
-            rest = await client.closed()
-            assert b"ModelStreamError" in rest
-            assert rest.endswith(b"0\r\n\r\n")
-
-    run(main)
+@at_door()
+async def test_a_client_that_goes_away_cancels_its_generation(served: DoorSite) -> None:
+    told = served.instance.on_invoke = Told()
+    client = await served.client()
+    client.write(post(STREAM))
+    await until(lambda: told.idents)
+    told.send(first(told.idents[0], b"one", "text/plain"))
+    await client.reader.readuntil(b"one")
+    client.close()
+    await until(lambda: served.instance.cancelled == told.idents)
+    assert served.dispatcher.in_flight == 0
 
 
-def test_a_body_that_asks_invoke_endpoint_for_a_stream_gets_the_pieces_as_they_are() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = streaming(b"data:1\n\n", b"data:2\n\n")
-            client = await served.client()
-            client.write(post(PLAIN, b'{"stream":true}'))
-            _, headers, body = await client.answer()
-            assert headers["content-type"] == "text/event-stream"
-            assert body == b"data:1\n\ndata:2\n\n"
+@at_door(drain_s_max=0.1)
+async def test_a_stream_that_outlasts_the_time_to_stop_is_told_that_it_breaks(
+    served: DoorSite,
+) -> None:
+    told = served.instance.on_invoke = Told()
+    client = await served.client()
+    client.write(post(STREAM))
+    await until(lambda: told.idents)
+    told.send(first(told.idents[0], b"one", "text/plain"))
+    await client.reader.readuntil(b"one")
+    assert not await served.server.stop()
+    rest = await client.closed()
+    assert b"ModelStreamError" in rest
+    assert rest.endswith(b"0\r\n\r\n")
 
-    run(main)
+
+@at_door()
+async def test_a_body_that_asks_invoke_endpoint_for_a_stream_gets_the_pieces_as_they_are(
+    served: DoorSite,
+) -> None:
+    served.instance.on_invoke = streaming(b"data:1\n\n", b"data:2\n\n")
+    client = await served.client()
+    client.write(post(PLAIN, b'{"stream":true}'))
+    _, headers, body = await client.answer()
+    assert headers["content-type"] == "text/event-stream"
+    assert body == b"data:1\n\ndata:2\n\n"
 
 
-def test_boto3_iterates_and_raises_what_broke() -> None:
+@at_door()
+async def test_boto3_iterates_and_raises_what_broke(served: DoorSite) -> None:
     def calls(port: int) -> list[Any]:
         client = boto3.client(
             "sagemaker-runtime",
@@ -332,35 +310,28 @@ def test_boto3_iterates_and_raises_what_broke() -> None:
             connection, ident, invoke
         )
 
-    async def main() -> None:
-        async with door_site() as served:
-            served.instance.on_invoke = answer
-            seen = await asyncio.to_thread(calls, served.server.port)
-            assert seen == [
-                "text/plain",
-                "AllTraffic",
-                [b"one ", b"two"],
-                [b"one ", b"two"],
-                {"Code": "ModelStreamError", "Message": "the engine ended"},
-                "Endpoint nobody of account 123456789012 not found.",
-            ]
-            assert operations(served.instance.invokes) == [("runtime", {"stream": True})] * 2
-
-    run(main)
+    served.instance.on_invoke = answer
+    seen = await asyncio.to_thread(calls, served.server.port)
+    assert seen == [
+        "text/plain",
+        "AllTraffic",
+        [b"one ", b"two"],
+        [b"one ", b"two"],
+        {"Code": "ModelStreamError", "Message": "the engine ended"},
+        "Endpoint nobody of account 123456789012 not found.",
+    ]
+    assert operations(served.instance.invokes) == [("runtime", {"stream": True})] * 2
 
 
-def test_generated_answers_are_counted_whether_they_stream_or_not() -> None:
-    async def main() -> None:
-        async with door_site(model={"task": "text-generation"}) as served:
-            client = await served.client()
-            for path, on_invoke in ((STREAM, streaming(b"a", b"b")), (PLAIN, whole(b"{}"))):
-                served.instance.on_invoke = on_invoke
-                client.write(post(path))
-                assert (await client.answer())[0] == 200
-            await until(lambda: not served.dispatcher.in_flight)
-            served.registry.collect(1_700_000_000.0)
-            totals = served.registry.totals["echo", "AllTraffic"]
-            assert (totals.first_chunk_us.count, totals.first_token_us.count) == (1, 2)
-            assert (totals.tokens_in.total, totals.tokens_out.total) == (10, 6)
-
-    run(main)
+@at_door(model={"task": "text-generation"})
+async def test_generated_answers_are_counted_whether_they_stream_or_not(served: DoorSite) -> None:
+    client = await served.client()
+    for path, on_invoke in ((STREAM, streaming(b"a", b"b")), (PLAIN, whole(b"{}"))):
+        served.instance.on_invoke = on_invoke
+        client.write(post(path))
+        assert (await client.answer())[0] == 200
+    await until(lambda: not served.dispatcher.in_flight)
+    served.registry.collect(1_700_000_000.0)
+    totals = served.registry.totals["echo", "AllTraffic"]
+    assert (totals.first_chunk_us.count, totals.first_token_us.count) == (1, 2)
+    assert (totals.tokens_in.total, totals.tokens_out.total) == (10, 6)

@@ -9,11 +9,12 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.api.door_site import door_site
-from tests.gateway.gateway_fakes import post, run
+from tests.api.door_site import DoorSite, at_door
+from tests.gateway.gateway_fakes import post
 
 from penstock.api.admin.traffic import READERS_MAX, TrafficFeed, changed
 from penstock.clock import ManualClock
+from penstock.errors import NotNowError
 from penstock.metrics.counts.recent import RecentRequests
 from penstock.metrics.counts.registry import MetricRegistry
 from penstock.metrics.series.store import MetricStore
@@ -162,22 +163,21 @@ def test_readers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
         opened = [feed.events() for _ in range(READERS_MAX)]
         for events in opened:
             await anext(events)
-        refused = await feed.feed._page(None)  # type: ignore[arg-type]
-        assert refused.status_code == 503
+        with pytest.raises(NotNowError, match="16 readers follow"):
+            await feed.feed._page(None)  # type: ignore[arg-type]
         await opened[0].aclose()  # type: ignore[attr-defined]
 
     asyncio.run(main())
 
 
-def test_an_answer_tells_how_many_more_could_come_where_that_is_asked() -> None:
-    async def main() -> None:
-        async with door_site() as served:
-            client = await served.client()
-            client.write(post("/endpoints/echo/invocations", b"x", "x-penstock-room: ?1"))
-            _, headers, _ = await client.answer()
-            assert int(headers["x-penstock-room"]) > 0
-            client.write(post("/endpoints/echo/invocations", b"x"))
-            _, headers, _ = await client.answer()
-            assert "x-penstock-room" not in headers
-
-    run(main)
+@at_door()
+async def test_an_answer_tells_how_many_more_could_come_where_that_is_asked(
+    served: DoorSite,
+) -> None:
+    client = await served.client()
+    client.write(post("/endpoints/echo/invocations", b"x", "x-penstock-room: ?1"))
+    _, headers, _ = await client.answer()
+    assert int(headers["x-penstock-room"]) > 0
+    client.write(post("/endpoints/echo/invocations", b"x"))
+    _, headers, _ = await client.answer()
+    assert "x-penstock-room" not in headers

@@ -78,7 +78,9 @@ class _SchedulePages:
         record = record_of(
             request.path_params["name"], await request.body(), self._schedules.clock.wall()
         )
-        owner = self._key_of(_http(request))[:OWNER_CHARS_MAX]
+        scope, headers = request.scope, request.headers.raw
+        head = HttpRequest.received(request.method, scope["raw_path"], b"", headers)
+        owner = self._key_of(head)[:OWNER_CHARS_MAX]
         return _told(await self._schedules.create(replace(record, owner=owner)))
 
     async def describe(self, request: Request) -> dict[str, Any]:
@@ -102,11 +104,6 @@ class _SchedulePages:
 
     async def run_now(self, request: Request) -> dict[str, Any]:
         return _told_run(await self._schedules.run_now(request.path_params["name"]))
-
-
-def _http(request: Request) -> HttpRequest:
-    """The head of a request, for reading its key."""
-    return HttpRequest.received(request.method, request.scope["raw_path"], b"", request.headers.raw)
 
 
 def record_of(name: str, body: bytes, now: float) -> ScheduleRecord:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from penstock.api.autoscaling.context import (
@@ -56,16 +55,6 @@ _COUNTS: Final = frozenset({"Invocations", "InvocationsPerInstance", "Invocation
 _NAMESPACE: Final = "AWS/SageMaker"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tracked:
-    """A target-tracking policy, and the metric that its alarms watch."""
-
-    policy: TrackingPolicy
-    queries: tuple[MetricQuery, ...]
-    high_resolution: bool
-    counts: bool  #: the metric counts requests: without a datapoint there was none
-
-
 def step_policy(name: str, arn: str, given: dict[str, Any]) -> StepPolicy:
     """A StepScaling policy from its members. Raises ValidationException."""
     kind = given.get("AdjustmentType")
@@ -102,9 +91,13 @@ def step_policy(name: str, arn: str, given: dict[str, Any]) -> StepPolicy:
 
 
 def tracking_policy(
-    name: str, arn: str, given: dict[str, Any], target: Named, periods: AlarmPeriods
-) -> Tracked:
-    """A target-tracking policy from its members. Raises ValidationException."""
+    context: AutoscalingContext, name: str, arn: str, given: dict[str, Any], target: Named
+) -> tuple[TrackingPolicy, Sequence[AlarmSpec]]:
+    """A target-tracking policy from its members, and the alarms that drive it.
+
+    Raises ValidationException.
+    """
+    periods = context.periods
     value = given["TargetValue"]
     if not math.isfinite(value) or not 0 < value <= _TARGET_MAX:
         raise invalid("TargetValue must be a number above 0")
@@ -139,7 +132,16 @@ def tracking_policy(
         disable_scale_in=bool(given.get("DisableScaleIn")),
         of_concurrency=concurrency,
     )
-    return Tracked(policy=policy, queries=queries, high_resolution=high_resolution, counts=counts)
+    return policy, tracking_alarms(
+        resource_id=target.resource_id,
+        policy_arn=arn,
+        target_value=policy.target_value,
+        queries=queries,
+        high_resolution=high_resolution,
+        counts=counts,  # without a datapoint there was no request
+        periods=periods,
+        ids=(context.new_id(), context.new_id()),
+    )
 
 
 def customized_queries(given: dict[str, Any], periods: AlarmPeriods) -> tuple[MetricQuery, ...]:
@@ -245,18 +247,7 @@ async def put_scaling_policy(context: AutoscalingContext, params: Members) -> Me
     if kind == STEP_SCALING:
         policy = step_policy(name, arn, given)
     else:
-        tracked = tracking_policy(name, arn, given, target, context.periods)
-        policy = tracked.policy
-        specs = tracking_alarms(
-            resource_id=target.resource_id,
-            policy_arn=arn,
-            target_value=tracked.policy.target_value,
-            queries=tracked.queries,
-            high_resolution=tracked.high_resolution,
-            counts=tracked.counts,
-            periods=context.periods,
-            ids=(context.new_id(), context.new_id()),
-        )
+        policy, specs = tracking_policy(context, name, arn, given, target)
         # Ten expressions of the greatest length take a moment to read and compute.
         await asyncio.to_thread(_check_computable, specs)
         alarms = [_alarm(context, spec, arn) for spec in specs]

@@ -292,8 +292,11 @@ def _query(row: dict[str, Any], at: str, account_id: str) -> MetricQuery:
     query_id, stat, expression = row["Id"], row.get("MetricStat"), row.get("Expression")
     period_s = row.get("Period")
     returned = row.get("ReturnData")
-    if expression is not None:
-        _checked_expression(query_id, expression)
+    try:
+        if expression is not None:
+            parse_expression(expression)
+    except CallerError as error:
+        raise validation_error(f"Error in expression '{query_id}': {error.message}") from error
     return MetricQuery(
         id=query_id,
         stat=None if stat is None else _stat(stat, at),
@@ -331,10 +334,3 @@ def _checked_statistic(name: str) -> str:
     except CallerError as error:
         raise validation_error(f"{error.message} {error.hint}") from error
     return name
-
-
-def _checked_expression(query_id: str, text: str) -> None:
-    try:
-        parse_expression(text)
-    except CallerError as error:
-        raise validation_error(f"Error in expression '{query_id}': {error.message}") from error

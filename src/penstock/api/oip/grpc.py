@@ -81,18 +81,16 @@ class OipGrpc:
         limits: LimitConfig,
         *,
         grant_of: GrantOf | None = None,
-        budget: BodyBudget | None = None,
+        budget: BodyBudget,
     ) -> None:
         """
         Args:
             grant_of: the grant of a bearer token; raises for an unauthorized one. None = no
                 authentication.
-            budget: for bodies, shared with the other doors; None = a separate one.
+            budget: for bodies, shared with the other doors.
         """
         bytes_max = limits.body_bytes_max + ENVELOPE_BYTES_MAX
-        self._reader = MessageReader(
-            budget or BodyBudget(limits.bodies_bytes_max), bytes_max, limits.body_timeout_s
-        )
+        self._reader = MessageReader(budget, bytes_max, limits.body_timeout_s)
         self._access = AccessInterceptor(grant_of, translate)
         self._dispatcher = dispatcher
         self._looked_for = frozenset(name.decode() for name in dispatcher.interest)

@@ -41,7 +41,7 @@ class RuntimeDoor(CallResponder):
         *,
         account_id: str,
         region: str,
-        openai: Door | None = None,
+        openai: Door,
         asynchronous: AsyncDoor | None = None,
         hands_on: bool = False,
         find_session: FindSession | None = None,
@@ -104,7 +104,6 @@ class RuntimeDoor(CallResponder):
             self._asynchronous.handle(call, name)
             return True
         if operation != _STREAM:
-            assert self._openai is not None
             call.front_door = self._openai
             return self._openai.handle(call)
         accept = call.rare.get(request.STREAM_ACCEPT) if call.rare is not None else None
@@ -144,7 +143,7 @@ class RuntimeDoor(CallResponder):
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         name, operation = endpoint_of(call.path)
-        if self._openai is not None and _is_openai(operation):
+        if _is_openai(operation):
             call.front_door = self._openai
             self._openai.refuse(call, error)
         else:
@@ -195,7 +194,7 @@ class RuntimeDoor(CallResponder):
     def _learn(self, call: Call) -> tuple[str, bytes]:
         """Endpoint and operation of a path. Raises CallerError for one that is not served."""
         name, operation = endpoint_of(call.path)
-        if self._openai is not None and _is_openai(operation):
+        if _is_openai(operation):
             return name, operation
         if operation not in self._operations or call.method != b"POST":
             asked = f"{call.method.decode('latin-1')} {call.path[:128].decode('latin-1')}"

@@ -161,6 +161,7 @@ def model_source(model: Mapping[str, Any]) -> ModelSource:
     PENSTOCK_ZERO_CAPACITY."""
     container = primary_container(model)
     environment = container.get("Environment") or {}
+    caching = (container.get("MultiModelConfig") or {}).get("ModelCacheSetting")
     mode = environment.get(ZERO_CAPACITY_VARIABLE, ZERO_CAPACITY_MODES[0])
     if mode not in ZERO_CAPACITY_MODES:
         raise invalid(
@@ -174,7 +175,7 @@ def model_source(model: Mapping[str, Any]) -> ModelSource:
         image=container.get("Image", ""),
         environment=tuple(sorted((str(key), str(value)) for key, value in environment.items())),
         multi_model=container.get("Mode") == MULTI_MODEL,
-        keeps_models=_cache_setting(container) == "Enabled",
+        keeps_models=caching in (None, "Enabled"),
         network_isolated=bool(model.get(ISOLATION)),
     )
 
@@ -224,11 +225,6 @@ def _check_multi_model(container: Mapping[str, Any]) -> None:
             f"The ModelDataUrl of a container with Mode MultiModel is a prefix; {uri!r} names an"
             " archive. Give the folder that it lies in, and name the archive as TargetModel."
         )
-
-
-def _cache_setting(container: Mapping[str, Any]) -> str:
-    setting = (container.get("MultiModelConfig") or {}).get("ModelCacheSetting")
-    return str(setting or "Enabled")
 
 
 def model_uri(container: Mapping[str, Any]) -> str:

@@ -64,6 +64,7 @@ def spec_of(params: Json, model: Json, *, owner: str) -> TransformSpec:
     resources, client = params["TransformResources"], params.get("ModelClientConfig") or {}
     if not str(resources["InstanceType"]).startswith("ml."):
         raise invalid(f"InstanceType {resources['InstanceType']!r} is unknown.")
+    processing = params.get("DataProcessing") or {}
     payload_mb = params.get("MaxPayloadInMB", _PAYLOAD_MB_DEFAULT)
     concurrency = params.get("MaxConcurrentTransforms", 0)
     _check_payload(payload_mb, concurrency)
@@ -74,7 +75,11 @@ def spec_of(params: Json, model: Json, *, owner: str) -> TransformSpec:
         instance_count=resources["InstanceCount"],
         input=_input(params["TransformInput"], options),
         output=_output(params["TransformOutput"]),
-        processing=_processing(params.get("DataProcessing") or {}),
+        processing=DataProcessing(
+            input_filter=processing.get("InputFilter") or "$",
+            output_filter=processing.get("OutputFilter") or "$",
+            join=processing.get("JoinSource", NONE),
+        ),
         strategy=params.get("BatchStrategy", MULTI_RECORD),
         payload_bytes_max=payload_mb * MIB,
         unset=tuple(field for member, field in _OF_CONTAINER if member not in params),
@@ -135,14 +140,6 @@ def _output(given: Json) -> TransformOutput:
         raise invalid("S3OutputPath must be an s3:// prefix or a file:// folder.")
     return TransformOutput(
         uri=uri, accept=given.get("Accept", ""), assemble=given.get("AssembleWith", NONE)
-    )
-
-
-def _processing(given: Json) -> DataProcessing:
-    return DataProcessing(
-        input_filter=given.get("InputFilter") or "$",
-        output_filter=given.get("OutputFilter") or "$",
-        join=given.get("JoinSource", NONE),
     )
 
 
