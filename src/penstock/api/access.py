@@ -86,10 +86,10 @@ class KeyAuthenticator:
         """
         if raw_path in OPEN_PATHS and not _announces_body(headers):
             return
-        asked = asked_of(method, raw_path, headers)
+        request = asked_of(method, raw_path, headers)
         token = _bearer_of(headers)
         if token is not None:
-            permit(self._token_grant(token, raw_path), asked)
+            permit(self._token_grant(token, raw_path), request)
             return
         http = HttpRequest.received(method, raw_path, query, headers)
         signed = sigv4.parse_authorization(http.headers)
@@ -100,7 +100,7 @@ class KeyAuthenticator:
             now_wall_s=self._clock.wall(),
             service_expected=scope_expected(http),
         )
-        permit(self._grant(signed.access_key), asked)
+        permit(self._grant(signed.access_key), request)
 
     def check(
         self,
@@ -113,7 +113,7 @@ class KeyAuthenticator:
         """Returns if the request may pass. Raises AwsError (403) if not."""
         if raw_path in OPEN_PATHS and not body:
             return
-        asked = asked_of(method, raw_path, headers)
+        request = asked_of(method, raw_path, headers)
         token = _bearer_of(headers)
         if token is not None:
             grant = self._token_grant(token, raw_path)
@@ -121,9 +121,11 @@ class KeyAuthenticator:
             http = HttpRequest.received(method, raw_path, query, headers, body)
             signed = sigv4.parse_authorization(http.headers)
             grant = self._proved(http, signed)
-        if grant.endpoints and asked.in_body:
-            asked = AccessRequest(asked.operation, endpoint_in(asked.in_body, headers, body), "")
-        permit(grant, asked)
+        if grant.endpoints and request.in_body:
+            request = AccessRequest(
+                request.operation, endpoint_in(request.in_body, headers, body), ""
+            )
+        permit(grant, request)
 
     def bearer_grant(self, token: str) -> Grant:
         """The grant of one of our bearer keys, or of a presigned SageMaker token.
@@ -170,27 +172,29 @@ class KeyAuthenticator:
         return grant
 
 
-def permit(grant: Grant, asked: AccessRequest) -> None:
+def permit(grant: Grant, request: AccessRequest) -> None:
     """Returns if the key may do it. Raises AwsError (`AccessDeniedException`, 403).
 
     Where only the body names the endpoint and has not been read yet, that part stays unchecked.
     """
-    endpoint = min(grant.endpoints, default=None) if asked.in_body else asked.endpoint
-    if allowed(grant, asked.operation, endpoint):
+    endpoint = min(grant.endpoints, default=None) if request.in_body else request.endpoint
+    if allowed(grant, request.operation, endpoint):
         return
-    wanted = needed(asked.operation)
-    if not allowed(Grant(grant.scope), asked.operation):
+    wanted = needed(request.operation)
+    if not allowed(Grant(grant.scope), request.operation):
         raise _denied(
-            f"This key has the scope {grant.scope} and may not call {asked.operation}, which needs "
-            f"the scope {wanted}. Make one with 'penstock keys create --scope {wanted}'."
+            f"This key has the scope {grant.scope} and may not call {request.operation}, which"
+            f" needs the scope {wanted}. Make one with 'penstock keys create --scope {wanted}'."
         )
     names = ", ".join(sorted(grant.endpoints))
-    if asked.operation == INVOKE_ENDPOINT and asked.endpoint is None:
+    if request.operation == INVOKE_ENDPOINT and request.endpoint is None:
         raise _denied(
             f"This key is for {names} only, and the body does not say, or is too large to say, for "
             "which endpoint it is. Ask /endpoints/NAME/openai/v1/... instead."
         )
-    about = f"endpoint {asked.endpoint[:63]!r}" if asked.endpoint else f"all of {asked.operation}"
+    about = (
+        f"endpoint {request.endpoint[:63]!r}" if request.endpoint else f"all of {request.operation}"
+    )
     raise _denied(f"This key is for {names} only, and not for {about}.")
 
 

@@ -141,9 +141,9 @@ class AwsFrontDoor:
         Its head shows the protocol; its body may be unread.
         """
         name, protocol = dispatch(http)
-        told = as_aws_error(error)
-        told.status = error.status
-        return _error(protocol, service_model(name or SAGEMAKER), told, request_id)
+        shown = as_aws_error(error)
+        shown.status = error.status
+        return _error(protocol, service_model(name or SAGEMAKER), shown, request_id)
 
 
 def token_of(params: Members, place: Any, *, free: Sequence[str] = ()) -> str:

@@ -64,14 +64,14 @@ class AdminServices:
     target_models: TargetModels
     explain: Callable[[str], Awaitable[dict[str, Any] | None]]  #: request id -> its trace
     gateway: Callable[[], dict[str, Any]]  #: the dispatcher's snapshot
+    #: (endpoint, wall seconds or None for now) -> its targets, each with its timeline
+    scaling: Callable[[str, float | None], Awaitable[list[dict[str, Any]]]]
+    schedules: Schedules
+    transform: TransformDriver
     costs: Callable[[], list[dict[str, Any]]] = list
     usage: Callable[[], list[dict[str, Any]]] = list  #: use of each instance with target models
-    #: (endpoint, wall seconds or None for now) -> its targets, each with its timeline
-    scaling: Callable[[str, float | None], Awaitable[list[dict[str, Any]]]] | None = None
     alarms: Callable[[], list[dict[str, Any]]] = list  #: how each alarm came to its state
-    schedules: Schedules | None = None
     asynchronous: Callable[[], list[dict[str, Any]]] = list  #: the queue of each endpoint
-    transform: TransformDriver | None = None
     #: gateway processes, where there are several
     gateways: Callable[[], list[dict[str, Any]]] = list
     #: id of the key that a request carries; empty = none
@@ -80,7 +80,7 @@ class AdminServices:
 
 def routes(services: AdminServices) -> list[Route]:
     """The routes below /admin."""
-    pages, driver = _AdminPages(services), services.transform
+    pages, jobs = _AdminPages(services), _JobPages(services.transform, services.plane)
     found = {
         "/copies": pages.copies,
         "/gateways": pages.gateways,
@@ -94,20 +94,14 @@ def routes(services: AdminServices) -> list[Route]:
         "/endpoints/{name}/ready-times": pages.ready_times,
         "/endpoints/{name}/activities": pages.activities,
         "/endpoints/{name}/logs": pages.logs,
+        "/endpoints/{name}/scaling": pages.scaling,
+        "/jobs": jobs.index,
+        "/jobs/{name}/logs": jobs.logs,
     }
-    if services.scaling is not None:
-        found["/endpoints/{name}/scaling"] = pages.scaling
-    if driver is not None:
-        jobs = _JobPages(driver, services.plane)
-        found |= {"/jobs": jobs.index, "/jobs/{name}/logs": jobs.logs}
     return [
         *(Route(path, answered(page)) for path, page in found.items()),
         *target_models.routes(services.target_models),
-        *(
-            schedules.routes(services.schedules, services.key_of)
-            if services.schedules is not None
-            else ()
-        ),
+        *schedules.routes(services.schedules, services.key_of),
     ]
 
 
@@ -232,7 +226,6 @@ class _AdminPages:
     async def scaling(self, request: Request) -> dict[str, Any]:
         """The scalable targets with the timelines of their decisions, oldest first: what was
         observed, each policy's desired capacity, the decision and its reason."""
-        assert self._services.scaling is not None
         endpoint, at = request.path_params["name"], _moment(request.query_params.get("at", ""))
         return {"endpoint": endpoint, "targets": await self._services.scaling(endpoint, at)}
 

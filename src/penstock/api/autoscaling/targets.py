@@ -215,9 +215,9 @@ def _activity(record: ActivityRecord) -> dict[str, Any]:
 
 
 def _reason(why: NotScaled) -> dict[str, Any]:
-    told: dict[str, Any] = {"Code": why.code, "CurrentCapacity": why.capacity}
+    shown: dict[str, Any] = {"Code": why.code, "CurrentCapacity": why.capacity}
     if why.code == AT_MAX:
-        told["MaxCapacity"] = why.capacity_max
+        shown["MaxCapacity"] = why.capacity_max
     if why.code == AT_MIN:
-        told["MinCapacity"] = why.capacity_min
-    return told
+        shown["MinCapacity"] = why.capacity_min
+    return shown

@@ -22,12 +22,7 @@ from penstock.api.cloudwatch.rules import (
     validation_error,
 )
 from penstock.control.alarms import history, rows, tags
-from penstock.control.alarms.records import (
-    AlarmQuery,
-    AlarmRecord,
-    HistoryItem,
-    HistoryQuery,
-)
+from penstock.control.alarms.records import AlarmQuery, AlarmRecord, HistoryItem, HistoryQuery
 from penstock.control.store.records import TooManyTags
 from penstock.control.store.rows import TAG_COUNT_MAX
 from penstock.control.store.store import Store

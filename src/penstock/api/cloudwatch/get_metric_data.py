@@ -23,12 +23,7 @@ from penstock.api.cloudwatch.queries import (
     parse_queries,
     turn,
 )
-from penstock.api.cloudwatch.rules import (
-    CloudWatchContext,
-    period_fault,
-    seconds,
-    validation_error,
-)
+from penstock.api.cloudwatch.rules import CloudWatchContext, period_fault, seconds, validation_error
 from penstock.errors import CallerError
 from penstock.metrics.math.estimate import Size, work_of
 from penstock.metrics.math.evaluate import Evaluator, Formula, too_large

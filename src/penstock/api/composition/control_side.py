@@ -191,15 +191,15 @@ class ControlSide:
             self._target_models,
             explain,
             snapshot,
-            self._registry.costs,
-            self._registry.models.usage.rows,
             self._scaling.explain,
-            lambda: explained(self._alarms.seen()),
             self._offline.schedules,
-            self._offline.asynchronous.snapshot,
             self._offline.transform,
-            gateways,
-            self._key_of,
+            costs=self._registry.costs,
+            usage=self._registry.models.usage.rows,
+            alarms=lambda: explained(self._alarms.seen()),
+            asynchronous=self._offline.asynchronous.snapshot,
+            gateways=gateways,
+            key_of=self._key_of,
         )
         page = PrometheusPage(self._registry, self._store)
         recent = RecentRequests(self._registry)

@@ -125,7 +125,7 @@ def _meta(operation: str, target_model: str | None) -> bytes:
 _RESPONSES = "responses"
 
 
-class Told:
+class RequestState:
     """The state of one request."""
 
     __slots__ = ("events", "operation")
@@ -182,7 +182,7 @@ class OpenAiDoor(JsonResponder):
     def _read(self, call: Call, asked: OpenAiPath) -> None:
         call.door = "openai"
         call.stream = StreamObserved()
-        call.context = Told(asked.operation)
+        call.context = RequestState(asked.operation)
         call.responder = self
         rare = call.rare
         if rare is not None:
@@ -201,9 +201,9 @@ class OpenAiDoor(JsonResponder):
 
     def _ask(self, call: Call, endpoint: str, target: str | None, component: str | None) -> None:
         """Invokes a known model."""
-        told: Told = call.context
+        state: RequestState = call.context
         call.endpoint = endpoint
-        call.meta = _meta(told.operation, target)
+        call.meta = _meta(state.operation, target)
         prefix = call.rare.get(PREFIX_ID) if call.rare is not None else None
         if prefix is not None or target is not None or component is not None:
             call.affinity = Affinity(prefix=prefix, model=target, component=component)
@@ -229,17 +229,17 @@ class OpenAiDoor(JsonResponder):
         assert isinstance(invocation, Call)
         if not invocation.started:
             invocation.start(self.reply_head(meta or b"") + _request_id(invocation))
-        told: Told = invocation.context
-        if told.operation == _RESPONSES:  # their last event has a number, even one written here
-            told.events += chunk.count(b"\n\n")
+        state: RequestState = invocation.context
+        if state.operation == _RESPONSES:  # their last event has a number, even one written here
+            state.events += chunk.count(b"\n\n")
         invocation.send(chunk)
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         assert isinstance(invocation, Call)
         if invocation.started:
-            told: Told = invocation.context
-            numbered = told.operation == _RESPONSES
-            invocation.send(errors.event(error, told.events if numbered else None))
+            state: RequestState = invocation.context
+            numbered = state.operation == _RESPONSES
+            invocation.send(errors.event(error, state.events if numbered else None))
             invocation.finish()
         else:
             self.refuse(invocation, error)

@@ -38,17 +38,13 @@ MULTI_MODEL = "MultiModel"
 #: Member of a model, or of a configuration for all its models.
 ISOLATION = "EnableNetworkIsolation"
 
-#: Supported values; others are refused when the configuration is created.
-UNSUPPORTED_CONFIG = {
-    "ShadowProductionVariants": "shadow variants",
-}
-
 
 def check_config(request: Mapping[str, Any]) -> None:
     """Refuses configurations that could never be served here."""
-    for member, words in UNSUPPORTED_CONFIG.items():
-        if request.get(member):
-            raise invalid(f"{member} is not supported: this server has no {words}.")
+    if request.get("ShadowProductionVariants"):
+        raise invalid(
+            "ShadowProductionVariants is not supported: this server has no shadow variants."
+        )
     metrics_fields(request)
     names: set[str] = set()
     for variant in request["ProductionVariants"]:

@@ -29,12 +29,7 @@ from penstock.api.sagemaker.variants import (
     pool_summaries,
     routing_config,
 )
-from penstock.control.store.records import (
-    ENDPOINT,
-    EndpointBusy,
-    EndpointRecord,
-    UnknownVariant,
-)
+from penstock.control.store.records import ENDPOINT, EndpointBusy, EndpointRecord, UnknownVariant
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
 
@@ -136,10 +131,6 @@ async def update_endpoint_weights_and_capacities(
         name = change["VariantName"]
         if name in changes:
             raise invalid(f'The variant name "{name}" was non-unique within the request.')
-        if change.get("ServerlessUpdateConfig"):
-            raise invalid("ServerlessUpdateConfig: this server has no serverless variants.")
-        if change.get("DesiredInstanceCount", 0) < 0:
-            raise invalid(f"DesiredInstanceCount of variant {name!r} must be 0 or more.")
         managed = any(one.managed for one in record.shown.variants if one.name == name)
         if managed and change.get("DesiredInstanceCount") is not None:
             raise invalid(

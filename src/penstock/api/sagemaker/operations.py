@@ -5,12 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from penstock.api.aws import Operation
-from penstock.api.sagemaker import (
-    endpoints,
-    inference_components,
-    records,
-    transform_jobs,
-)
+from penstock.api.sagemaker import endpoints, inference_components, records, transform_jobs
 
 OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
     {

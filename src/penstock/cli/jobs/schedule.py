@@ -116,14 +116,14 @@ def show(
     server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Show a schedule and what became of its latest due times."""
-    told = server.client().admin(f"{_path(name)}?runs={runs}")
+    found = server.client().admin(f"{_path(name)}?runs={runs}")
     if server.json_:
-        print_json(told)
+        print_json(found)
         return
-    overlap = "runs may overlap" if told["overlap"] else "no overlap"
-    print(f"{told['name']}: {told['expression']} ({told['time_zone']}), {_due(told)}")
-    print(f"missed runs: {told['missed']}; {overlap}; model {told['job'].get('ModelName')}")
-    rows = [_row(run, told["time_zone"]) for run in told["runs"]]
+    overlap = "runs may overlap" if found["overlap"] else "no overlap"
+    print(f"{found['name']}: {found['expression']} ({found['time_zone']}), {_due(found)}")
+    print(f"missed runs: {found['missed']}; {overlap}; model {found['job'].get('ModelName')}")
+    rows = [_row(run, found["time_zone"]) for run in found["runs"]]
     print_table("", ("due", "job", "state", "reason", "message"), rows)
 
 
@@ -224,12 +224,14 @@ def _job_file(path: Path) -> dict[str, Any]:
     return members
 
 
-def _due(told: dict[str, Any]) -> str:
-    if told["fault"]:
-        return f"can't run: {told['fault']}"
-    if told["paused"]:
+def _due(found: dict[str, Any]) -> str:
+    if found["fault"]:
+        return f"can't run: {found['fault']}"
+    if found["paused"]:
         return "paused"
-    return "never again" if told["due"] is None else f"next {_time(told['due'], told['time_zone'])}"
+    return (
+        "never again" if found["due"] is None else f"next {_time(found['due'], found['time_zone'])}"
+    )
 
 
 def _row(run: dict[str, Any], zone: str) -> list[object]:
