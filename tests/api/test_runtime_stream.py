@@ -13,7 +13,7 @@ from botocore.config import Config
 from botocore.eventstream import EventStreamBuffer
 from tests.api.door_site import DoorSite, at_door
 from tests.api.stream_fakes import Told, end, first, more, operations, streaming, whole
-from tests.gateway.gateway_fakes import fail_with, post, until
+from tests.gateway.gateway_fakes import RawClient, fail_with, post, until
 
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
 from penstock.wire import frames
@@ -31,6 +31,17 @@ GOLDEN_FRAME = bytes.fromhex(
     "6869"
     "f0e10a16"  # checksum of all
 )  # fmt: skip
+
+
+async def begun(served: DoorSite) -> tuple[Told, RawClient]:
+    """An answer whose first piece, `one`, has come."""
+    told = served.instance.on_invoke = Told()
+    client = await served.client()
+    client.write(post(STREAM))
+    await until(lambda: told.idents)
+    told.send(first(told.idents[0], b"one", "text/plain"))
+    await client.reader.readuntil(b"one")
+    return told, client
 
 
 def events(body: bytes) -> list[tuple[str, bytes]]:
@@ -198,12 +209,7 @@ async def test_a_break_is_the_last_frame_and_the_body_ends(
 async def test_an_instance_that_dies_in_the_middle_is_a_model_stream_error(
     served: DoorSite,
 ) -> None:
-    told = served.instance.on_invoke = Told()
-    client = await served.client()
-    client.write(post(STREAM))
-    await until(lambda: told.idents)
-    told.send(first(told.idents[0], b"one", "text/plain"))
-    await client.reader.readuntil(b"one")
+    _, client = await begun(served)
     served.instance.drop()
     rest = await client.reader.readuntil(b"0\r\n\r\n")
     assert b"ModelStreamError" in rest
@@ -236,12 +242,7 @@ async def test_an_error_before_the_first_byte_is_an_ordinary_one(
 
 @at_door()
 async def test_a_client_that_goes_away_cancels_its_generation(served: DoorSite) -> None:
-    told = served.instance.on_invoke = Told()
-    client = await served.client()
-    client.write(post(STREAM))
-    await until(lambda: told.idents)
-    told.send(first(told.idents[0], b"one", "text/plain"))
-    await client.reader.readuntil(b"one")
+    told, client = await begun(served)
     client.close()
     await until(lambda: served.instance.cancelled == told.idents)
     assert served.dispatcher.in_flight == 0
@@ -251,12 +252,7 @@ async def test_a_client_that_goes_away_cancels_its_generation(served: DoorSite) 
 async def test_a_stream_that_outlasts_the_time_to_stop_is_told_that_it_breaks(
     served: DoorSite,
 ) -> None:
-    told = served.instance.on_invoke = Told()
-    client = await served.client()
-    client.write(post(STREAM))
-    await until(lambda: told.idents)
-    told.send(first(told.idents[0], b"one", "text/plain"))
-    await client.reader.readuntil(b"one")
+    _, client = await begun(served)
     assert not await served.server.stop()
     rest = await client.closed()
     assert b"ModelStreamError" in rest

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock.cli import options
-from penstock.cli.output import note, print_json, print_table, seconds
+from penstock.cli.output import note, print_found, print_json, print_table, seconds
 from penstock.errors import CallerError
 
 
@@ -35,10 +35,8 @@ def request(
 ) -> None:
     """Explain one of the last requests: routing, batch, times. Also: penstock explain ID."""
     story = server.client().admin(f"/requests/{quote(request, safe='')}")
-    if server.json_:
-        print_json(story)
-    else:
-        print_table(f"request {request}", ("what", "value"), _flat(story))
+    title = f"request {request}"
+    print_found(story, title, ("what", "value"), _flat(story), json_=server.json_)
 
 
 @options.command(app, "model")

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from penstock.cli import options
 from penstock.cli.client import Client
 from penstock.cli.endpoints import listing
-from penstock.cli.output import note, print_json, print_table, seconds
+from penstock.cli.output import note, print_found, print_json, print_table, seconds
 from penstock.errors import ModelError, PenstockError
 
 #: s. A load may include a download; the server limits it.
@@ -41,11 +41,9 @@ def list_(server: options.ReportOptions = options.REPORT) -> None:
     """List the models that were created, and the endpoints that serve them."""
     client = server.client()
     found = listing.listed(client)
-    if server.json_:
-        print_json(found)
-        return
     columns = ("model", "created", "endpoints", "artifact", "image")
-    print_table(f"models at {client.url}", columns, [_model_row(one) for one in found])
+    rows = map(_model_row, found)
+    print_found(found, f"models at {client.url}", columns, rows, json_=server.json_)
 
 
 def _model_row(one: dict[str, Any]) -> list[object]:

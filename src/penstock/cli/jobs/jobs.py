@@ -12,7 +12,7 @@ import typer
 
 from penstock.cli import options
 from penstock.cli.jobs.transform_job import JobOptions, job_of
-from penstock.cli.output import note, print_json, print_table, seconds
+from penstock.cli.output import note, print_found, print_json, seconds
 from penstock.cli.transform_follow import follow_to_end
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -29,11 +29,8 @@ def list_(
     found = server.client().sagemaker(
         "ListTransformJobs", MaxResults=limit, SortBy="CreationTime", SortOrder="Descending"
     )["TransformJobSummaries"]
-    if server.json_:
-        print_json(found)
-        return
     columns = ("job", "status", "created", "ended", "reason")
-    print_table("", columns, [_row(one) for one in found])
+    print_found(found, "", columns, map(_row, found), json_=server.json_)
 
 
 @options.command(app, "follow")

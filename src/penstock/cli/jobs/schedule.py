@@ -16,7 +16,7 @@ from penstock.cli import options
 from penstock.cli.client import Client, if_there
 from penstock.cli.endpoints.explain import moment
 from penstock.cli.jobs.transform_job import JobOptions, job_of
-from penstock.cli.output import note, print_json, print_table
+from penstock.cli.output import note, print_found, print_json, print_table
 from penstock.cli.transform_follow import LOOK_EVERY_S, follow_to_end
 from penstock.errors import CallerError, ModelError, NotNowError
 
@@ -99,14 +99,12 @@ def create(
 def list_(server: options.ReportOptions = options.REPORT) -> None:
     """List schedules."""
     found = server.client().admin("/schedules")["schedules"]
-    if server.json_:
-        print_json(found)
-        return
     rows = [
         (one["name"], one["expression"], one["time_zone"], one["missed"], _due(one))
         for one in found
     ]
-    print_table("", ("schedule", "expression", "time zone", "missed", "next"), rows)
+    columns = ("schedule", "expression", "time zone", "missed", "next")
+    print_found(found, "", columns, rows, json_=server.json_)
 
 
 @options.command(app, "show")
