@@ -261,12 +261,7 @@ def _invalid(path: str, value: object, allowed: str, known: typing.Iterable[str]
     return CallerError("config-invalid", f"{path} = {value!r} is not valid; {allowed}", hint=hint)
 
 
-app = typer.Typer()
-
-
-@app.callback()
-def _root() -> None:
-    pass
+app = typer.Typer(callback=lambda: None)  # a group, of one command
 
 
 @app.command("show")

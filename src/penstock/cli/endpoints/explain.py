@@ -90,12 +90,8 @@ def _flat(story: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
     return rows
 
 
-scaling_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-
-@scaling_app.callback()
-def _root() -> None:
-    pass
+#: A group, of one command.
+scaling_app = typer.Typer(callback=lambda: None, no_args_is_help=True, rich_markup_mode=None)
 
 
 @options.command(scaling_app, "explain")
