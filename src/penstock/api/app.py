@@ -139,9 +139,8 @@ async def _wrong_method(request: Request, error: Exception) -> Response:
     allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
     message = f"{request.method} is not served at {request.url.path}."
     hint = f"Served there: {allowed}."
-    answer = error_answer(CallerError("method-not-allowed", message, hint=hint, status=405))
-    answer.headers["allow"] = allowed
-    return answer
+    error = CallerError("method-not-allowed", message, hint=hint, status=405)
+    return error_answer(error, {"allow": allowed})
 
 
 def build_refusal(aws: AwsFrontDoor) -> Callable[[Call, PenstockError], bool]:

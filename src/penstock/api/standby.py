@@ -274,9 +274,7 @@ class Standby:
 
         async def refuse(_request: Request) -> Response:
             error = self._not_the_leader()
-            answer = error_answer(error)
-            answer.headers["retry-after"] = str(round(error.retry_after_s or 1.0))
-            return answer
+            return error_answer(error, {"retry-after": str(round(error.retry_after_s or 1.0))})
 
         methods = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"]
         return Starlette(

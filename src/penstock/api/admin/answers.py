@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +14,11 @@ from penstock.control.store.records import NotFound
 from penstock.errors import CallerError, PenstockError
 
 
-def error_answer(error: PenstockError) -> Response:
+def error_answer(error: PenstockError, headers: Mapping[str, str] | None = None) -> Response:
     fields = {"code": error.code, "message": error.message, "hint": error.hint}
     # SageMaker answers 400 for a missing resource; here the resource is a path.
     status = 404 if isinstance(error, NotFound) else error.status
-    return JSONResponse(fields, status_code=status)
+    return JSONResponse(fields, status_code=status, headers=headers)
 
 
 def answered(
@@ -56,7 +56,7 @@ async def tails(paths: Iterable[Path], lines: int) -> list[dict[str, Any]]:
 
 
 def _tail(path: Path, lines: int) -> list[str]:
-    """None if there is no log yet."""
+    """No lines if there is no log yet."""
     try:
         with path.open("rb") as log:
             size = log.seek(0, 2)

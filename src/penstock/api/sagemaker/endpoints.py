@@ -51,9 +51,12 @@ async def create_endpoint(context: SagemakerContext, params: Members) -> Members
 
 async def describe_endpoint(context: SagemakerContext, params: Members) -> Members:
     record = await context.call(Store.describe_endpoint, params["EndpointName"])
-    described = summary("Endpoint", record) | {
+    described: Members = {
+        "EndpointName": record.name,
+        "EndpointArn": record.arn,
         "EndpointConfigName": record.config_name,
         "EndpointStatus": record.status,
+        "CreationTime": record.created,
         "LastModifiedTime": record.modified,
     }
     if not record.config_name:  # an unreadable record, which is being deleted
