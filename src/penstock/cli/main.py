@@ -1,4 +1,4 @@
-"""The `penstock` command: one file per noun; each imports what it needs when it runs."""
+"""The `penstock` command: all commands by name; each imports what it needs when it runs."""
 
 from __future__ import annotations
 
