@@ -20,10 +20,9 @@ from typing import Any
 
 from penstock.api.access import KeyAuthenticator
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
+from penstock.api.oip.grpc_stream import infer_names
 from penstock.api.oip.http import inflate
-from penstock.api.oip.protobuf_scan import infer_names
-from penstock.api.openai.model_name import ModelScan
-from penstock.api.openai.request import READ_AT_ONCE_BYTES, model_of
+from penstock.api.openai.request import READ_AT_ONCE_BYTES, ModelScan, model_of
 from penstock.api.runtime.request import read as read_rare_headers
 from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
 from penstock.artifacts.description import model_yaml

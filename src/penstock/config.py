@@ -48,6 +48,11 @@ class ListenConfig:
     #: scheme://host of other servers' pages that may call this one; "*" = any
     origins: tuple[str, ...] = ()
 
+    def url(self, host: str, port: int) -> str:
+        """Where the server is reached under this name or address."""
+        scheme = "https" if self.tls_cert is not None else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitConfig:

@@ -11,8 +11,7 @@ from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from penstock.api.access import KeyAuthenticator
-from penstock.api.asked import asked_of
+from penstock.api.access import KeyAuthenticator, asked_of
 from penstock.api.aws import AwsFrontDoor
 from penstock.api.oip.grpc import translate as grpc_error
 from penstock.api.oip.http import translate as oip_error

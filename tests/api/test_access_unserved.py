@@ -65,7 +65,7 @@ def told(
         target_models = TargetModels(plane, lambda *_: (), ArtifactSettings(), record)
         app = build_app(
             AwsFrontDoor((), region_default="us-east-1"),
-            AdminServices(plane, target_models, unknown, dict),
+            AdminServices(plane, target_models, unknown, dict, plane, plane, plane),
             MetricPages(PrometheusPage(MetricRegistry(), MetricStore()), "gateway"),
         )
         try:

@@ -14,9 +14,9 @@ import pytest
 from botocore.exceptions import ClientError
 from tests.kit.alarms import ACCOUNT, T0, AlarmSite
 
-from penstock.api.cloudwatch.alarms import put_metric_alarm
-from penstock.api.cloudwatch.alarms.change import TAG_COUNT_MAX
+from penstock.api.cloudwatch import put_metric_alarm
 from penstock.control.alarms import rows
+from penstock.control.store.rows import TAG_COUNT_MAX
 from penstock.control.store.store import Store
 
 POLICY = (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.api.sagemaker.deployments import check_variant, deployment
-from penstock.api.sagemaker.routing_config import routing_config
+from penstock.api.sagemaker.variants import routing_config
 from penstock.core.deployment.deployment import VariantSpec
 from penstock.wire.aws.errors import AwsError
 

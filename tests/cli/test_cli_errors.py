@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,22 +14,6 @@ from penstock.cli import main
 #: Words of a command line -> exit status, standard output, standard error.
 Penstock = Callable[..., tuple[int, str, str]]
 NOBODY = "http://127.0.0.1:1"
-
-
-@pytest.fixture
-def penstock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Penstock:
-    """Runs a command line in this process."""
-    for variable in ("PENSTOCK_URL", "PENSTOCK_KEY", "PENSTOCK_CONFIG"):
-        monkeypatch.delenv(variable, raising=False)
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["penstock", *words])
-        with pytest.raises(SystemExit) as ended:
-            main.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return run
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from penstock.api.platform import Addresses
-from penstock.cli.endpoints import deploy
+from penstock.cli.server import up
 
 TEXT_MODEL = {"task": "text-classification", "inputs": []}
 TENSOR_MODEL = {
@@ -23,7 +23,7 @@ TLS = Addresses("https://127.0.0.1:8080", "127.0.0.1:8081")
 @pytest.mark.parametrize("model", [TEXT_MODEL, TENSOR_MODEL, {}])
 @pytest.mark.parametrize("auth", [False, True])
 def test_the_scripts_are_python(model: dict[str, object], auth: bool) -> None:
-    printed = deploy.text("shop", model, PLAIN, auth=auth)
+    printed = up.next_steps("shop", model, PLAIN, auth=auth)
     scripts = re.findall(r"<<'PY'\n(.*?)\n  PY", printed, re.DOTALL)
     assert len(scripts) == 2
     for script in scripts:
@@ -31,14 +31,14 @@ def test_the_scripts_are_python(model: dict[str, object], auth: bool) -> None:
 
 
 def test_without_auth_no_keys_are_asked_for() -> None:
-    printed = deploy.text("shop", TEXT_MODEL, PLAIN, auth=False)
+    printed = up.next_steps("shop", TEXT_MODEL, PLAIN, auth=False)
     assert 'aws_access_key_id="none"' in printed
     assert "PENSTOCK_KEY" not in printed
     assert "ssl" not in printed
 
 
 def test_with_auth_and_tls_each_client_is_given_its_key() -> None:
-    printed = deploy.text("shop", TEXT_MODEL, TLS, auth=True)
+    printed = up.next_steps("shop", TEXT_MODEL, TLS, auth=True)
     assert '-H "Authorization: Bearer $PENSTOCK_KEY"' in printed
     assert "aws_access_key_id" not in printed  # boto3 reads AWS_ACCESS_KEY_ID
     assert 'InferenceServerClient("127.0.0.1:8080", ssl=True)' in printed

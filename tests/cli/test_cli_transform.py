@@ -16,8 +16,7 @@ from tests.cli.job_server import JobServer, progress, serving
 from typer.testing import CliRunner, Result
 
 from penstock.cli import main, transform_follow
-from penstock.cli.jobs.transform_job import members_of
-from penstock.cli.jobs.transform_options import JobOptions
+from penstock.cli.jobs.transform_job import JobOptions, members_of
 from penstock.cli.transform_follow import Progress, duration
 from penstock.errors import CallerError, ModelError
 

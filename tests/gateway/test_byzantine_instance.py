@@ -22,11 +22,10 @@ from tests.kit.doors import MODEL, no_app
 from tests.kit.gateway import routes
 from tests.kit.virtual_network import Network, VirtualInstance, answer, run_virtual
 
-from penstock.api.oip.grpc_stream import InferStream
+from penstock.api.oip.grpc_stream import InferNames, InferStream
 from penstock.api.oip.http import INTEREST as OIP_INTEREST
 from penstock.api.oip.http import OipDoor
 from penstock.api.oip.models import OipModels
-from penstock.api.oip.protobuf_scan import InferNames
 from penstock.api.openai.door import INTEREST as OPENAI_INTEREST
 from penstock.api.openai.door import OpenAiDoor
 from penstock.api.runtime.door import INTEREST as RUNTIME_INTEREST

@@ -12,8 +12,8 @@ from typing import Any
 from tests.kit.alarms import ACCOUNT, T0
 from tests.kit.boto3_clients import client_of
 
+from penstock.api.autoscaling.context import Scaling
 from penstock.api.autoscaling.operations import OPERATIONS
-from penstock.api.autoscaling.parts import Scaling
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
 from penstock.clock import ManualClock

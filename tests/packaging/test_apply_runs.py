@@ -24,7 +24,7 @@ from tests.kit.package_files import echo_packages, write
 from tests.packaging.control_plane import ServedControlPlane, control_plane
 
 from penstock.cli.client import Client
-from penstock.cli.endpoints.status import list_all
+from penstock.cli.endpoints.listing import list_all
 
 APPLY = """\
 schema: 1

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli import main
 from penstock.cli.client import Client
-from penstock.cli.endpoints import model_lookup
+from penstock.cli.endpoints import listing
 from penstock.errors import CallerError
 
 pytestmark = pytest.mark.system
@@ -67,19 +67,19 @@ def test_an_endpoints_name_means_its_model_unless_a_model_is_called_so(
     empty_server: Server, client: Any
 ) -> None:
     asked = Client(empty_server.url)
-    assert model_lookup.named(asked, "unused") == "unused"
-    assert model_lookup.named(asked, "shop") == "first"
+    assert listing.named(asked, "unused") == "unused"
+    assert listing.named(asked, "shop") == "first"
     with pytest.raises(CallerError, match="serves 2 models: first, second") as several:
-        model_lookup.named(asked, "both")
+        listing.named(asked, "both")
     assert several.value.code == "model-ambiguous"
     with pytest.raises(CallerError, match="no model and no endpoint 'none'") as missing:
-        model_lookup.named(asked, "none")
+        listing.named(asked, "none")
     assert missing.value.code == "model-not-found"
     client.delete_endpoint_config(EndpointConfigName="shop")
     with pytest.raises(CallerError, match="the endpoint of that name names no model"):
-        model_lookup.named(asked, "shop")
+        listing.named(asked, "shop")
     model(client, "shop")
-    assert model_lookup.named(asked, "shop") == "shop"
+    assert listing.named(asked, "shop") == "shop"
 
 
 def test_a_job_by_an_endpoints_name(empty_server: Server, client: Any, tmp_path: Path) -> None:

@@ -7,23 +7,32 @@ verifies the whole request before anything is done with it.
 Path and target decide which service a signature must be scoped to, as in dispatch: a
 signature made for another service is refused here. `core/request/grants.py` decides what a key
 may do.
+
+What a request wants, an operation and an endpoint, is read from the head, in the same way as the
+doors read it. Where only the body names the endpoint, `in_body` says how to find it. A path that no
+door serves is `Unknown`, which needs the widest scope: a part further on that reads the path
+differently must not open anything.
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import unquote_to_bytes
 
-from penstock.api.asked import AccessRequest, asked_of, endpoint_in
+from penstock.api.model_names import endpoint_of
+from penstock.api.oip_paths import INFERS, parts_of, split_model
 from penstock.clock import Clock
 from penstock.config import ListenConfig
+from penstock.core.request import grants
 from penstock.core.request.grants import INVOKE, INVOKE_ENDPOINT, Grant, allowed, needed
 from penstock.core.request.host_gate import is_loopback
 from penstock.errors import CallerError
+from penstock.wire import plain_json
 from penstock.wire.aws import bearer, sigv4
 from penstock.wire.aws.errors import ACCESS_DENIED, AwsError
-from penstock.wire.aws.http import HttpRequest
+from penstock.wire.aws.http import HttpRequest, readable_body
 from penstock.wire.aws.sigv4 import SignedWith
 
 #: Paths that only show whether the server lives: load balancers have no keys. They send no
@@ -32,7 +41,6 @@ OPEN_PATHS = frozenset({b"/ping", b"/v2/health/live", b"/v2/health/ready"})
 #: Longer than any key of ours or of AWS's, and than any token made with one.
 _TOKEN_BYTES_MAX: Final = 16_384
 
-_ENDPOINTS = b"/endpoints/"
 #: The platform's own instances may call models, and nothing else.
 _OWN: Final = Grant(INVOKE)
 
@@ -78,10 +86,10 @@ class KeyAuthenticator:
         """
         if raw_path in OPEN_PATHS and not _announces_body(headers):
             return
-        asked = asked_of(method, raw_path, headers)
+        request = asked_of(method, raw_path, headers)
         token = _bearer_of(headers)
         if token is not None:
-            permit(self._token_grant(token, raw_path), asked)
+            permit(self._token_grant(token, raw_path), request)
             return
         http = HttpRequest.received(method, raw_path, query, headers)
         signed = sigv4.parse_authorization(http.headers)
@@ -92,7 +100,7 @@ class KeyAuthenticator:
             now_wall_s=self._clock.wall(),
             service_expected=scope_expected(http),
         )
-        permit(self._grant(signed.access_key), asked)
+        permit(self._grant(signed.access_key), request)
 
     def check(
         self,
@@ -105,7 +113,7 @@ class KeyAuthenticator:
         """Returns if the request may pass. Raises AwsError (403) if not."""
         if raw_path in OPEN_PATHS and not body:
             return
-        asked = asked_of(method, raw_path, headers)
+        request = asked_of(method, raw_path, headers)
         token = _bearer_of(headers)
         if token is not None:
             grant = self._token_grant(token, raw_path)
@@ -113,9 +121,11 @@ class KeyAuthenticator:
             http = HttpRequest.received(method, raw_path, query, headers, body)
             signed = sigv4.parse_authorization(http.headers)
             grant = self._proved(http, signed)
-        if grant.endpoints and asked.in_body:
-            asked = AccessRequest(asked.operation, endpoint_in(asked.in_body, headers, body), "")
-        permit(grant, asked)
+        if grant.endpoints and request.in_body:
+            request = AccessRequest(
+                request.operation, endpoint_in(request.in_body, headers, body), ""
+            )
+        permit(grant, request)
 
     def bearer_grant(self, token: str) -> Grant:
         """The grant of one of our bearer keys, or of a presigned SageMaker token.
@@ -162,27 +172,29 @@ class KeyAuthenticator:
         return grant
 
 
-def permit(grant: Grant, asked: AccessRequest) -> None:
+def permit(grant: Grant, request: AccessRequest) -> None:
     """Returns if the key may do it. Raises AwsError (`AccessDeniedException`, 403).
 
     Where only the body names the endpoint and has not been read yet, that part stays unchecked.
     """
-    endpoint = min(grant.endpoints, default=None) if asked.in_body else asked.endpoint
-    if allowed(grant, asked.operation, endpoint):
+    endpoint = min(grant.endpoints, default=None) if request.in_body else request.endpoint
+    if allowed(grant, request.operation, endpoint):
         return
-    wanted = needed(asked.operation)
-    if not allowed(Grant(grant.scope), asked.operation):
+    wanted = needed(request.operation)
+    if not allowed(Grant(grant.scope), request.operation):
         raise _denied(
-            f"This key has the scope {grant.scope} and may not call {asked.operation}, which needs "
-            f"the scope {wanted}. Make one with 'penstock keys create --scope {wanted}'."
+            f"This key has the scope {grant.scope} and may not call {request.operation}, which"
+            f" needs the scope {wanted}. Make one with 'penstock keys create --scope {wanted}'."
         )
     names = ", ".join(sorted(grant.endpoints))
-    if asked.operation == INVOKE_ENDPOINT and asked.endpoint is None:
+    if request.operation == INVOKE_ENDPOINT and request.endpoint is None:
         raise _denied(
             f"This key is for {names} only, and the body does not say, or is too large to say, for "
             "which endpoint it is. Ask /endpoints/NAME/openai/v1/... instead."
         )
-    about = f"endpoint {asked.endpoint[:63]!r}" if asked.endpoint else f"all of {asked.operation}"
+    about = (
+        f"endpoint {request.endpoint[:63]!r}" if request.endpoint else f"all of {request.operation}"
+    )
     raise _denied(f"This key is for {names} only, and not for {about}.")
 
 
@@ -235,3 +247,118 @@ def _unknown() -> AwsError:
 
 def _denied(message: str) -> AwsError:
     return AwsError(ACCESS_DENIED, message, status=403)
+
+
+_ENDPOINTS: Final = b"/endpoints/"
+_OIP: Final = b"/v2"
+_OPENAI: Final = b"/v1/"
+_ADMIN: Final = b"/admin/"
+_OWN_PATHS: Final = b"/penstock/v1/"
+_ADMIN_ENDPOINTS: Final = b"/admin/endpoints/"
+_FORM: Final = b"application/x-www-form-urlencoded"
+#: Operations of the control plane on one endpoint, which their body names.
+_ABOUT_ENDPOINT: Final = frozenset(
+    {"DescribeEndpoint", "UpdateEndpoint", "DeleteEndpoint", "UpdateEndpointWeightsAndCapacities"}
+)
+MODEL: Final = "model"
+ENDPOINT_NAME: Final = "EndpointName"
+
+
+class AccessRequest(NamedTuple):
+    """What an access check needs to know of one request."""
+
+    operation: str
+    endpoint: str | None = None
+    in_body: str = ""  #: the member of the JSON body that names the endpoint; empty = none
+
+
+def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]]) -> AccessRequest:
+    """The request by its head. Never raises: a head that makes no sense is `Unknown`."""
+    if raw_path.startswith(_ENDPOINTS):
+        return AccessRequest(
+            grants.INVOKE_ENDPOINT, _text(raw_path[len(_ENDPOINTS) :].partition(b"/")[0])
+        )
+    if raw_path.startswith(_OPENAI):
+        return _openai(raw_path[len(_OPENAI) :])
+    if raw_path.startswith(_OIP):
+        return _oip(raw_path)
+    if raw_path == b"/":
+        return _root(method, headers)
+    if raw_path == b"/metrics":
+        return AccessRequest(grants.READ_METRICS)
+    if raw_path.startswith(_ADMIN_ENDPOINTS):
+        name = raw_path[len(_ADMIN_ENDPOINTS) :].partition(b"/")[0]
+        reads = method in ("GET", "HEAD")
+        return AccessRequest(grants.READ_STATUS if reads else grants.LOAD_TARGET_MODEL, _text(name))
+    if raw_path.startswith(_ADMIN):
+        reads = method in ("GET", "HEAD")
+        return AccessRequest(grants.READ_STATUS if reads else grants.CHANGE_SCHEDULES)
+    if raw_path.startswith(_OWN_PATHS):
+        reads = method in ("GET", "HEAD")
+        return AccessRequest(grants.READ_STATUS if reads else grants.CHANGE_TRAFFIC)
+    return AccessRequest(grants.UNKNOWN)
+
+
+def endpoint_in(member: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> str | None:
+    """The endpoint that a body names; None for a body that names none, or is larger than 1 MiB.
+
+    Of several members with the same name the last one counts, as in the doors.
+    """
+    http = HttpRequest.received("POST", b"/", b"", headers, body)
+    try:
+        fields: Any = plain_json.loads(readable_body(http))
+    except (AwsError, ValueError):
+        return None
+    name = fields.get(member) if isinstance(fields, dict) else None
+    if not isinstance(name, str):
+        return None
+    return endpoint_of(name) if member == MODEL else name
+
+
+def _openai(rest: bytes) -> AccessRequest:
+    head, _, model = rest.partition(b"/")
+    if head != b"models":
+        return AccessRequest(grants.INVOKE_ENDPOINT, in_body=MODEL)
+    if not model:
+        return AccessRequest(grants.LIST_SERVED_MODELS)
+    return AccessRequest(grants.MODEL_METADATA, endpoint_of(_text(model)))
+
+
+def _oip(raw_path: bytes) -> AccessRequest:
+    parts = parts_of(raw_path)
+    if not parts:
+        return AccessRequest(grants.SERVER_METADATA)
+    if parts[:2] == ["repository", "models"] and len(parts) > 3:
+        return AccessRequest(grants.LOAD_TARGET_MODEL, endpoint_of(parts[2]))
+    if parts[0] != "models" or len(parts) < 2 or parts[1:] == ["stats"]:
+        return AccessRequest(grants.LIST_SERVED_MODELS)
+    name, _, action = split_model(parts[1:])
+    operation = grants.INVOKE_ENDPOINT if action in INFERS else grants.MODEL_METADATA
+    return AccessRequest(operation, endpoint_of(name))
+
+
+def _root(method: str, headers: Sequence[tuple[bytes, bytes]]) -> AccessRequest:
+    if method != "POST":
+        return AccessRequest(
+            grants.SERVER_METADATA if method in ("GET", "HEAD") else grants.UNKNOWN
+        )
+    target = content_type = b""
+    for name, value in headers:
+        lower = name.lower()
+        if lower == b"x-amz-target":
+            # A comma joins repeated headers, and the result is no operation's name.
+            target = target + b"," + value if target else value
+        elif lower == b"content-type":
+            content_type = content_type or value
+    if target:
+        operation = target.strip().rpartition(b".")[2].decode("latin-1")
+        if operation in _ABOUT_ENDPOINT:
+            return AccessRequest(operation, in_body=ENDPOINT_NAME)
+        return AccessRequest(operation if operation in grants.NEEDS else grants.UNKNOWN)
+    if content_type.strip().startswith(_FORM):
+        return AccessRequest(grants.CLOUDWATCH_FORM)
+    return AccessRequest(grants.UNKNOWN)
+
+
+def _text(part: bytes) -> str:
+    return unquote_to_bytes(part).decode("utf-8", "replace")

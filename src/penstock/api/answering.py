@@ -4,13 +4,15 @@ model's texts as header lines, and a bounded cache of repeated values.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+from penstock.api.model_names import ModelName
 from penstock.errors import CallerError
+from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.gateway.http.call import Call, status_line
-from penstock.wire.frames import Reply
+from penstock.wire.frames import Reply, decode_reply_meta
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -22,7 +24,11 @@ _EVENT_STREAM = "text/event-stream"
 
 
 class CallResponder:
-    """The part of a `Responder` that is the same before and after an answer has begun."""
+    """The part of a door, as a `Responder`, that doors share."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.written: Callable[[Call], None] = dispatcher.written
+        self.abandoned: Callable[[Call], None] = dispatcher.cancel
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         raise NotImplementedError
@@ -35,6 +41,36 @@ class CallResponder:
             self.on_reply(invocation, reply)
 
 
+class JsonResponder(CallResponder):
+    """The same where answers are JSON unless their model says otherwise."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        super().__init__(dispatcher)
+        self._replies: dict[bytes, bytes] = {}  #: reply meta -> head of the answer
+
+    def reply_head(self, reply_meta: bytes) -> bytes:
+        """The head of an answer."""
+        head = self._replies.get(reply_meta)
+        if head is None:
+            meta = decode_reply_meta(reply_meta)
+            content_type = meta.content_type or "application/json"
+            head = status_line(200) + b"content-type: %b\r\n" % header_value(content_type)
+            if content_type.startswith(_EVENT_STREAM):
+                # Proxies on the way would otherwise buffer events.
+                head += b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
+            if meta.json_header_bytes is not None:
+                head += b"inference-header-content-length: %d\r\n" % meta.json_header_bytes
+            if meta.generation is None:  # else the meta is unique to this request
+                kept(self._replies, reply_meta, head, reply_meta)
+        return head
+
+
+def bound(dispatcher: Dispatcher, name: ModelName) -> tuple[str | None, str | None]:
+    """(target model, inference component): which of the two a name has, if any."""
+    takes = name.target is not None and dispatcher.takes_components(name.endpoint)
+    return (None, name.target) if takes else (name.target, None)
+
+
 def only(call: Call, *methods: bytes) -> None:
     """Raises CallerError (405) for a request with another method than these."""
     if call.method not in methods:
@@ -43,16 +79,6 @@ def only(call: Call, *methods: bytes) -> None:
             f"{call.method.decode('latin-1')} is not allowed here; {methods[0].decode()} is.",
             status=405,
         )
-
-
-def reply_head(content_type: str | None) -> bytes:
-    """The head of an answer that is JSON unless it says otherwise."""
-    content_type = content_type or "application/json"
-    head = status_line(200) + b"content-type: %b\r\n" % header_value(content_type)
-    if content_type.startswith(_EVENT_STREAM):
-        # Proxies on the way would otherwise buffer events.
-        head += b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
-    return head
 
 
 def kept(memory: dict[Key, Value], key: Key, value: Value, chosen: bytes) -> None:

@@ -14,7 +14,7 @@ from penstock.api.admin.answers import error_answer
 from penstock.api.admin.app import AdminServices, routes
 from penstock.api.admin.traffic import TrafficFeed
 from penstock.api.aws import AwsFrontDoor
-from penstock.errors import InternalError, PenstockError
+from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.http.asgi import head_of
 from penstock.gateway.http.call import Call
 from penstock.metrics.page.pages import MetricPages
@@ -123,13 +123,13 @@ def _no_s3() -> Response:
 async def _not_found(request: Request, _error: Exception) -> Response:
     if _asks_s3(request):
         return _no_s3()
-    return JSONResponse(
-        {
-            "code": "not-found",
-            "message": f"Nothing is served at {request.method} {request.url.path}.",
-            "hint": "Endpoints are called by POST /endpoints/NAME/invocations.",
-        },
-        status_code=404,
+    return error_answer(
+        CallerError(
+            "not-found",
+            f"Nothing is served at {request.method} {request.url.path}.",
+            hint="Endpoints are called by POST /endpoints/NAME/invocations.",
+            status=404,
+        )
     )
 
 
@@ -137,15 +137,10 @@ async def _wrong_method(request: Request, error: Exception) -> Response:
     if _asks_s3(request):
         return _no_s3()
     allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
-    return JSONResponse(
-        {
-            "code": "method-not-allowed",
-            "message": f"{request.method} is not served at {request.url.path}.",
-            "hint": f"Served there: {allowed}.",
-        },
-        status_code=405,
-        headers={"allow": allowed},
-    )
+    message = f"{request.method} is not served at {request.url.path}."
+    hint = f"Served there: {allowed}."
+    error = CallerError("method-not-allowed", message, hint=hint, status=405)
+    return error_answer(error, {"allow": allowed})
 
 
 def build_refusal(aws: AwsFrontDoor) -> Callable[[Call, PenstockError], bool]:

@@ -9,12 +9,15 @@ protocol's form here.
 from __future__ import annotations
 
 import asyncio
+import base64
 import functools
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
 from botocore.model import OperationModel, ServiceModel
 
 from penstock.artifacts.sources.named_places import NamedPlaces
@@ -33,7 +36,10 @@ _READ_AT_ONCE_BYTES: Final = 32 << 10
 #: Operations whose answers may have megabytes; their answers are written on a thread, too.
 _LARGE_ANSWERS: Final = frozenset({"GetMetricData"})
 
-Operation = Callable[[Any, dict[str, Any]], Awaitable[dict[str, Any]]]
+#: Of a request or an answer, by the names in the service model.
+Members = dict[str, Any]
+#: (the context of the call, the request's members) -> the answer's; raises AwsError
+Operation = Callable[[Any, Members], Awaitable[Members]]
 
 #: Prefixes of X-Amz-Target. Forms are always CloudWatch's: no other service uses Query.
 TARGETS = {
@@ -135,9 +141,41 @@ class AwsFrontDoor:
         Its head shows the protocol; its body may be unread.
         """
         name, protocol = dispatch(http)
-        told = as_aws_error(error)
-        told.status = error.status
-        return _error(protocol, service_model(name or SAGEMAKER), told, request_id)
+        shown = as_aws_error(error)
+        shown.status = error.status
+        return _error(protocol, service_model(name or SAGEMAKER), shown, request_id)
+
+
+def token_of(params: Members, place: Any, *, free: Sequence[str] = ()) -> str:
+    """A NextToken with which the request continues at `place`. It belongs to this request alone: a
+    later one may differ only in the members in `free`."""
+    return base64.urlsafe_b64encode(orjson.dumps([_digest(params, free), place])).decode()
+
+
+def place_of(
+    params: Members, *, code: str, fits: Callable[[Any], bool], free: Sequence[str] = ()
+) -> Any:
+    """The place to continue from; None on the first page.
+
+    A token is not a secret, so `fits` says whether its content is a valid place. Raises AwsError
+    (`code`) for a token that is not ours, or belongs to another request.
+    """
+    token = params.get("NextToken")
+    if not token:
+        return None
+    try:
+        digest, place = orjson.loads(base64.urlsafe_b64decode(token.encode("ascii")))
+    except (ValueError, TypeError):
+        digest, place = "", None
+    if digest != _digest(params, free) or not fits(place):
+        raise AwsError(code, "The NextToken is invalid, or belongs to another request.")
+    return place
+
+
+def _digest(params: Members, free: Sequence[str]) -> str:
+    same = {name: value for name, value in params.items() if name not in ("NextToken", *free)}
+    data = orjson.dumps(same, option=orjson.OPT_SORT_KEYS, default=str)
+    return hashlib.blake2b(data, digest_size=9).hexdigest()
 
 
 def _read(
@@ -190,10 +228,5 @@ def as_aws_error(error: PenstockError) -> AwsError:
     return AwsError("InternalFailure", error.code, status=500)
 
 
-def _error(
-    protocol: Any,
-    model: ServiceModel,
-    error: AwsError,
-    request_id: str,
-) -> HttpResponse:
+def _error(protocol: Any, model: ServiceModel, error: AwsError, request_id: str) -> HttpResponse:
     return protocol.serialize_error(model, error, request_id=request_id)  # type: ignore[no-any-return]

@@ -23,10 +23,6 @@ class ModelName(NamedTuple):
     endpoint: str
     target: str | None = None
 
-    def bound(self, *, takes_components: bool) -> tuple[str | None, str | None]:
-        """(target model, inference component): which of the two the target is at its endpoint."""
-        return (None, self.target) if takes_components else (self.target, None)
-
     def __str__(self) -> str:
         return self.endpoint if self.target is None else f"{self.endpoint}:{self.target}"
 

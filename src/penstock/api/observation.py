@@ -45,10 +45,10 @@ class CopyUsage:
         """Samples of the copies that an instance reports."""
         known = {one.copy: one for one in view.copies}
         taken = []
-        for told in status.get("copies", ()):
-            copy = known.get(told.get("copy", 0))
+        for report in status.get("copies", ()):
+            copy = known.get(report.get("copy", 0))
             if copy is not None:
-                taken.append(self._sample(view, copy, told, now))
+                taken.append(self._sample(view, copy, report, now))
         return tuple(taken)
 
     def keep_instances(self, instance_ids: set[str]) -> None:
@@ -56,11 +56,11 @@ class CopyUsage:
         self._before = {key: one for key, one in self._before.items() if key[0] in instance_ids}
 
     def _sample(
-        self, view: InstanceView, copy: CopyView, told: dict[str, Any], now: float
+        self, view: InstanceView, copy: CopyView, report: dict[str, Any], now: float
     ) -> CopySample:
-        workers = told.get("workers", ())
+        workers = report.get("workers", ())
         cpu_s = sum(float(one.get("cpu_s", 0.0)) for one in workers)
-        requests = int(told.get("requests", 0))
+        requests = int(report.get("requests", 0))
         key = view.instance_id, copy.copy
         before, self._before[key] = self._before.get(key), _SampleBefore(now, cpu_s, requests)
         cpu_percent = invocations = None
@@ -77,7 +77,7 @@ class CopyUsage:
             cpu_percent=cpu_percent,
             memory_percent=100.0 * held_bytes / bytes_max if bytes_max else None,
             invocations=invocations,
-            in_flight=int(told.get("unanswered", 0)),
+            in_flight=int(report.get("unanswered", 0)),
         )
 
 
@@ -212,13 +212,13 @@ def held(endpoint: str, view: InstanceView, kind: InstanceType, machine_bytes: i
 
 def engines(status: dict[str, Any]) -> dict[str, Any]:
     """What the generation engines of an instance report; {} where it has none."""
-    told = [one["generation"] for one in status.get("copies", ()) if "generation" in one]
-    if not told:
+    reports = [one["generation"] for one in status.get("copies", ()) if "generation" in one]
+    if not reports:
         return {}
     return {
-        "sequences_running": sum(int(one.get("sequences_running", 0)) for one in told),
-        "sequences_waiting": sum(int(one.get("sequences_waiting", 0)) for one in told),
-        "cache_percent": max(100.0 * float(one.get("cache_use", 0.0)) for one in told),
+        "sequences_running": sum(int(one.get("sequences_running", 0)) for one in reports),
+        "sequences_waiting": sum(int(one.get("sequences_waiting", 0)) for one in reports),
+        "cache_percent": max(100.0 * float(one.get("cache_use", 0.0)) for one in reports),
     }
 
 

@@ -8,18 +8,17 @@ to this process's Unix socket (`composition/gateways.py`).
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import random
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from penstock.api.access import KeyAuthenticator, check_binding
 from penstock.api.app import build_refusal
 from penstock.api.composition.control_side import ControlSide
-from penstock.api.composition.front import Addresses, Front, addresses_of
+from penstock.api.composition.front import Addresses, Front, addresses_of, freeze_memory
 from penstock.api.composition.gateways import Gateways
 from penstock.api.fleets import ServerFleet
 from penstock.api.telemetry import Telemetry
@@ -44,8 +43,6 @@ from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, RUNTIME, SAGEMAKER
 
 __all__ = ["Addresses", "Platform", "settle_memory"]
 
-#: A request makes no cycles, so young objects are collected less often than by CPython's default.
-GC_THRESHOLDS: Final = (20_000, 50, 50)
 log = logging.getLogger(__name__)
 
 
@@ -57,9 +54,7 @@ def settle_memory() -> None:
     """
     for name in (SAGEMAKER, CLOUDWATCH, AUTOSCALING, RUNTIME):
         service_model(name)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    freeze_memory()
 
 
 class Platform:
@@ -229,10 +224,8 @@ class Platform:
         listen = self._config.listen
         own = self._fleet.own_host
         everywhere = {"0.0.0.0": own or "127.0.0.1", "": own or "127.0.0.1", "::": own or "::1"}
-        host = everywhere.get(listen.host, listen.host)
-        scheme = "https" if listen.tls_cert is not None else "http"
         return PlatformAccess(
-            url=f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._port}",
+            url=listen.url(everywhere.get(listen.host, listen.host), self._port),
             key=self._own_key,
             certificate="" if listen.tls_cert is None else str(listen.tls_cert.resolve()),
         )

@@ -21,7 +21,7 @@ from typing import Any, Final
 from penstock.api.platform import Addresses, Platform
 from penstock.api.standby import Standby
 from penstock.cleanup import ShieldedExitStack, shielded
-from penstock.clock import Clock, SystemClock
+from penstock.clock import SystemClock
 from penstock.config import ServerConfig
 from penstock.control.leader.leadership import Leadership
 from penstock.control.state_dir import StateDirLock
@@ -46,14 +46,13 @@ class Replica:
         *,
         on_leading: Callable[[Platform, Addresses], Awaitable[None]],
         on_following: Callable[[str, str], None],
-        clock: Clock | None = None,
     ) -> None:
         """`on_leading` runs beside the platform and is cancelled with it; `on_following` gets the
         own address and the leader's."""
         self._config = config
         self._on_leading = on_leading
         self._on_following = on_following
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._leadership = Leadership(
             config.control.database, name=f"{socket.gethostname()}:{os.getpid()}"
         )
@@ -146,9 +145,7 @@ def _address(config: ServerConfig) -> str:
         return config.control.advertise
     listen = config.listen
     anywhere = listen.host in ("0.0.0.0", "", "::")
-    host = socket.gethostname() if anywhere else listen.host
-    scheme = "https" if listen.tls_cert is not None else "http"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listen.port}"
+    return listen.url(socket.gethostname() if anywhere else listen.host, listen.port)
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:

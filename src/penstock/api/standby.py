@@ -20,10 +20,11 @@ from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from penstock.api.access import KeyAuthenticator
+from penstock.api.admin.answers import error_answer
 from penstock.api.app import aws_root, build_refusal, failed
 from penstock.api.autoscaling.operations import OPERATIONS as AUTOSCALING_OPERATIONS
 from penstock.api.aws import AwsFrontDoor, AwsService, Operation
@@ -270,11 +271,7 @@ class Standby:
 
         async def refuse(_request: Request) -> Response:
             error = self._not_the_leader()
-            return JSONResponse(
-                {"code": error.code, "message": error.message, "hint": error.hint},
-                status_code=error.status,
-                headers={"retry-after": str(round(error.retry_after_s or 1.0))},
-            )
+            return error_answer(error, {"retry-after": str(round(error.retry_after_s or 1.0))})
 
         methods = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"]
         return Starlette(

@@ -1,4 +1,4 @@
-"""The `penstock` command: one file per noun; each imports what it needs when it runs."""
+"""The `penstock` command: all commands by name; each imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from penstock import __version__
-from penstock.cli import output
+from penstock.cli import cost, options, output, settings
 from penstock.cli.artifacts import compile as compile_command
 from penstock.cli.artifacts import package, tune
-from penstock.cli.cost import cost
-from penstock.cli.endpoints import apply, delete, deploy, explain, invoke, models, scaling, status
-from penstock.cli.jobs import jobs, schedule, transform
-from penstock.cli.server import config, keys, logs, orchestrator, serve, traffic, up
+from penstock.cli.endpoints import apply, deploy, explain, invoke, models, status
+from penstock.cli.jobs import jobs, schedule
+from penstock.cli.server import keys, logs, orchestrator, traffic, up
 from penstock.errors import CallerError, PenstockError
 
 #: Base of usage errors. Typer exports only its subclasses, and may bring its own click.
@@ -46,29 +45,29 @@ def _root(
     pass
 
 
-app.command("up")(up.up)
-app.command("serve")(serve.serve)
-app.command("orchestrator")(orchestrator.orchestrator)
-app.command("compile")(compile_command.compile_)
-app.command("tune")(tune.tune)
-app.command("deploy")(deploy.deploy)
-app.command("package")(package.package)
-app.command("apply")(apply.apply)
-app.command("status")(status.status)
-app.command("invoke")(invoke.invoke)
-app.command("logs")(logs.logs)
-app.command("delete")(delete.delete)
+options.command(app, "up")(up.up)
+options.command(app, "serve")(up.serve)
+options.command(app, "orchestrator")(orchestrator.orchestrator)
+options.command(app, "compile")(compile_command.compile_)
+options.command(app, "tune")(tune.tune)
+options.command(app, "deploy")(deploy.deploy)
+options.command(app, "package")(package.package)
+options.command(app, "apply")(apply.apply)
+options.command(app, "status")(status.status)
+options.command(app, "invoke")(invoke.invoke)
+options.command(app, "logs")(logs.logs)
+options.command(app, "delete")(deploy.delete)
 app.add_typer(models.app, name="models", help="Models, and target models of endpoints.")
-app.command("warm")(models.warm)
-app.command("transform")(transform.transform)
+options.command(app, "warm")(models.warm)
+options.command(app, "transform")(jobs.transform)
 app.add_typer(jobs.app, name="jobs", help="Transform jobs: which there are, how they go on.")
 app.add_typer(schedule.app, name="schedule", help="Transform jobs that begin by themselves.")
 app.add_typer(explain.app, name="explain", help="Why a request, or a target model, is as it is.")
-app.command("cost")(cost.cost)
-app.add_typer(scaling.app, name="scaling", help="Auto scaling: what was decided, and why.")
+options.command(app, "cost")(cost.cost)
+app.add_typer(explain.scaling_app, name="scaling", help="Auto scaling: what was decided, and why.")
 app.add_typer(traffic.app, name="traffic", help="Traffic between regions: who gets how much.")
 app.add_typer(keys.app, name="keys", help="Access keys of this server.")
-app.add_typer(config.app, name="config", help="Settings, and where they come from.")
+app.add_typer(settings.app, name="config", help="Settings, and where they come from.")
 
 
 def main() -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 
-Url = Annotated[
-    str, typer.Option("--url", help="Server address; PENSTOCK_URL, else http://127.0.0.1:8080.")
-]
-Key = Annotated[str, typer.Option("--key", help="Bearer key, where the server asks for one.")]
+from penstock.cli.client import Client
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="TOML settings.", envvar="PENSTOCK_CONFIG")
@@ -22,57 +22,109 @@ ConfigFile = Annotated[
 StateDir = Annotated[
     Path | None, typer.Option("--state-dir", help="Where the server keeps its state.")
 ]
-Host = Annotated[str | None, typer.Option("--host", help="Address to listen on [127.0.0.1].")]
-Port = Annotated[int | None, typer.Option("--port", help="HTTP port [8080]; 0 = any.")]
-GrpcPort = Annotated[int | None, typer.Option("--grpc-port", help="gRPC port [8081]; 0 = any.")]
-Gateways = Annotated[
-    int | None,
-    typer.Option(
-        "--gateways", help="Processes that share the ports; 0 = by the machine's cores [0]."
-    ),
-]
-Auth = Annotated[
-    bool | None, typer.Option("--auth", help="Ask for credentials (penstock keys create).")
-]
-Insecure = Annotated[
-    bool | None,
-    typer.Option("--insecure", help="Let anybody in who reaches a non-loopback address."),
-]
-TlsCert = Annotated[Path | None, typer.Option("--tls-cert", help="PEM chain.")]
-TlsKey = Annotated[Path | None, typer.Option("--tls-key", help="PEM key.")]
 OtlpEndpoint = Annotated[
     str | None,
     typer.Option(
         "--otlp-endpoint", metavar="URL", help="Send traces and metrics to this collector."
     ),
 ]
+LogLevel = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
 InstanceType = Annotated[
     str, typer.Option("--instance-type", help="Of the catalogue, for example ml.local.small.")
 ]
 Count = Annotated[int, typer.Option("--count", min=1, help="Number of instances.")]
 
 
-def listening(
-    host: str | None,
-    port: int | None,
-    grpc_port: int | None,
-    auth: bool | None,
-    insecure: bool | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    gateways: int | None,
-) -> dict[str, Any]:
-    """Settings by their keys: how a server listens, from its command line. None = not given."""
-    return {
-        "listen.host": host,
-        "listen.port": port,
-        "listen.grpc_port": grpc_port,
-        "listen.auth": auth,
-        "listen.insecure": insecure,
-        "listen.tls_cert": tls_cert,
-        "listen.tls_key": tls_key,
-        "listen.gateways": gateways,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Which server a command calls, and with which key."""
+
+    url: Annotated[
+        str, typer.Option("--url", help="Server address; PENSTOCK_URL, else http://127.0.0.1:8080.")
+    ] = ""
+    key: Annotated[
+        str, typer.Option("--key", help="Bearer key, where the server asks for one.")
+    ] = ""
+
+    def client(self, *, timeout_s: float = 70.0) -> Client:
+        return Client(self.url, key=self.key, timeout_s=timeout_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions(ServerOptions):
+    """The same for a command that also prints JSON."""
+
+    json_: Json = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressOptions:
+    """Where a server listens. None = not given, here and below."""
+
+    host: Annotated[
+        str | None, typer.Option("--host", help="Address to listen on [127.0.0.1].")
+    ] = None
+    port: Annotated[int | None, typer.Option("--port", help="HTTP port [8080]; 0 = any.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayAddressOptions(AddressOptions):
+    """The same for a server with gRPC."""
+
+    grpc_port: Annotated[
+        int | None, typer.Option("--grpc-port", help="gRPC port [8081]; 0 = any.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardOptions:
+    """Who may come in."""
+
+    auth: Annotated[
+        bool | None, typer.Option("--auth", help="Ask for credentials (penstock keys create).")
+    ] = None
+    insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Let anybody in who reaches a non-loopback address."),
+    ] = None
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM chain.")] = None
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM key.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayGuardOptions(GuardOptions):
+    """The same, and how many processes let them in."""
+
+    gateways: Annotated[
+        int | None,
+        typer.Option(
+            "--gateways", help="Processes that share the ports; 0 = by the machine's cores [0]."
+        ),
+    ] = None
+
+
+#: Nothing given: defaults of parameters.
+SERVER: Final = ServerOptions()
+REPORT: Final = ReportOptions()
+ADDRESS: Final = AddressOptions()
+GATEWAY_ADDRESS: Final = GatewayAddressOptions()
+GUARD: Final = GuardOptions()
+GATEWAY_GUARD: Final = GatewayGuardOptions()
+
+
+def listening(address: AddressOptions, guard: GuardOptions) -> dict[str, Any]:
+    """Settings by their keys: how a server listens, from its command line."""
+    return {f"listen.{name}": value for name, value in (asdict(address) | asdict(guard)).items()}
+
+
+def command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
+    """As `app.command(name)`, for commands that may have groups of options (`expanded`)."""
+
+    def add(function: Command) -> Command:
+        app.command(name)(expanded(function))
+        return function
+
+    return add
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

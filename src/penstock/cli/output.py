@@ -36,6 +36,16 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     Console(width=None if sys.stdout.isatty() else LINE_CHARS_MAX).print(table)
 
 
+def print_found(
+    value: Any, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, json_: bool
+) -> None:
+    """What a command has found: `value` for programs, else rows for people."""
+    if json_:
+        print_json(value)
+    else:
+        print_table(title, columns, rows)
+
+
 def seconds(moment: float | None) -> str | None:
     """A Unix time as a cell of a table: local time, to the second."""
     if moment is None:

@@ -17,9 +17,13 @@ import tomllib
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
+import typer
+
+from penstock.cli import options
+from penstock.cli.output import print_json, print_table
 from penstock.config import FLEET_LOCAL, ServerConfig
 from penstock.core.request.host_gate import ANY, is_host, normal_origin
 from penstock.errors import CallerError
@@ -255,3 +259,42 @@ def _check_names(config: ServerConfig) -> None:
 def _invalid(path: str, value: object, allowed: str, known: typing.Iterable[str]) -> CallerError:
     hint = f"Known: {', '.join(sorted(known))}." if known else "See docs/reference/config.md."
     return CallerError("config-invalid", f"{path} = {value!r} is not valid; {allowed}", hint=hint)
+
+
+app = typer.Typer(callback=lambda: None)  # a group, of one command
+
+
+@app.command("show")
+def show(
+    resolved: Annotated[
+        bool, typer.Option("--resolved", help="Also where each value comes from.")
+    ] = False,
+    config: options.ConfigFile = None,
+    json_: options.Json = False,
+) -> None:
+    """Print the settings that `penstock up` would use here."""
+    found = resolve(file=config, environ=os.environ, flags={})
+    rows = dict(walk(found.config))
+    if json_:
+        print_json(
+            {
+                path: {"value": _plain(value), "from": found.origins[path]}
+                for path, value in rows.items()
+            }
+            if resolved
+            else {path: _plain(value) for path, value in rows.items()}
+        )
+    elif resolved:
+        print_table(
+            "", ("setting", "value", "from"), [(k, v, found.origins[k]) for k, v in rows.items()]
+        )
+    else:
+        print_table("", ("setting", "value"), rows.items())
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import typer
 
 from penstock.cli.client import SageMaker
-from penstock.cli.output import figure, note
+from penstock.cli.output import figure, note, print_json
 from penstock.errors import CallerError, ModelError, NotNowError
 
 LOOK_EVERY_S: Final = 0.5
@@ -40,25 +40,35 @@ class Progress:
 
     @classmethod
     def of(cls, described: dict[str, Any]) -> Progress:
-        told = described.get("PenstockProgress") or {}
+        reported = described.get("PenstockProgress") or {}
         status = described["TransformJobStatus"]
-        done, total = told.get("BytesIn") or 0, told.get("BytesTotal") or 0
-        rate = _average(described, told) if status in _ENDS else told.get("RecordsPerSecond")
-        words = [f"{told.get('Records') or 0:,} records"]
+        done, total = reported.get("BytesIn") or 0, reported.get("BytesTotal") or 0
+        rate = (
+            _average(described, reported) if status in _ENDS else reported.get("RecordsPerSecond")
+        )
+        words = [f"{reported.get('Records') or 0:,} records"]
         if rate:
             words.append(f"{rate:,.0f}/s")
-        if told.get("RefusedRecords"):
-            words.append(f"{told['RefusedRecords']:,} refused")
-        if told.get("EtaSeconds") is not None and status not in _ENDS:
-            words.append(f"{duration(told['EtaSeconds'])} left")
-        if told.get("CostSoFar"):
-            words.append(f"${told['CostSoFar']:.4f}" + ("" if status in _ENDS else " so far"))
-        if told.get("Instances"):
-            words.append(f"{told['Instances']} instance{'s'[: told['Instances'] > 1]}")
-        if told.get("Waiting"):
-            words.append(f"waits ({told.get('WaitingMessage') or told['Waiting']})")
+        if reported.get("RefusedRecords"):
+            words.append(f"{reported['RefusedRecords']:,} refused")
+        if reported.get("EtaSeconds") is not None and status not in _ENDS:
+            words.append(f"{duration(reported['EtaSeconds'])} left")
+        if reported.get("CostSoFar"):
+            words.append(f"${reported['CostSoFar']:.4f}" + ("" if status in _ENDS else " so far"))
+        if reported.get("Instances"):
+            words.append(f"{reported['Instances']} instance{'s'[: reported['Instances'] > 1]}")
+        if reported.get("Waiting"):
+            words.append(f"waits ({reported.get('WaitingMessage') or reported['Waiting']})")
         share = min(1.0, done / total) if total else None
         return cls(status, share, ", ".join(words))
+
+
+def follow_to_end(client: SageMaker, job: str, *, json_: bool) -> NoReturn:
+    """What a command that follows a job does last: prints how it ended, and exits with its code."""
+    described = follow(client, job)
+    if json_:
+        print_json(described)
+    raise typer.Exit(outcome(job, described))
 
 
 def follow(client: SageMaker, job: str) -> dict[str, Any]:
@@ -98,12 +108,12 @@ def outcome(job: str, described: dict[str, Any]) -> int:
     return STOPPED_EXIT if status == "Stopped" else 0
 
 
-def _average(described: dict[str, Any], told: dict[str, Any]) -> float | None:
+def _average(described: dict[str, Any], reported: dict[str, Any]) -> float | None:
     """Records per second of a job that has ended, its start included."""
     began, ended = described.get("TransformStartTime"), described.get("TransformEndTime")
     if began is None or ended is None or ended <= began:
         return None
-    return float((told.get("Records") or 0) / (ended - began))
+    return float((reported.get("Records") or 0) / (ended - began))
 
 
 def duration(seconds: float) -> str:
@@ -186,13 +196,13 @@ class _Lines:
     def __init__(self, job: str) -> None:
         self._job = job
         self._status = ""
-        self._told = 0.0
+        self._printed_at = 0.0
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if progress.status == self._status and now < self._told + LINE_EVERY_S:
+        if progress.status == self._status and now < self._printed_at + LINE_EVERY_S:
             return
-        self._status, self._told = progress.status, now
+        self._status, self._printed_at = progress.status, now
         share = "" if progress.share is None else f" {progress.share:.0%},"
         note(f"{self._job}: {progress.status},{share} {progress.words}")
 
@@ -217,17 +227,17 @@ def going(jobs: Iterable[Row]) -> list[Row]:
 
 def status_rows(job: Row) -> list[list[object]]:
     """A row for each instance; a job without instances has one, which says what it waits for."""
-    told = job["progress"]
-    speed, left_s = told["RecordsPerSecond"], told["EtaSeconds"]
-    waits = f"waits: {told['Waiting']}" if told.get("Waiting") else None
+    reported = job["progress"]
+    speed, left_s = reported["RecordsPerSecond"], reported["EtaSeconds"]
+    waits = f"waits: {reported['Waiting']}" if reported.get("Waiting") else None
     own = [
         job["job"],
         job["status"],
-        told["Records"],
-        told["RefusedRecords"],
+        reported["Records"],
+        reported["RefusedRecords"],
         None if speed is None else f"{speed:.0f}",
         None if left_s is None else duration(left_s),
-        figure(told["CostSoFar"]),
+        figure(reported["CostSoFar"]),
     ]
     instances = job["instances"] or [{"state": waits}]
     return [
@@ -244,13 +254,15 @@ def costs(jobs: Iterable[Row]) -> list[dict[str, Any]]:
             "job": job["job"],
             "status": job["status"],
             "instance_type": job["instance_type"],
-            "instance_hours": told["InstanceSeconds"] / 3600,
-            "dollars": told["CostSoFar"],
-            "records": told["Records"],
-            "dollars_per_record": told["CostSoFar"] / told["Records"] if told["Records"] else None,
+            "instance_hours": reported["InstanceSeconds"] / 3600,
+            "dollars": reported["CostSoFar"],
+            "records": reported["Records"],
+            "dollars_per_record": reported["CostSoFar"] / reported["Records"]
+            if reported["Records"]
+            else None,
         }
         for job in jobs
-        if (told := job["progress"])["InstanceSeconds"]
+        if (reported := job["progress"])["InstanceSeconds"]
     ]
 
 

@@ -16,37 +16,42 @@ GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and set
 GET /admin/endpoints/{name}/ready-times    what its copies took to become ready, and will take
 GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
 GET /admin/endpoints/{name}/logs?lines=N   what its instances and models wrote
-GET /admin/jobs?limit=N                    transform jobs and their instances (`jobs.py`)
+GET /admin/jobs?limit=N                    the latest transform jobs, each with its progress, its
+                                           cost, and the instances that it holds now
 GET /admin/jobs/{name}/logs?lines=N        what a job's instances and its model wrote
-GET /admin/endpoints/{name}/scaling?at=S   why it has the capacity it has (`scaling.py`)
+GET /admin/endpoints/{name}/scaling?at=S   why it has the capacity it has; S: the wall second at
+                                           which the timeline ends
 """
 
 from __future__ import annotations
 
-import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock.api.admin import jobs, scaling, schedules, target_models
-from penstock.api.admin.answers import error_answer, whole_number
-from penstock.api.admin.tails import lines_of, tail
+from penstock.api.admin import schedules, target_models
+from penstock.api.admin.answers import answered, limit_of, lines_of, tails, whole_number
 from penstock.control.plane import ControlPlane
 from penstock.control.reconcile.views import CopyView, InstanceView
+from penstock.control.store.records import ListQuery
 from penstock.control.store.store import Store
 from penstock.control.target_models import TargetModels
 from penstock.core.deployment.component_spec import component_of
 from penstock.errors import CallerError, PenstockError
 from penstock.jobs.schedules.driver import SchedulesDriver
+from penstock.jobs.transform import transactions
+from penstock.jobs.transform.capacity import deployment_name
 from penstock.jobs.transform.driver import TransformDriver
+from penstock.jobs.transform.records import GOING, JobRecord
 from penstock.wire.aws.http import HttpRequest
 
 #: Bound of copies' numbers: they count up from 1 and never get so far.
 _COPY_MAX = 2**31
+JOBS_MAX = 1000
 #: Counters that a host of target models reports.
 _MODELS = ("models_loaded", "model_loads", "model_hits", "model_misses")
 
@@ -59,13 +64,14 @@ class AdminServices:
     target_models: TargetModels
     explain: Callable[[str], Awaitable[dict[str, Any] | None]]  #: request id -> its trace
     gateway: Callable[[], dict[str, Any]]  #: the dispatcher's snapshot
+    #: (endpoint, wall seconds or None for now) -> its targets, each with its timeline
+    scaling: Callable[[str, float | None], Awaitable[list[dict[str, Any]]]]
+    schedules: SchedulesDriver
+    transform: TransformDriver
     costs: Callable[[], list[dict[str, Any]]] = list
     usage: Callable[[], list[dict[str, Any]]] = list  #: use of each instance with target models
-    scaling: scaling.Explain | None = None
     alarms: Callable[[], list[dict[str, Any]]] = list  #: how each alarm came to its state
-    schedules: SchedulesDriver | None = None
     asynchronous: Callable[[], list[dict[str, Any]]] = list  #: the queue of each endpoint
-    transform: TransformDriver | None = None
     #: gateway processes, where there are several
     gateways: Callable[[], list[dict[str, Any]]] = list
     #: id of the key that a request carries; empty = none
@@ -74,114 +80,105 @@ class AdminServices:
 
 def routes(services: AdminServices) -> list[Route]:
     """The routes below /admin."""
-    pages, offline = _AdminPages(services), services.transform
+    pages, jobs = _AdminPages(services), _JobPages(services.transform, services.plane)
+    found = {
+        "/copies": pages.copies,
+        "/gateways": pages.gateways,
+        "/costs": pages.costs,
+        "/spares": pages.spares,
+        "/usage": pages.usage,
+        "/alarms": pages.alarms,
+        "/asynchronous": pages.asynchronous,
+        "/requests/{request_id}": pages.request_story,
+        "/endpoints/{name}/copies/{copy}": pages.copy_story,
+        "/endpoints/{name}/ready-times": pages.ready_times,
+        "/endpoints/{name}/activities": pages.activities,
+        "/endpoints/{name}/logs": pages.logs,
+        "/endpoints/{name}/scaling": pages.scaling,
+        "/jobs": jobs.index,
+        "/jobs/{name}/logs": jobs.logs,
+    }
     return [
-        Route("/copies", pages.copies),
-        Route("/gateways", pages.gateways),
-        Route("/costs", pages.costs),
-        Route("/spares", pages.spares),
-        Route("/usage", pages.usage),
-        Route("/alarms", pages.alarms),
-        Route("/asynchronous", pages.asynchronous),
-        Route("/requests/{request_id}", pages.request_story),
-        Route("/endpoints/{name}/copies/{copy}", pages.copy_story),
-        Route("/endpoints/{name}/ready-times", pages.ready_times),
-        Route("/endpoints/{name}/activities", pages.activities),
-        Route("/endpoints/{name}/logs", pages.logs),
+        *(Route(path, answered(page)) for path, page in found.items()),
         *target_models.routes(services.target_models),
-        *(scaling.routes(services.scaling) if services.scaling is not None else ()),
-        *(
-            schedules.routes(services.schedules, services.key_of)
-            if services.schedules is not None
-            else ()
-        ),
-        *(jobs.routes(offline, services.plane) if offline is not None else ()),
+        *schedules.routes(services.schedules, services.key_of),
     ]
 
 
 class _AdminPages:
-    """One method for each path."""
+    """One method for each path; raises PenstockError."""
 
     def __init__(self, services: AdminServices) -> None:
         self._services = services
         self._plane = services.plane
 
-    async def copies(self, _request: Request) -> Response:
+    async def copies(self, _request: Request) -> dict[str, Any]:
         records = await self._plane.database.call(Store.all_endpoints)
         seen = _seen(self._services.gateway())
         found = [
             row for record in records for row in await _copies(self._services, record.name, seen)
         ]
-        return JSONResponse({"copies": found})
+        return {"copies": found}
 
-    async def gateways(self, _request: Request) -> Response:
-        return JSONResponse({"gateways": self._services.gateways()})
+    async def gateways(self, _request: Request) -> dict[str, Any]:
+        return {"gateways": self._services.gateways()}
 
-    async def costs(self, _request: Request) -> Response:
-        return JSONResponse({"costs": self._services.costs()})
+    async def costs(self, _request: Request) -> dict[str, Any]:
+        return {"costs": self._services.costs()}
 
-    async def asynchronous(self, _request: Request) -> Response:
-        return JSONResponse({"queues": self._services.asynchronous()})
+    async def asynchronous(self, _request: Request) -> dict[str, Any]:
+        return {"queues": self._services.asynchronous()}
 
-    async def spares(self, _request: Request) -> Response:
-        return JSONResponse({"spares": [asdict(one) for one in self._plane.spares()]})
+    async def spares(self, _request: Request) -> dict[str, Any]:
+        return {"spares": [asdict(one) for one in self._plane.spares()]}
 
-    async def usage(self, _request: Request) -> Response:
+    async def usage(self, _request: Request) -> dict[str, Any]:
         instances = self._services.usage()
         offers = self._plane.catalogue.offers({one["instance_type"] for one in instances})
-        return JSONResponse(
-            {
-                "instances": instances,
-                "offers": [
-                    {
-                        "name": kind.name,
-                        "memory_bytes": kind.resources.memory_bytes,
-                        "price_per_hour": kind.price_per_hour,
-                    }
-                    for kind in offers
-                ],
-            }
-        )
+        return {
+            "instances": instances,
+            "offers": [
+                {
+                    "name": kind.name,
+                    "memory_bytes": kind.resources.memory_bytes,
+                    "price_per_hour": kind.price_per_hour,
+                }
+                for kind in offers
+            ],
+        }
 
-    async def alarms(self, _request: Request) -> Response:
-        return JSONResponse({"alarms": self._services.alarms()})
+    async def alarms(self, _request: Request) -> dict[str, Any]:
+        return {"alarms": self._services.alarms()}
 
-    async def copy_story(self, request: Request) -> Response:
+    async def copy_story(self, request: Request) -> dict[str, Any]:
         endpoint, asked = request.path_params["name"], request.path_params["copy"]
         copy = whole_number(asked, _COPY_MAX)
         views = self._plane.instances(endpoint) if copy is not None else []
         instance = next(
             (one.instance_id for one in views if copy in [held.copy for held in one.copies]), None
         )
-        try:
-            story = await self._plane.explain_copy(instance, copy) if instance and copy else {}
-        except PenstockError as error:
-            return error_answer(error)
+        story = await self._plane.explain_copy(instance, copy) if instance and copy else {}
         if not story:
-            return error_answer(
-                CallerError(
-                    "copy-unknown",
-                    f"endpoint {endpoint!r} has no copy {asked[:32]} that could be asked",
-                    hint="GET /admin/copies lists them.",
-                    status=404,
-                )
+            raise CallerError(
+                "copy-unknown",
+                f"endpoint {endpoint!r} has no copy {asked[:32]} that could be asked",
+                hint="GET /admin/copies lists them.",
+                status=404,
             )
         story.pop("ok", None)  # a field of the control channel, without meaning here
-        return JSONResponse({"endpoint": endpoint, "instance": instance} | story)
+        return {"endpoint": endpoint, "instance": instance} | story
 
-    async def request_story(self, request: Request) -> Response:
+    async def request_story(self, request: Request) -> dict[str, Any]:
         request_id = request.path_params["request_id"]
         story = await self._services.explain(request_id)
         if story is None:
-            return error_answer(
-                CallerError(
-                    "request-unknown",
-                    f"request {request_id!r} is not known, under way, or too long ago",
-                    hint="Ids are in the header x-amzn-RequestId of every answer.",
-                    status=404,
-                )
+            raise CallerError(
+                "request-unknown",
+                f"request {request_id!r} is not known, under way, or too long ago",
+                hint="Ids are in the header x-amzn-RequestId of every answer.",
+                status=404,
             )
-        return JSONResponse(await self._with_place(story))
+        return await self._with_place(story)
 
     async def _with_place(self, story: dict[str, Any]) -> dict[str, Any]:
         """Adds the type of the instance that answered, and the build that its copy has loaded,
@@ -198,12 +195,9 @@ class _AdminPages:
         told = {"route": route | {"instance_type": view.instance_type}}
         return story | told | {key: copy[key] for key in ("build",) if key in copy}
 
-    async def ready_times(self, request: Request) -> Response:
+    async def ready_times(self, request: Request) -> dict[str, Any]:
         name = request.path_params["name"]
-        try:
-            await self._plane.database.call(Store.describe_endpoint, name)
-        except PenstockError as error:
-            return error_answer(error)
+        await self._plane.database.call(Store.describe_endpoint, name)
         components = {
             component: {
                 "last": asdict(seen.last),
@@ -212,33 +206,87 @@ class _AdminPages:
             }
             for component, seen in self._plane.ready_times.seen(name).items()
         }
-        return JSONResponse({"endpoint": name, "components": components})
+        return {"endpoint": name, "components": components}
 
-    async def activities(self, request: Request) -> Response:
+    async def activities(self, request: Request) -> dict[str, Any]:
         name = request.path_params["name"]
         rows = [
             {"at": one.at, "what": one.what, "reason": one.reason, "detail": one.detail}
             for one in self._plane.activities(name)
         ]
         if not rows:  # a deleted endpoint may still have activities
-            try:
-                await self._plane.database.call(Store.describe_endpoint, name)
-            except PenstockError as error:
-                return error_answer(error)
-        return JSONResponse({"endpoint": name, "activities": rows})
-
-    async def logs(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        try:
-            lines = lines_of(request)
             await self._plane.database.call(Store.describe_endpoint, name)
-        except PenstockError as error:
-            return error_answer(error)
-        found = [
-            {"log": path.stem, "lines": await asyncio.to_thread(tail, path, lines)}
-            for path in self._plane.log_paths(name)
-        ]
-        return JSONResponse({"endpoint": name, "logs": found})
+        return {"endpoint": name, "activities": rows}
+
+    async def logs(self, request: Request) -> dict[str, Any]:
+        name, lines = request.path_params["name"], lines_of(request)
+        await self._plane.database.call(Store.describe_endpoint, name)
+        return {"endpoint": name, "logs": await tails(self._plane.log_paths(name), lines)}
+
+    async def scaling(self, request: Request) -> dict[str, Any]:
+        """The scalable targets with the timelines of their decisions, oldest first: what was
+        observed, each policy's desired capacity, the decision and its reason."""
+        endpoint, at = request.path_params["name"], _moment(request.query_params.get("at", ""))
+        return {"endpoint": endpoint, "targets": await self._services.scaling(endpoint, at)}
+
+
+class _JobPages:
+    """One method for each path; raises PenstockError."""
+
+    def __init__(self, driver: TransformDriver, plane: ControlPlane) -> None:
+        self._driver = driver
+        self._plane = plane
+
+    async def index(self, request: Request) -> dict[str, Any]:
+        query = ListQuery(max_results=limit_of(request, "jobs", JOBS_MAX))
+        page = await self._plane.database.call(transactions.page, query)
+        return {"jobs": [await self._row(record) for record in page.items]}
+
+    async def logs(self, request: Request) -> dict[str, Any]:
+        lines = lines_of(request)
+        record = await self._plane.database.call(transactions.describe, request.path_params["name"])
+        paths = self._plane.log_paths(deployment_name(record.name))
+        return {"job": record.name, "logs": await tails(paths, lines)}
+
+    async def _row(self, record: JobRecord) -> dict[str, Any]:
+        going = record.status in GOING
+        views = self._plane.instances(deployment_name(record.name)) if going else []
+        return {
+            "job": record.name,
+            "status": record.status,
+            "owner": record.spec.owner,
+            "instance_type": record.spec.instance_type,
+            "created": record.created,
+            "started": record.started,
+            "ended": record.ended,
+            "progress": self._driver.progress(record),
+            "instances": [await self._instance(view) for view in views],
+        }
+
+    async def _instance(self, view: InstanceView) -> dict[str, Any]:
+        measured = await self._plane.instance_status(view.instance_id)
+        return {
+            "instance": view.instance_id,
+            "instance_type": view.instance_type,
+            "state": view.states[0],
+            "pid": view.pid,
+            "memory_bytes": measured.get("memory_bytes"),
+            "memory_bytes_max": view.resources.memory_bytes,
+        }
+
+
+def _moment(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        moment = float(text)
+    except ValueError:
+        moment = math.nan
+    if not math.isfinite(moment):
+        raise CallerError(
+            "at-invalid", f"at={text[:32]!r} is not a time", hint="Give seconds since the epoch."
+        )
+    return moment
 
 
 async def _copies(

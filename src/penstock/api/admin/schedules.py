@@ -72,21 +72,23 @@ class _SchedulePages:
         self._key_of = key_of
 
     async def index(self, _request: Request) -> dict[str, Any]:
-        return {"schedules": [_told(one) for one in await self._schedules.all()]}
+        return {"schedules": [_described(one) for one in await self._schedules.all()]}
 
     async def create(self, request: Request) -> dict[str, Any]:
         record = record_of(
             request.path_params["name"], await request.body(), self._schedules.clock.wall()
         )
-        owner = self._key_of(_http(request))[:OWNER_CHARS_MAX]
-        return _told(await self._schedules.create(replace(record, owner=owner)))
+        scope, headers = request.scope, request.headers.raw
+        head = HttpRequest.received(request.method, scope["raw_path"], b"", headers)
+        owner = self._key_of(head)[:OWNER_CHARS_MAX]
+        return _described(await self._schedules.create(replace(record, owner=owner)))
 
     async def describe(self, request: Request) -> dict[str, Any]:
         count = whole_number(request.query_params.get("runs", str(_RUNS_DEFAULT)), RUNS_KEPT)
         if count is None:
             raise _invalid("runs", f"a whole number from 1 to {RUNS_KEPT}")
         record, runs = await self._schedules.describe(request.path_params["name"], count)
-        return _told(record) | {"runs": [_told_run(run) for run in runs]}
+        return _described(record) | {"runs": [_described_run(run) for run in runs]}
 
     async def delete(self, request: Request) -> dict[str, Any]:
         await self._schedules.delete(request.path_params["name"])
@@ -101,12 +103,7 @@ class _SchedulePages:
         return {}
 
     async def run_now(self, request: Request) -> dict[str, Any]:
-        return _told_run(await self._schedules.run_now(request.path_params["name"]))
-
-
-def _http(request: Request) -> HttpRequest:
-    """The head of a request, for reading its key."""
-    return HttpRequest.received(request.method, request.scope["raw_path"], b"", request.headers.raw)
+        return _described_run(await self._schedules.run_now(request.path_params["name"]))
 
 
 def record_of(name: str, body: bytes, now: float) -> ScheduleRecord:
@@ -114,27 +111,27 @@ def record_of(name: str, body: bytes, now: float) -> ScheduleRecord:
     if not ENDPOINT_NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
         raise _invalid("name", f"at most {NAME_CHARS_MAX} letters, digits and hyphens between them")
     try:
-        asked = orjson.loads(body)
+        given = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise _invalid("body", "a JSON object") from error
-    if not isinstance(asked, dict):
+    if not isinstance(given, dict):
         raise _invalid("body", "a JSON object")
-    for member in asked:
+    for member in given:
         if member not in _MEMBERS:
             raise _invalid(member[:64], f"none of {', '.join(_MEMBERS)}")
-    job = asked.get("job")
+    job = given.get("job")
     if not isinstance(job, dict):
         raise _invalid("job", "an object of CreateTransformJob's members")
     _check_job(job)
     return ScheduleRecord(
         name=name,
-        expression=_text(asked, "expression", ""),
-        timezone=_text(asked, "time_zone", "UTC"),
-        missed=_one_of(asked, "missed", MISSED_RULES, RUN_ONCE),
-        overlap=_one_of(asked, "overlap", (False, True), False),
-        paused=_one_of(asked, "paused", (False, True), False),
-        starts=_moment(asked, "starts"),
-        ends=_moment(asked, "ends"),
+        expression=_text(given, "expression", ""),
+        timezone=_text(given, "time_zone", "UTC"),
+        missed=_one_of(given, "missed", MISSED_RULES, RUN_ONCE),
+        overlap=_one_of(given, "overlap", (False, True), False),
+        paused=_one_of(given, "paused", (False, True), False),
+        starts=_moment(given, "starts"),
+        ends=_moment(given, "ends"),
         job=job,
         created=float(int(now)),
     )
@@ -155,22 +152,22 @@ def _check_job(job: dict[str, Any]) -> None:
         ) from error
 
 
-def _text(asked: dict[str, Any], member: str, default: str) -> str:
-    value = asked.get(member, default)
+def _text(given: dict[str, Any], member: str, default: str) -> str:
+    value = given.get(member, default)
     if not isinstance(value, str):
         raise _invalid(member, "a text")
     return value
 
 
-def _one_of(asked: dict[str, Any], member: str, allowed: tuple[Any, ...], default: Any) -> Any:
-    value = asked.get(member, default)
+def _one_of(given: dict[str, Any], member: str, allowed: tuple[Any, ...], default: Any) -> Any:
+    value = given.get(member, default)
     if not any(value is one or (isinstance(value, str) and value == one) for one in allowed):
         raise _invalid(member, " or ".join(orjson.dumps(one).decode() for one in allowed))
     return value
 
 
-def _moment(asked: dict[str, Any], member: str) -> float | None:
-    value = asked.get(member)
+def _moment(given: dict[str, Any], member: str) -> float | None:
+    value = given.get(member)
     if value is None:
         return None
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -183,14 +180,14 @@ def _invalid(member: str, allowed: str) -> CallerError:
     return CallerError("schedule-invalid", f"{member} is not right", hint=f"It is {allowed}.")
 
 
-def _told(record: ScheduleRecord) -> dict[str, Any]:
+def _described(record: ScheduleRecord) -> dict[str, Any]:
     members = asdict(record)
     members["time_zone"] = members.pop("timezone")
     del members["unreadable"]
     return members | {"fault": record.fault}
 
 
-def _told_run(run: RunRecord) -> dict[str, Any]:
+def _described_run(run: RunRecord) -> dict[str, Any]:
     members = asdict(run)
     del members["schedule_key"]
     return members

@@ -18,11 +18,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from penstock.api.admin.answers import answered, whole_number
+from penstock.api.admin.answers import answered, limit_of
 from penstock.control.target_models import PAGE_MAX, TargetModels
-from penstock.errors import CallerError
 
-LIMIT_DEFAULT = 100
+_MORE = "; next_after of the answer is the next page's after"
 _MODEL = "/endpoints/{name}/models/{model:path}"
 
 
@@ -48,7 +47,7 @@ class _TargetModelPages:
 
     async def index(self, request: Request) -> dict[str, Any]:
         asked = request.query_params
-        limit = _limit(asked.get("limit", str(LIMIT_DEFAULT)))
+        limit = limit_of(request, "models", PAGE_MAX, more=_MORE)
         endpoint = request.path_params["name"]
         page = await self._models.index(endpoint, after=asked.get("after", ""), limit=limit)
         error = page.prefix_error
@@ -77,17 +76,6 @@ class _TargetModelPages:
     async def unpin(self, request: Request) -> dict[str, Any]:
         await self._models.pin(*_named(request), False)
         return {}
-
-
-def _limit(text: str) -> int:
-    limit = whole_number(text, PAGE_MAX)
-    if limit is None:
-        raise CallerError(
-            "limit-invalid",
-            f"limit={text[:32]!r} is not a number of models",
-            hint=f"Ask for 1 to {PAGE_MAX}; next_after of the answer is the next page's after.",
-        )
-    return limit
 
 
 def _named(request: Request) -> tuple[str, str]:

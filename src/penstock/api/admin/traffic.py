@@ -79,15 +79,10 @@ class TrafficFeed:
 
     async def _page(self, _request: Request) -> Response:
         if self._readers >= READERS_MAX:
-            error = NotNowError(
+            raise NotNowError(
                 "traffic-readers-too-many",
                 f"{READERS_MAX} readers follow this region's traffic already.",
                 hint="Stop an orchestrator that is no longer needed.",
-            )
-            return Response(
-                orjson.dumps({"code": error.code, "message": error.message, "hint": error.hint}),
-                status_code=error.status,
-                media_type="application/json",
             )
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         return StreamingResponse(self._events(), media_type="text/event-stream", headers=headers)

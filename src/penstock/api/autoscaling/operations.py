@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from penstock.api.autoscaling import activities, policies, schedules, targets
+from penstock.api.autoscaling import policies, schedules, targets
 from penstock.api.aws import Operation
 
 OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
@@ -15,7 +15,7 @@ OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
         "PutScalingPolicy": policies.put_scaling_policy,
         "DescribeScalingPolicies": policies.describe_scaling_policies,
         "DeleteScalingPolicy": policies.delete_scaling_policy,
-        "DescribeScalingActivities": activities.describe_scaling_activities,
+        "DescribeScalingActivities": targets.describe_scaling_activities,
         "PutScheduledAction": schedules.put_scheduled_action,
         "DescribeScheduledActions": schedules.describe_scheduled_actions,
         "DeleteScheduledAction": schedules.delete_scheduled_action,

@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from penstock.api.autoscaling import parts
 from penstock.api.autoscaling.context import (
     AutoscalingContext,
     Named,
     check_filters,
     invalid,
     named,
-    no_target,
     not_found,
+    page,
     passes,
     target_words,
 )
+from penstock.api.aws import Members
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.records import AlarmActions, AlarmRecord
 from penstock.control.scaling import calls
-from penstock.control.scaling.records import NoSuchPolicy, NoSuchTarget, PolicyRecord, TooMany
+from penstock.control.scaling.records import NoSuchPolicy, NoSuchTarget, PolicyRecord
 from penstock.core.alarms.spec import AlarmSpec, MetricQuery, MetricStat
 from penstock.core.scaling.metrics import PREDEFINED, query_of, tracking_alarms
 from penstock.core.scaling.spec import (
@@ -47,7 +46,6 @@ from penstock.core.scaling.step import fault_of
 from penstock.errors import CallerError
 from penstock.metrics.math.expression import parse_expression
 from penstock.metrics.series.statistics import parse_statistic
-from penstock.wire.aws.errors import AwsError
 
 _COOLDOWN_S_MAX: Final = 86_400 * 7
 _QUERIES_MAX: Final = 10  #: Application Auto Scaling's own limit
@@ -55,16 +53,6 @@ _TARGET_MAX: Final = 2.0**360
 #: Our metrics that count requests, by Sum: without a datapoint there was no request.
 _COUNTS: Final = frozenset({"Invocations", "InvocationsPerInstance", "InvocationsPerCopy"})
 _NAMESPACE: Final = "AWS/SageMaker"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tracked:
-    """A target-tracking policy, and the metric that its alarms watch."""
-
-    policy: TrackingPolicy
-    queries: tuple[MetricQuery, ...]
-    high_resolution: bool
-    counts: bool  #: the metric counts requests: without a datapoint there was none
 
 
 def step_policy(name: str, arn: str, given: dict[str, Any]) -> StepPolicy:
@@ -103,9 +91,13 @@ def step_policy(name: str, arn: str, given: dict[str, Any]) -> StepPolicy:
 
 
 def tracking_policy(
-    name: str, arn: str, given: dict[str, Any], target: Named, periods: AlarmPeriods
-) -> Tracked:
-    """A target-tracking policy from its members. Raises ValidationException."""
+    context: AutoscalingContext, name: str, arn: str, given: dict[str, Any], target: Named
+) -> tuple[TrackingPolicy, Sequence[AlarmSpec]]:
+    """A target-tracking policy from its members, and the alarms that drive it.
+
+    Raises ValidationException.
+    """
+    periods = context.periods
     value = given["TargetValue"]
     if not math.isfinite(value) or not 0 < value <= _TARGET_MAX:
         raise invalid("TargetValue must be a number above 0")
@@ -140,7 +132,16 @@ def tracking_policy(
         disable_scale_in=bool(given.get("DisableScaleIn")),
         of_concurrency=concurrency,
     )
-    return Tracked(policy=policy, queries=queries, high_resolution=high_resolution, counts=counts)
+    return policy, tracking_alarms(
+        resource_id=target.resource_id,
+        policy_arn=arn,
+        target_value=policy.target_value,
+        queries=queries,
+        high_resolution=high_resolution,
+        counts=counts,  # without a datapoint there was no request
+        periods=periods,
+        ids=(context.new_id(), context.new_id()),
+    )
 
 
 def customized_queries(given: dict[str, Any], periods: AlarmPeriods) -> tuple[MetricQuery, ...]:
@@ -154,16 +155,22 @@ def customized_queries(given: dict[str, Any], periods: AlarmPeriods) -> tuple[Me
     for name in members:
         if not given.get(name):
             raise invalid(f"{name} is required in a customized metric specification")
-    dimensions = {one["Name"]: one["Value"] for one in given.get("Dimensions") or ()}
-    stat = MetricStat(
-        namespace=given["Namespace"],
-        name=given["MetricName"],
+    stat = _metric_stat(given, given["Statistic"], given.get("Unit"), periods)
+    return (MetricQuery(id="", stat=stat),)
+
+
+def _metric_stat(
+    metric: dict[str, Any], statistic: str, unit: str | None, periods: AlarmPeriods
+) -> MetricStat:
+    dimensions = {one["Name"]: one["Value"] for one in metric.get("Dimensions") or ()}
+    return MetricStat(
+        namespace=metric["Namespace"],
+        name=metric["MetricName"],
         dimensions=tuple(sorted(dimensions.items())),
         period_s=periods.standard_s,
-        stat=given["Statistic"],
-        unit=given.get("Unit"),
+        stat=statistic,
+        unit=unit,
     )
-    return (MetricQuery(id="", stat=stat),)
 
 
 def _math(rows: list[dict[str, Any]], periods: AlarmPeriods) -> tuple[MetricQuery, ...]:
@@ -197,20 +204,8 @@ def _query(row: dict[str, Any], periods: AlarmPeriods) -> MetricQuery:
     for name in ("Namespace", "MetricName"):
         if not metric.get(name):
             raise invalid(f"{name} is required in Metrics {row['Id']}")
-    dimensions = {one["Name"]: one["Value"] for one in metric.get("Dimensions") or ()}
-    return MetricQuery(
-        id=row["Id"],
-        label=label,
-        return_data=returns,
-        stat=MetricStat(
-            namespace=metric["Namespace"],
-            name=metric["MetricName"],
-            dimensions=tuple(sorted(dimensions.items())),
-            period_s=periods.standard_s,
-            stat=stat["Stat"],
-            unit=stat.get("Unit"),
-        ),
-    )
+    found = _metric_stat(metric, stat["Stat"], stat.get("Unit"), periods)
+    return MetricQuery(id=row["Id"], label=label, return_data=returns, stat=found)
 
 
 def _is_count(query: MetricQuery) -> bool:
@@ -232,68 +227,45 @@ def _cooldown(given: dict[str, Any], member: str) -> float:
     return float(value)
 
 
-_PAGE: Final = 50
 _CONFIGURATION: Final = {
     kind: f"{kind.removesuffix('Scaling')}ScalingPolicyConfiguration" for kind in POLICY_TYPES
 }
 
 
-async def put_scaling_policy(context: AutoscalingContext, params: dict[str, Any]) -> dict[str, Any]:
+async def put_scaling_policy(context: AutoscalingContext, params: Members) -> Members:
     target, name = named(params), params["PolicyName"]
-    try:
-        before = await context.database.call(
-            calls.policy_of, target.resource_id, target.dimension, name
-        )
-    except NoSuchTarget as error:
-        raise no_target(params) from error
+    before = await context.call(params, calls.policy_of, target.resource_id, target.dimension, name)
     kind = params.get("PolicyType") or (before.kind if before is not None else STEP_SCALING)
     given = _configuration(params, kind)
-    arn = before.policy.arn if before is not None else _arn(context, target, name)
+    arn = (
+        before.policy.arn
+        if before is not None
+        else context.new_arn("scalingPolicy", target.resource_id, f"policyName/{name}")
+    )
     alarms: list[AlarmRecord] = []
     policy: Policy
     if kind == STEP_SCALING:
         policy = step_policy(name, arn, given)
     else:
-        tracked = tracking_policy(name, arn, given, target, context.periods)
-        policy = tracked.policy
-        specs = tracking_alarms(
-            resource_id=target.resource_id,
-            policy_arn=arn,
-            target_value=tracked.policy.target_value,
-            queries=tracked.queries,
-            high_resolution=tracked.high_resolution,
-            counts=tracked.counts,
-            periods=context.periods,
-            ids=(context.new_id(), context.new_id()),
-        )
+        policy, specs = tracking_policy(context, name, arn, given, target)
         # Ten expressions of the greatest length take a moment to read and compute.
         await asyncio.to_thread(_check_computable, specs)
         alarms = [_alarm(context, spec, arn) for spec in specs]
-    try:
-        record = await context.database.call(
-            calls.put_policy,
-            PolicyRecord(
-                resource_id=target.resource_id,
-                dimension=target.dimension,
-                policy=policy,
-                kind=kind,
-                request=given,
-                created=context.clock.wall(),
-            ),
-            alarms,
-            now=context.clock.wall(),
-        )
-    except NoSuchTarget as error:
-        raise no_target(params) from error
-    except TooMany as error:
-        raise AwsError("LimitExceededException", error.message) from error
+    now = context.clock.wall()
+    record = PolicyRecord(
+        resource_id=target.resource_id,
+        dimension=target.dimension,
+        policy=policy,
+        kind=kind,
+        request=given,
+        created=now,
+    )
+    record = await context.call(params, calls.put_policy, record, alarms, now=now)
     context.changed()
     return {"PolicyARN": arn, "Alarms": _alarms(record)}
 
 
-async def describe_scaling_policies(
-    context: AutoscalingContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def describe_scaling_policies(context: AutoscalingContext, params: Members) -> Members:
     check_filters(params)
     names = params.get("PolicyNames")
     records = [
@@ -302,13 +274,11 @@ async def describe_scaling_policies(
         if passes(params, one.resource_id, one.dimension)
         and (not names or one.policy.name in names or one.policy.arn in names)
     ]
-    found, rest = parts.page(params, sorted(records, key=_key), _key, _PAGE)
+    found, rest = page(params, records, _key)
     return {"ScalingPolicies": [_described(one) for one in found]} | rest
 
 
-async def delete_scaling_policy(
-    context: AutoscalingContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def delete_scaling_policy(context: AutoscalingContext, params: Members) -> Members:
     try:
         await context.database.call(
             calls.delete_policy,
@@ -326,7 +296,7 @@ async def delete_scaling_policy(
     return {}
 
 
-def _configuration(params: dict[str, Any], kind: str) -> dict[str, Any]:
+def _configuration(params: Members, kind: str) -> dict[str, Any]:
     """The configuration for the policy's type, the only one allowed. Raises ValidationException."""
     if kind not in _CONFIGURATION or params.get("PredictiveScalingPolicyConfiguration"):
         raise invalid("Predictive scaling is not supported for the service namespace sagemaker")
@@ -337,13 +307,6 @@ def _configuration(params: dict[str, Any], kind: str) -> dict[str, Any]:
     if given is None:
         raise invalid(f"{_CONFIGURATION[kind]} is required when policy type is {kind}")
     return dict(given)
-
-
-def _arn(context: AutoscalingContext, target: Named, name: str) -> str:
-    return (
-        f"arn:aws:autoscaling:{context.region}:{context.account_id}:scalingPolicy"
-        f":{context.new_id()}:resource/sagemaker/{target.resource_id}:policyName/{name}"
-    )
 
 
 def _check_computable(specs: Iterable[AlarmSpec]) -> None:

@@ -3,60 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
-from penstock.api.autoscaling import parts
 from penstock.api.autoscaling.context import (
     AutoscalingContext,
     check_filters,
     invalid,
     named,
-    no_target,
     not_found,
+    page,
     passes,
     target_words,
 )
 from penstock.api.autoscaling.targets import check_bounds
+from penstock.api.aws import Members
 from penstock.control.scaling import calls, loading
 from penstock.control.scaling.records import (
     NoSuchScheduledAction,
     NoSuchTarget,
     ScheduledActionRecord,
-    TooMany,
 )
 from penstock.core.timetable.cron import CronError
 from penstock.core.timetable.timetable import check_new
-from penstock.wire.aws.errors import AwsError
-
-_PAGE: Final = 50
 
 
-async def put_scheduled_action(
-    context: AutoscalingContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def put_scheduled_action(context: AutoscalingContext, params: Members) -> Members:
     target, name = named(params), params["ScheduledActionName"]
-    now = context.clock.wall()
-    try:
-        before = await context.database.call(
-            calls.schedule_of, target.resource_id, target.dimension, name
-        )
-        record = _record(context, params, before, now)
-        await context.database.call(calls.put_schedule, record)
-    except NoSuchTarget as error:
-        raise no_target(params) from error
-    except TooMany as error:
-        raise AwsError("LimitExceededException", error.message) from error
+    before = await context.call(
+        params, calls.schedule_of, target.resource_id, target.dimension, name
+    )
+    record = _record(context, params, before, context.clock.wall())
+    await context.call(params, calls.put_schedule, record)
     context.changed()
     return {}
 
 
 def _record(
     context: AutoscalingContext,
-    params: dict[str, Any],
+    params: Members,
     before: ScheduledActionRecord | None,
     now: float,
 ) -> ScheduledActionRecord:
     """The record with the given members replaced. Raises ValidationException."""
+    name = params["ScheduledActionName"]
     schedule = params.get("Schedule") or (before.schedule if before is not None else "")
     if not schedule:
         raise invalid("A schedule is required for a new scheduled action")
@@ -73,8 +62,8 @@ def _record(
     record = ScheduledActionRecord(
         resource_id=params["ResourceId"],
         dimension=params["ScalableDimension"],
-        name=params["ScheduledActionName"],
-        arn=_arn(context, params),
+        name=name,
+        arn=context.new_arn("scheduledAction", params["ResourceId"], f"scheduledActionName/{name}"),
         schedule=schedule,
         timezone=params.get("Timezone") or (before.timezone if before is not None else "UTC"),
         created=now,
@@ -96,9 +85,7 @@ def _record(
     return replace(record, due=due)
 
 
-async def describe_scheduled_actions(
-    context: AutoscalingContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def describe_scheduled_actions(context: AutoscalingContext, params: Members) -> Members:
     check_filters(params)
     names = params.get("ScheduledActionNames")
     records = [
@@ -106,13 +93,11 @@ async def describe_scheduled_actions(
         for one in await context.database.call(calls.schedules)
         if passes(params, one.resource_id, one.dimension) and (not names or one.name in names)
     ]
-    found, rest = parts.page(params, sorted(records, key=_key), _key, _PAGE)
+    found, rest = page(params, records, _key)
     return {"ScheduledActions": [_described(one) for one in found]} | rest
 
 
-async def delete_scheduled_action(
-    context: AutoscalingContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def delete_scheduled_action(context: AutoscalingContext, params: Members) -> Members:
     try:
         await context.database.call(
             calls.delete_schedule,
@@ -127,14 +112,6 @@ async def delete_scheduled_action(
         ) from error
     context.changed()
     return {}
-
-
-def _arn(context: AutoscalingContext, params: dict[str, Any]) -> str:
-    return (
-        f"arn:aws:autoscaling:{context.region}:{context.account_id}:scheduledAction"
-        f":{context.new_id()}:resource/sagemaker/{params['ResourceId']}"
-        f":scheduledActionName/{params['ScheduledActionName']}"
-    )
 
 
 def _key(record: ScheduledActionRecord) -> str:

@@ -1,5 +1,7 @@
 """RegisterScalableTarget, DescribeScalableTargets, DeregisterScalableTarget.
 
+DescribeScalingActivities: what was done with them.
+
 TagResource, UntagResource, ListTagsForResource: tags of scalable targets, by ARN.
 """
 
@@ -7,29 +9,32 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.api.autoscaling import parts
 from penstock.api.autoscaling.context import (
     AutoscalingContext,
+    after_of,
     check_filters,
     invalid,
     named,
-    no_target,
+    next_token,
+    page,
     passes,
+    size_of,
 )
+from penstock.api.aws import Members
 from penstock.control.scaling import calls
 from penstock.control.scaling.records import (
+    ActivityRecord,
     BoundsCross,
-    NoSuchTarget,
     ResourceMissing,
     TargetRecord,
 )
 from penstock.control.store.records import TooManyTags
 from penstock.control.store.store import Store
+from penstock.core.scaling.activity import AT_MAX, AT_MIN, NotScaled
 from penstock.core.scaling.spec import VARIANT
 from penstock.wire.aws.errors import AwsError
 
 CAPACITY_MAX: Final = 100_000  #: more than anybody has; AWS's shape has no bound
-_PAGE: Final = 50
 #: Members of SuspendedState -> fields of `Suspended`.
 _SUSPENDED: Final = {
     "DynamicScalingInSuspended": "scale_in",
@@ -38,9 +43,7 @@ _SUSPENDED: Final = {
 }
 
 
-async def register_scalable_target(
-    context: AutoscalingContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def register_scalable_target(context: AutoscalingContext, params: Members) -> Members:
     target = named(params)
     low, high = params.get("MinCapacity"), params.get("MaxCapacity")
     check_bounds(low, high)
@@ -87,32 +90,22 @@ async def register_scalable_target(
     return {"ScalableTargetARN": record.arn}
 
 
-async def describe_scalable_targets(
-    context: AutoscalingContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def describe_scalable_targets(context: AutoscalingContext, params: Members) -> Members:
     check_filters(params)
     records = [
         one
         for one in await context.database.call(calls.targets)
         if passes(params, one.spec.resource_id, one.spec.dimension)
     ]
-    found, rest = parts.page(params, records, lambda one: one.key, _PAGE)
+    found, rest = page(params, records, lambda one: one.key)
     return {"ScalableTargets": [_described(one) for one in found]} | rest
 
 
-async def deregister_scalable_target(
-    context: AutoscalingContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def deregister_scalable_target(context: AutoscalingContext, params: Members) -> Members:
     """A wrong dimension counts as a missing target: clients catch only that error."""
-    try:
-        await context.database.call(
-            calls.deregister,
-            params["ResourceId"],
-            params["ScalableDimension"],
-            now=context.clock.wall(),
-        )
-    except NoSuchTarget as error:
-        raise no_target(params) from error
+    resource_id, dimension = params["ResourceId"], params["ScalableDimension"]
+    now = context.clock.wall()
+    await context.call(params, calls.deregister, resource_id, dimension, now=now)
     context.changed()
     return {}
 
@@ -143,7 +136,7 @@ def _described(record: TargetRecord) -> dict[str, Any]:
     }
 
 
-async def tag_resource(context: AutoscalingContext, params: dict[str, Any]) -> dict[str, Any]:
+async def tag_resource(context: AutoscalingContext, params: Members) -> Members:
     arn = await _known(context, params)
     try:
         await context.database.call(Store.add_tags, arn, params["Tags"])
@@ -155,21 +148,19 @@ async def tag_resource(context: AutoscalingContext, params: dict[str, Any]) -> d
     return {}
 
 
-async def untag_resource(context: AutoscalingContext, params: dict[str, Any]) -> dict[str, Any]:
+async def untag_resource(context: AutoscalingContext, params: Members) -> Members:
     arn = await _known(context, params)
     await context.database.call(Store.delete_tags, arn, params["TagKeys"])
     context.changed()
     return {}
 
 
-async def list_tags_for_resource(
-    context: AutoscalingContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def list_tags_for_resource(context: AutoscalingContext, params: Members) -> Members:
     arn = await _known(context, params)
     return {"Tags": await context.database.call(Store.list_tags, arn)}
 
 
-async def _known(context: AutoscalingContext, params: dict[str, Any]) -> str:
+async def _known(context: AutoscalingContext, params: Members) -> str:
     """The ARN of an existing target. Raises ResourceNotFoundException."""
     arn: str = params["ResourceARN"]
     if not await context.database.call(calls.known_arn, arn):
@@ -179,3 +170,53 @@ async def _known(context: AutoscalingContext, params: dict[str, Any]) -> str:
             members={"ResourceName": arn},
         )
     return arn
+
+
+async def describe_scaling_activities(context: AutoscalingContext, params: Members) -> Members:
+    """Activities, the newest first; those that changed nothing only on request."""
+    check_filters(params)
+    size = size_of(params)
+    place = after_of(params)
+    if place is not None and not (place.isascii() and place.isdigit() and len(place) < 19):
+        raise AwsError("InvalidNextTokenException", "The NextToken is invalid.")
+    found = await context.database.call(
+        calls.activities,
+        resource_id=params.get("ResourceId") or "",
+        dimension=params.get("ScalableDimension") or "",
+        not_scaled=bool(params.get("IncludeNotScaledActivities")),
+        before=None if place is None else int(place),
+        limit=size + 1,
+    )
+    answer: dict[str, Any] = {"ScalingActivities": [_activity(one) for one in found[:size]]}
+    if len(found) > size:
+        answer["NextToken"] = next_token(params, str(found[size - 1].number))
+    return answer
+
+
+def _activity(record: ActivityRecord) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "ActivityId": record.id,
+        "ServiceNamespace": "sagemaker",
+        "ResourceId": record.resource_id,
+        "ScalableDimension": record.dimension,
+        "Description": record.description,
+        "Cause": record.cause,
+        "StartTime": record.started,
+        "StatusCode": record.status,
+        "StatusMessage": record.message,
+        "Details": record.details,
+    }
+    if record.ended is not None:
+        described["EndTime"] = record.ended
+    if record.not_scaled is not None:
+        described["NotScaledReasons"] = [_reason(record.not_scaled)]
+    return described
+
+
+def _reason(why: NotScaled) -> dict[str, Any]:
+    shown: dict[str, Any] = {"Code": why.code, "CurrentCapacity": why.capacity}
+    if why.code == AT_MAX:
+        shown["MaxCapacity"] = why.capacity_max
+    if why.code == AT_MIN:
+        shown["MinCapacity"] = why.capacity_min
+    return shown

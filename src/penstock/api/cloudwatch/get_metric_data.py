@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.api.cloudwatch.context import CloudWatchContext
+from penstock.api.aws import Members, place_of, token_of
 from penstock.api.cloudwatch.queries import (
     SMALL_CHARS_MAX,
     SMALL_MAX,
@@ -23,13 +23,7 @@ from penstock.api.cloudwatch.queries import (
     parse_queries,
     turn,
 )
-from penstock.api.cloudwatch.rules import (
-    decode_token,
-    encode_token,
-    period_fault,
-    seconds,
-    validation_error,
-)
+from penstock.api.cloudwatch.rules import CloudWatchContext, period_fault, seconds, validation_error
 from penstock.errors import CallerError
 from penstock.metrics.math.estimate import Size, work_of
 from penstock.metrics.math.evaluate import Evaluator, Formula, too_large
@@ -99,12 +93,12 @@ class _Result:
     points: list[tuple[int, float]]  #: in the requested order
 
 
-async def get_metric_data(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
+async def get_metric_data(context: CloudWatchContext, params: Members) -> Members:
     """Results of the queries that return data, and a token if there is more."""
     limit = params.get("MaxDatapoints") or DATAPOINTS_MAX
     if not 1 <= limit <= DATAPOINTS_MAX:
         raise validation_error(f"MaxDatapoints must be from 1 to {DATAPOINTS_MAX}.")
-    place = decode_token(params, code="InvalidNextToken", fits=_is_place)
+    place = place_of(params, code="InvalidNextToken", fits=_is_place)
     reader = _MetricReader(context, seconds(params["StartTime"]), seconds(params["EndTime"]))
     rows = params["MetricDataQueries"]
     long = sum(len(row.get("Expression") or "") for row in rows) > SMALL_CHARS_MAX
@@ -123,7 +117,7 @@ async def get_metric_data(context: CloudWatchContext, params: dict[str, Any]) ->
         raise validation_error(f"{error.message} {error.hint}") from error
     answer: dict[str, Any] = {"MetricDataResults": page, "Messages": reader.messages}
     if reached is not None:
-        answer["NextToken"] = encode_token(params, reached)
+        answer["NextToken"] = token_of(params, reached)
     return answer
 
 

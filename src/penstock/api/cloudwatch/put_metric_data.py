@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
-from penstock.api.cloudwatch.context import CloudWatchContext
+from penstock.api.aws import Members
 from penstock.api.cloudwatch.rules import (
+    CloudWatchContext,
     dimensions_of,
     invalid_combination,
     invalid_value,
@@ -40,7 +41,7 @@ _REFUSED_WITH_VALUE: Final = {"Values": invalid_value, "StatisticValues": invali
 _Place = tuple[MetricKey, int, bool]  # key, wall second, high resolution
 
 
-async def put_metric_data(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
+async def put_metric_data(context: CloudWatchContext, params: Members) -> Members:
     """Adds the samples. The answer is empty.
 
     The entities of EntityMetricData are dropped, their samples are stored.
@@ -80,7 +81,7 @@ async def put_metric_data(context: CloudWatchContext, params: dict[str, Any]) ->
     return {}
 
 
-def _data(params: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _data(params: Members) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each datum with its path."""
     for number, datum in enumerate(params.get("MetricData") or (), 1):
         yield f"MetricData.member.{number}", datum

@@ -9,7 +9,6 @@ in use.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -17,14 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from penstock.api.cloudwatch.rules import dimensions_of, period_fault, validation_error
+from penstock.api.cloudwatch.rules import check_query, metric_of, period_fault, validation_error
 from penstock.metrics.math.evaluate import Formula
 from penstock.metrics.math.expression import parse_expression
 from penstock.metrics.series.series import MetricName
 from penstock.metrics.series.statistics import Compute, parse_statistic
 
 QUERIES_MAX: Final = 500
-_ID: Final = re.compile(r"[a-z][a-zA-Z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +67,8 @@ def parse_queries(rows: list[dict[str, Any]]) -> list[Query]:
 
 
 def _parse(row: dict[str, Any], at: str) -> Query:
-    query_id = row["Id"]
-    if not _ID.fullmatch(query_id):
-        raise validation_error(
-            f"The value {query_id} for parameter {at}.Id must begin with a lowercase letter and "
-            "contain only letters, digits and underscores."
-        )
+    check_query(row, at)
     stat, text = row.get("MetricStat"), row.get("Expression")
-    if (stat is None) == (text is None):
-        raise validation_error(
-            f"Exactly one of {at}.MetricStat and {at}.Expression must be specified."
-        )
     period_s = row.get("Period")
     if period_s is not None and (fault := period_fault(period_s)):
         raise validation_error(fault)
@@ -89,19 +78,15 @@ def _parse(row: dict[str, Any], at: str) -> Query:
     else:
         asked = Formula(parse_expression(str(text)), period_s)
     returned = row.get("ReturnData")
-    return Query(query_id, asked, row.get("Label"), returned is None or bool(returned))
+    return Query(row["Id"], asked, row.get("Label"), returned is None or bool(returned))
 
 
 def _metric_read(stat: dict[str, Any], at: str) -> MetricRead:
-    metric = stat["Metric"]
-    for name in ("Namespace", "MetricName"):
-        if not metric.get(name):
-            raise validation_error(f"The parameter {at}.MetricStat.Metric.{name} is required.")
+    metric = MetricName(*metric_of(stat, at))
     if fault := period_fault(stat["Period"]):
         raise validation_error(fault)
-    dimensions = dimensions_of(metric.get("Dimensions"), f"{at}.MetricStat.Metric.Dimensions")
     return MetricRead(
-        MetricName(metric["Namespace"], metric["MetricName"], dimensions),
+        metric,
         stat["Stat"],
         parse_statistic(stat["Stat"]),
         stat["Period"],

@@ -1,25 +1,39 @@
 """CloudWatch's rules about parameters, and its errors for breaking them.
 
 The service model already checked types, required members, lengths and enums. These are the rules
-that the model can't express. A NextToken holds the place where the last page ended, and belongs to
-one request.
+that the model can't express. Operations take a context, which is here, too.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-import orjson
-
+from penstock.clock import Clock
+from penstock.control.alarms.driver import AlarmsDriver
+from penstock.control.store.store_thread import StoreThread
+from penstock.metrics.series.store import MetricStore
 from penstock.wire.aws.errors import AwsError
 
 DIMENSIONS_MAX: Final = 30
+_ID: Final = re.compile(r"[a-z][a-zA-Z0-9_]*", re.ASCII)
 _SECONDS_BELOW_A_MINUTE: Final = (1, 5, 10, 20, 30)
 _PERIOD_S_MAX: Final = 31_536_000  # a year; the longest that is kept is fifteen months
+
+
+@dataclass(frozen=True, slots=True)
+class CloudWatchContext:
+    """The context of one call. All regions that a server answers for share the store."""
+
+    store: MetricStore
+    database: StoreThread
+    alarms: AlarmsDriver
+    clock: Clock
+    region: str
+    account_id: str
 
 
 def seconds(moment: datetime | float) -> float:
@@ -84,34 +98,25 @@ def dimensions_of(rows: Iterable[dict[str, Any]] | None, at: str) -> tuple[tuple
     return tuple(sorted(pairs))
 
 
-def encode_token(params: dict[str, Any], place: list[Any]) -> str:
-    """A token with which the request `params` continues at `place`."""
-    return base64.urlsafe_b64encode(orjson.dumps([_digest(params), place])).decode()
+def metric_of(stat: dict[str, Any], at: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """Namespace, name and dimensions of a MetricStat. Raises AwsError."""
+    metric = stat["Metric"]
+    for name in ("Namespace", "MetricName"):
+        if not metric.get(name):
+            raise validation_error(f"The parameter {at}.MetricStat.Metric.{name} is required.")
+    dimensions = dimensions_of(metric.get("Dimensions"), f"{at}.MetricStat.Metric.Dimensions")
+    return metric["Namespace"], metric["MetricName"], dimensions
 
 
-def decode_token(
-    params: dict[str, Any], *, code: str, fits: Callable[[Any], bool]
-) -> list[Any] | None:
-    """The place to continue from; None on the first page.
-
-    A token is not a secret, so `fits` says whether its content is a valid place.
-
-    Raises:
-        AwsError: `code`: the token is not ours, or belongs to another request.
-    """
-    token = params.get("NextToken")
-    if not token:
-        return None
-    try:
-        digest, place = orjson.loads(base64.urlsafe_b64decode(token.encode("ascii")))
-    except (ValueError, TypeError):
-        digest, place = "", None
-    if digest != _digest(params) or not fits(place):
-        raise AwsError(code, "The NextToken is invalid, or belongs to another request.")
-    return list(place)
-
-
-def _digest(params: dict[str, Any]) -> str:
-    same = {name: value for name, value in params.items() if name != "NextToken"}
-    data = orjson.dumps(same, option=orjson.OPT_SORT_KEYS, default=str)
-    return hashlib.blake2b(data, digest_size=9).hexdigest()
+def check_query(row: dict[str, Any], at: str) -> None:
+    """Refuses an entry of MetricDataQueries or Metrics whose Id is invalid, or that has not either
+    a metric or an expression. Raises AwsError."""
+    if not _ID.fullmatch(row["Id"]):
+        raise validation_error(
+            f"The value {row['Id']} for parameter {at}.Id must begin with a lowercase letter and "
+            "contain only letters, digits and underscores."
+        )
+    if (row.get("MetricStat") is None) == (row.get("Expression") is None):
+        raise validation_error(
+            f"Exactly one of {at}.MetricStat and {at}.Expression must be specified."
+        )

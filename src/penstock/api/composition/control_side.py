@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -17,10 +17,11 @@ from penstock.api.access import key_of
 from penstock.api.admin.app import AdminServices
 from penstock.api.admin.traffic import TrafficFeed
 from penstock.api.app import build_app
+from penstock.api.autoscaling.context import Scaling
 from penstock.api.autoscaling.operations import OPERATIONS as AUTOSCALING_OPERATIONS
-from penstock.api.autoscaling.parts import Scaling
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
+from penstock.api.cloudwatch.rules import CloudWatchContext
 from penstock.api.observation import Observation
 from penstock.api.oip.models import OipModels
 from penstock.api.oip.targets import OipTargets
@@ -38,7 +39,6 @@ from penstock.control.instances.operation_settings import Elsewhere
 from penstock.control.metric_history import MetricHistory
 from penstock.control.plane import ControlPlane
 from penstock.control.ports import RoutePublisher
-from penstock.control.store.store_thread import StoreThread
 from penstock.control.target_models import TargetModels
 from penstock.core.resources import ComputeResources
 from penstock.errors import CallerError
@@ -58,18 +58,6 @@ from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class CloudWatchCall:
-    """The context of one CloudWatch call."""
-
-    store: MetricStore
-    database: StoreThread
-    alarms: AlarmsDriver
-    clock: Clock
-    region: str
-    account_id: str
 
 
 class ControlSide:
@@ -203,15 +191,15 @@ class ControlSide:
             self._target_models,
             explain,
             snapshot,
-            self._registry.costs,
-            self._registry.models.usage.rows,
             self._scaling.explain,
-            lambda: explained(self._alarms.seen()),
             self._offline.schedules,
-            self._offline.asynchronous.snapshot,
             self._offline.transform,
-            gateways,
-            self._key_of,
+            costs=self._registry.costs,
+            usage=self._registry.models.usage.rows,
+            alarms=lambda: explained(self._alarms.seen()),
+            asynchronous=self._offline.asynchronous.snapshot,
+            gateways=gateways,
+            key_of=self._key_of,
         )
         page = PrometheusPage(self._registry, self._store)
         recent = RecentRequests(self._registry)
@@ -284,7 +272,7 @@ class ControlSide:
             AwsService(
                 CLOUDWATCH,
                 CLOUDWATCH_OPERATIONS,
-                lambda region: CloudWatchCall(
+                lambda region: CloudWatchContext(
                     self._store, self.plane.database, self._alarms, self._clock, region, account_id
                 ),
             ),

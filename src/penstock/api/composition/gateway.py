@@ -9,7 +9,6 @@ an error, and the process ends.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import random
@@ -26,7 +25,7 @@ from penstock import scheduling, signals
 from penstock.api.access import KeyAuthenticator
 from penstock.api.app import build_refusal
 from penstock.api.aws import AwsFrontDoor
-from penstock.api.composition.front import OP, FarModels, Front
+from penstock.api.composition.front import OP, FarModels, Front, freeze_memory
 from penstock.api.telemetry import Telemetry
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import SystemClock
@@ -55,8 +54,6 @@ log = logging.getLogger(__name__)
 _METRICS_EVERY_S: Final = 1.0
 _ANSWER_S_MAX: Final = 2.0
 _LOAD_S_MAX: Final = 3600.0
-#: A request makes no cycles, so young objects are collected less often than by CPython's default.
-_GC_THRESHOLDS: Final = (20_000, 50, 50)
 #: s to write the last errors once the server is gone.
 _ORPHAN_DRAIN_S: Final = 0.5
 
@@ -201,9 +198,7 @@ class GatewayProcess:
             if self.channel is not None:
                 self.channel.tell("failed", {"error": error.to_dict()})
             return
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        freeze_memory()
         self._spawn(self._keep_telling())
         if self.channel is not None:
             self.channel.tell("up", {})

@@ -4,10 +4,9 @@ ModelInfer works on bytes: it scans the message for the model's name, and sends 
 instance unchanged. The client's deadline and cancellation apply to the request; grpcio makes one
 task per call. `grpc_stream.py` serves a call of ModelStreamInfer.
 
-A call is authorized by its head, before any of its messages is received (`grpc_access.py`). So
+A call is authorized by its head, before any of its messages is received (`grpc_calls.py`). So
 every method is registered as one of a stream of messages, which is the same on the wire: for any
-other kind, grpcio receives the message before it calls the handler. `grpc_reading.py` receives the
-messages.
+other kind, grpcio receives the message before it calls the handler.
 """
 
 from __future__ import annotations
@@ -23,12 +22,17 @@ import grpc
 import orjson
 from google.protobuf import json_format
 
+from penstock.api.answering import bound
 from penstock.api.model_names import endpoint_of, parse
-from penstock.api.oip.grpc_access import AccessInterceptor, GrantOf, granted
-from penstock.api.oip.grpc_reading import LOOKAHEAD_BYTES, MessageReader
-from penstock.api.oip.grpc_stream import InferStream
+from penstock.api.oip.grpc_calls import (
+    LOOKAHEAD_BYTES,
+    AccessInterceptor,
+    GrantOf,
+    MessageReader,
+    granted,
+)
+from penstock.api.oip.grpc_stream import InferNames, InferStream, infer_names
 from penstock.api.oip.models import OipModels
-from penstock.api.oip.protobuf_scan import InferNames, infer_names
 from penstock.config import LimitConfig
 from penstock.core.request.body_budget import BodyBudget
 from penstock.core.request.grants import INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA
@@ -77,18 +81,16 @@ class OipGrpc:
         limits: LimitConfig,
         *,
         grant_of: GrantOf | None = None,
-        budget: BodyBudget | None = None,
+        budget: BodyBudget,
     ) -> None:
         """
         Args:
             grant_of: the grant of a bearer token; raises for an unauthorized one. None = no
                 authentication.
-            budget: for bodies, shared with the other doors; None = a separate one.
+            budget: for bodies, shared with the other doors.
         """
         bytes_max = limits.body_bytes_max + ENVELOPE_BYTES_MAX
-        self._reader = MessageReader(
-            budget or BodyBudget(limits.bodies_bytes_max), bytes_max, limits.body_timeout_s
-        )
+        self._reader = MessageReader(budget, bytes_max, limits.body_timeout_s)
         self._access = AccessInterceptor(grant_of, translate)
         self._dispatcher = dispatcher
         self._looked_for = frozenset(name.decode() for name in dispatcher.interest)
@@ -261,10 +263,7 @@ class OipGrpc:
         model = parse(names.model)
         if len(names.version) > VERSION_CHARS_MAX:
             raise CallerError("version-too-long", "The version is longer than 64 characters.")
-        target = component = None
-        if model.target is not None:
-            takes_components = self._dispatcher.takes_components(model.endpoint)
-            target, component = model.bound(takes_components=takes_components)
+        target, component = bound(self._dispatcher, model)
         if names.version:
             self._models.check_version(model, names.version)
         received = self._dispatcher.clock.monotonic()

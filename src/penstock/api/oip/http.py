@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 import orjson
 
-from penstock.api.answering import CallResponder, kept, only, reply_head
+from penstock.api.answering import JsonResponder, bound, kept, only
 from penstock.api.oip.models import OipModels
 from penstock.api.oip_paths import (
     GENERATE_STREAM,
@@ -42,7 +42,7 @@ from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.call import Call, status_line
-from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_request_meta
+from penstock.wire.frames import Reply, RequestMeta, encode_request_meta
 
 log = logging.getLogger(__name__)
 
@@ -64,20 +64,18 @@ _INFLATED_FREE_BYTES = 1 << 20
 _WBITS = {b"gzip": 31, b"deflate": 15}
 
 
-class OipDoor(CallResponder):
+class OipDoor(JsonResponder):
     """The `Door` of `/v2`, and the `Responder` of its inferences."""
 
     def __init__(self, dispatcher: Dispatcher, models: OipModels, limits: LimitConfig) -> None:
+        super().__init__(dispatcher)
         self._dispatcher = dispatcher
-        self.written: Callable[[Call], None] = dispatcher.written
-        self.abandoned: Callable[[Call], None] = dispatcher.cancel
         self._models = models
         self._limits = limits
         self._targets: dict[
             bytes, OipTarget
         ] = {}  #: request target of an inference -> what it names
         self._metas: dict[_MetaKey, bytes] = {}
-        self._heads: dict[bytes, bytes] = {}  #: reply meta -> head of the answer
         self._asking: set[asyncio.Task[None]] = set()
 
     # Door
@@ -105,13 +103,12 @@ class OipDoor(CallResponder):
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         assert isinstance(invocation, Call)
-        head = self._heads.get(reply.meta) or self._learn_head(reply.meta)
-        invocation.answer(head, reply.body)
+        invocation.answer(self.reply_head(reply.meta), reply.body)
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
         assert isinstance(invocation, Call)
         if not invocation.started:
-            invocation.start(self._learn_head(meta or b""))
+            invocation.start(self.reply_head(meta or b""))
         invocation.send(chunk)
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
@@ -138,10 +135,8 @@ class OipDoor(CallResponder):
                 call.deadline = call.received + own_s
         name = target.model
         call.endpoint = name.endpoint
-        model = None
+        model, component = bound(self._dispatcher, name)
         if name.target is not None:
-            takes_components = self._dispatcher.takes_components(name.endpoint)
-            model, component = name.bound(takes_components=takes_components)
             call.affinity = Affinity(model=model, component=component)
         action = target.action
         if action == "infer":
@@ -201,15 +196,6 @@ class OipDoor(CallResponder):
                 parameters=orjson.dumps(parameters).decode(),
             )
         )
-
-    def _learn_head(self, reply_meta: bytes) -> bytes:
-        meta = decode_reply_meta(reply_meta)
-        head = reply_head(meta.content_type)
-        if meta.json_header_bytes is not None:
-            head += b"inference-header-content-length: %d\r\n" % meta.json_header_bytes
-        if meta.generation is None:
-            kept(self._heads, reply_meta, head, reply_meta)
-        return head
 
     # Everything else
 

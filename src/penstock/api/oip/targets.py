@@ -96,7 +96,7 @@ class OipTargets:
         self._dispatcher = dispatcher
         self._models = models
         clock = dispatcher.clock
-        self._told: KeptAnswers[list[dict[str, Any]]] = KeptAnswers(
+        self._descriptions: KeptAnswers[list[dict[str, Any]]] = KeptAnswers(
             clock, seconds=_KEPT_S, count_max=_KEPT_MAX
         )
         self._pages: KeptAnswers[TargetModelPage] = KeptAnswers(
@@ -108,9 +108,11 @@ class OipTargets:
 
     async def described(self, name: ModelName) -> dict[str, Any]:
         """The model's description. Raises CallerError (404) if it was never loaded."""
-        told = await self._told_of(name)
+        reports = await self._descriptions.get(
+            name, lambda: self._models.describe(name.endpoint, name.target or "")
+        )
         known = sorted(
-            (one for one in told if one.get("described")), key=lambda one: not one.get("loaded")
+            (one for one in reports if one.get("described")), key=lambda one: not one.get("loaded")
         )
         if not known:
             raise CallerError(
@@ -124,12 +126,12 @@ class OipTargets:
 
     async def statistics(self, name: ModelName) -> dict[str, Any]:
         """Counts by its hosts since they started; the metrics have the times."""
-        told = await self._models.describe(name.endpoint, name.target or "")
+        reports = await self._models.describe(name.endpoint, name.target or "")
         return {
             "name": str(name),
             "version": "1",
-            "inference_count": sum(int(one.get("requests", 0)) for one in told),
-            "execution_count": sum(int(one.get("batches", 0)) for one in told),
+            "inference_count": sum(int(one.get("requests", 0)) for one in reports),
+            "execution_count": sum(int(one.get("batches", 0)) for one in reports),
         }
 
     async def index(self, endpoint: str, *, ready_only: bool) -> list[dict[str, Any]]:
@@ -156,13 +158,8 @@ class OipTargets:
         await self._models.unload(name.endpoint, name.target or "")
         await self._heard(name, loaded=False)
 
-    async def _told_of(self, name: ModelName) -> list[dict[str, Any]]:
-        return await self._told.get(
-            name, lambda: self._models.describe(name.endpoint, name.target or "")
-        )
-
     async def _heard(self, name: ModelName, *, loaded: bool) -> None:
-        self._told.forget(name)
+        self._descriptions.forget(name)
         self._pages.forget(name.endpoint)
         await heard(self, name, loaded=loaded)
 

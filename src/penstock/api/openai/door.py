@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-from penstock.api.answering import CallResponder, kept, only, reply_head
+from penstock.api.answering import JsonResponder, bound, only
 from penstock.api.model_names import ModelName, endpoint_of
 from penstock.api.openai import errors
 from penstock.api.openai.request import (
@@ -41,7 +40,7 @@ from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Affinity, Invocation
 from penstock.gateway.dispatch.streaming import StreamObserved
 from penstock.gateway.http.call import Call, status_line
-from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_request_meta
+from penstock.wire.frames import Reply, RequestMeta, encode_request_meta
 
 OWNER = "penstock"
 #: Tasks with answers that the API has a form for.
@@ -126,7 +125,7 @@ def _meta(operation: str, target_model: str | None) -> bytes:
 _RESPONSES = "responses"
 
 
-class Told:
+class RequestState:
     """The state of one request."""
 
     __slots__ = ("events", "operation")
@@ -136,15 +135,13 @@ class Told:
         self.events = 0  #: events that have left
 
 
-class OpenAiDoor(CallResponder):
+class OpenAiDoor(JsonResponder):
     """The `Door` of OpenAI's API, and the `Responder` of its requests."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
+        super().__init__(dispatcher)
         self._dispatcher = dispatcher
-        self.written: Callable[[Call], None] = dispatcher.written
-        self.abandoned: Callable[[Call], None] = dispatcher.cancel
         self._models = OpenAiModels(dispatcher)
-        self._heads: dict[bytes, bytes] = {}  #: reply meta -> head of the answer
         self._reading: set[asyncio.Task[None]] = set()
 
     # Door
@@ -185,7 +182,7 @@ class OpenAiDoor(CallResponder):
     def _read(self, call: Call, asked: OpenAiPath) -> None:
         call.door = "openai"
         call.stream = StreamObserved()
-        call.context = Told(asked.operation)
+        call.context = RequestState(asked.operation)
         call.responder = self
         rare = call.rare
         if rare is not None:
@@ -200,14 +197,13 @@ class OpenAiDoor(CallResponder):
 
     def _ask_named(self, call: Call, name: ModelName) -> None:
         """Invokes the model that the body names."""
-        takes = name.target is not None and self._dispatcher.takes_components(name.endpoint)
-        self._ask(call, name.endpoint, *name.bound(takes_components=takes))
+        self._ask(call, name.endpoint, *bound(self._dispatcher, name))
 
     def _ask(self, call: Call, endpoint: str, target: str | None, component: str | None) -> None:
         """Invokes a known model."""
-        told: Told = call.context
+        state: RequestState = call.context
         call.endpoint = endpoint
-        call.meta = _meta(told.operation, target)
+        call.meta = _meta(state.operation, target)
         prefix = call.rare.get(PREFIX_ID) if call.rare is not None else None
         if prefix is not None or target is not None or component is not None:
             call.affinity = Affinity(prefix=prefix, model=target, component=component)
@@ -227,36 +223,26 @@ class OpenAiDoor(CallResponder):
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         assert isinstance(invocation, Call)
-        invocation.answer(self._head(reply.meta) + _request_id(invocation), reply.body)
+        invocation.answer(self.reply_head(reply.meta) + _request_id(invocation), reply.body)
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
         assert isinstance(invocation, Call)
         if not invocation.started:
-            invocation.start(self._head(meta or b"") + _request_id(invocation))
-        told: Told = invocation.context
-        if told.operation == _RESPONSES:  # their last event has a number, even one written here
-            told.events += chunk.count(b"\n\n")
+            invocation.start(self.reply_head(meta or b"") + _request_id(invocation))
+        state: RequestState = invocation.context
+        if state.operation == _RESPONSES:  # their last event has a number, even one written here
+            state.events += chunk.count(b"\n\n")
         invocation.send(chunk)
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         assert isinstance(invocation, Call)
         if invocation.started:
-            told: Told = invocation.context
-            numbered = told.operation == _RESPONSES
-            invocation.send(errors.event(error, told.events if numbered else None))
+            state: RequestState = invocation.context
+            numbered = state.operation == _RESPONSES
+            invocation.send(errors.event(error, state.events if numbered else None))
             invocation.finish()
         else:
             self.refuse(invocation, error)
-
-    def _head(self, reply_meta: bytes) -> bytes:
-        head = self._heads.get(reply_meta)
-        if head is not None:
-            return head
-        meta = decode_reply_meta(reply_meta)
-        head = reply_head(meta.content_type)
-        if meta.generation is None:
-            kept(self._heads, reply_meta, head, reply_meta)
-        return head
 
 
 def _request_id(call: Call) -> bytes:

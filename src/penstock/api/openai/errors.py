@@ -70,14 +70,14 @@ def translate(error: PenstockError) -> OpenAiError:
 
 def render(error: PenstockError) -> tuple[bytes, bytes]:
     """Head and body of the error's answer."""
-    told = translate(error)
-    head = status_line(told.status) + _JSON_HEAD
+    translated = translate(error)
+    head = status_line(translated.status) + _JSON_HEAD
     if error.retry_after_s is not None:
         head += b"retry-after: %d\r\n" % max(1, round(error.retry_after_s))
         head += b"retry-after-ms: %d\r\n" % max(1, round(error.retry_after_s * 1000))
-    if told.retries is False:
+    if translated.retries is False:
         head += b"x-should-retry: false\r\n"
-    return head, told.body()
+    return head, translated.body()
 
 
 def event(error: PenstockError, number: int | None = None) -> bytes:
@@ -86,16 +86,16 @@ def event(error: PenstockError, number: int | None = None) -> bytes:
     A numbered event has the error twice: in the fields of its event type, and under `error`, where
     clients look for something to raise.
     """
-    told = translate(error)
+    translated = translate(error)
     if number is None:
-        return b"data: %b\n\n" % told.body()
+        return b"data: %b\n\n" % translated.body()
     fields = {
         "type": "error",
         "sequence_number": number,
-        "code": told.code,
-        "message": told.message,
-        "param": told.param,
-        "error": told.fields(),
+        "code": translated.code,
+        "message": translated.message,
+        "param": translated.param,
+        "error": translated.fields(),
     }
     return b"event: error\ndata: %b\n\n" % orjson.dumps(fields)
 

@@ -16,7 +16,7 @@ from penstock.api.runtime import request
 from penstock.api.runtime.asynchronous import AsyncDoor
 from penstock.api.runtime.errors import RuntimeErrors
 from penstock.api.runtime.request import FindSession, SessionHeaders
-from penstock.api.runtime.stream import EventStreamResponder
+from penstock.api.runtime.stream import EventStreamResponder, about
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.dispatch.dispatcher import Dispatcher
 from penstock.gateway.dispatch.invocation import Invocation
@@ -41,7 +41,7 @@ class RuntimeDoor(CallResponder):
         *,
         account_id: str,
         region: str,
-        openai: Door | None = None,
+        openai: Door,
         asynchronous: AsyncDoor | None = None,
         hands_on: bool = False,
         find_session: FindSession | None = None,
@@ -55,9 +55,8 @@ class RuntimeDoor(CallResponder):
             find_session: asks other gateways for a session that is unknown here.
             room: the number of further requests that an endpoint takes now, for callers that ask.
         """
+        super().__init__(dispatcher)
         self._invoke = dispatcher.invoke
-        self.written: Callable[[Call], None] = dispatcher.written
-        self.abandoned: Callable[[Call], None] = dispatcher.cancel
         self._metas = request.PLAIN_METAS
         self._errors = RuntimeErrors(account_id, region)
         self._names: dict[bytes, str] = {}  #: request target -> endpoint
@@ -83,7 +82,7 @@ class RuntimeDoor(CallResponder):
             if operation != _PLAIN:
                 return self._handle_rarer(call, name, operation)
         if call.rare is None:
-            meta = self._metas.get((call.content_type, call.accept))
+            meta = self._metas.get((call.content_type, call.accept, None))
             if meta is None:
                 try:
                     meta = request.plain_meta(call.content_type, call.accept)
@@ -105,7 +104,6 @@ class RuntimeDoor(CallResponder):
             self._asynchronous.handle(call, name)
             return True
         if operation != _STREAM:
-            assert self._openai is not None
             call.front_door = self._openai
             return self._openai.handle(call)
         accept = call.rare.get(request.STREAM_ACCEPT) if call.rare is not None else None
@@ -145,7 +143,7 @@ class RuntimeDoor(CallResponder):
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         name, operation = endpoint_of(call.path)
-        if self._openai is not None and _is_openai(operation):
+        if _is_openai(operation):
             call.front_door = self._openai
             self._openai.refuse(call, error)
         else:
@@ -196,7 +194,7 @@ class RuntimeDoor(CallResponder):
     def _learn(self, call: Call) -> tuple[str, bytes]:
         """Endpoint and operation of a path. Raises CallerError for one that is not served."""
         name, operation = endpoint_of(call.path)
-        if self._openai is not None and _is_openai(operation):
+        if _is_openai(operation):
             return name, operation
         if operation not in self._operations or call.method != b"POST":
             asked = f"{call.method.decode('latin-1')} {call.path[:128].decode('latin-1')}"
@@ -215,11 +213,7 @@ class RuntimeDoor(CallResponder):
         head = status_line(200)
         if meta.content_type is not None:
             head += b"content-type: %b\r\n" % header_value(meta.content_type)
-        if variant is not None:
-            head += b"x-amzn-invoked-production-variant: %b\r\n" % header_value(variant)
-        if meta.custom_attributes is not None:
-            attributes = header_value(meta.custom_attributes)
-            head += b"x-amzn-sagemaker-custom-attributes: %b\r\n" % attributes
+        head += about(variant, meta)
         if meta.generation is None:  # else the meta is unique to this request
             kept(self._heads, (variant, reply_meta), head, reply_meta)
         return head

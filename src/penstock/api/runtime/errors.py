@@ -42,7 +42,7 @@ class RuntimeErrors:
     ) -> tuple[int, str, dict[str, str | int]]:
         if isinstance(error, ModelError):
             return error.status, "ModelError", self._model_fields(error, endpoint)
-        message = _with_hint(error)
+        message = with_hint(error.message, error.hint)
         if isinstance(error, Denied):
             return error.status, error.code, {"Message": error.message, "message": error.message}
         if error.code == "unknown-operation":
@@ -80,7 +80,3 @@ class RuntimeErrors:
                 "CLIENT_ERROR_FROM_MODEL" if by_client else "INTERNAL_FAILURE_FROM_MODEL"
             ),
         }
-
-
-def _with_hint(error: PenstockError) -> str:
-    return with_hint(error.message, error.hint)

@@ -19,7 +19,7 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -81,20 +81,16 @@ class InvocationSpec(NamedTuple):
     affinity: Affinity | None = None
 
 
-#: Cache of `plain_meta` for requests without a target model; the door looks here first.
-PLAIN_METAS: dict[tuple[bytes | None, bytes | None], bytes] = {}
-_target_metas: dict[tuple[bytes | None, bytes | None, str], bytes] = {}
+#: Cache of `plain_meta` by its arguments; the door looks here first.
+PLAIN_METAS: dict[tuple[bytes | None, bytes | None, str | None], bytes] = {}
 
 
 def plain_meta(
     content_type: bytes | None, accept: bytes | None, target_model: str | None = None
 ) -> bytes:
     """Wire form of the meta of a request without other rare headers; cached, since few differ."""
-    metas: dict[Any, bytes] = PLAIN_METAS if target_model is None else _target_metas
-    key: Any = (content_type, accept)
-    if target_model is not None:
-        key = (content_type, accept, target_model)
-    meta = metas.get(key)
+    key = (content_type, accept, target_model)
+    meta = PLAIN_METAS.get(key)
     if meta is None:
         meta = encode_request_meta(
             RequestMeta(
@@ -103,9 +99,9 @@ def plain_meta(
                 target_model=target_model,
             )
         )
-        if len(metas) >= _CACHE_MAX:
-            metas.clear()
-        metas[key] = meta
+        if len(PLAIN_METAS) >= _CACHE_MAX:
+            PLAIN_METAS.clear()
+        PLAIN_METAS[key] = meta
     return meta
 
 
@@ -149,9 +145,8 @@ def read(
                 parameters=_STREAMS if streams else None,
             )
         )
-    return InvocationSpec(
-        meta, _variant(rare.get(TARGET_VARIANT)), deadline_s(rare.get(DEADLINE_MS)), affinity
-    )
+    variant = _name("targetVariant", rare.get(TARGET_VARIANT), "variant-name-invalid")
+    return InvocationSpec(meta, variant, deadline_s(rare.get(DEADLINE_MS)), affinity)
 
 
 def _affinity(rare: dict[bytes, bytes], *, streams: bool) -> Affinity | None:
@@ -198,10 +193,6 @@ def deadline_s(value: bytes | None) -> float | None:
 def inference_component(rare: dict[bytes, bytes]) -> str | None:
     """InferenceComponentName by AWS's pattern; the router knows which exist."""
     return _name("inferenceComponentName", rare.get(INFERENCE_COMPONENT), "component-name-invalid")
-
-
-def _variant(value: bytes | None) -> str | None:
-    return _name("targetVariant", value, "variant-name-invalid")
 
 
 def _name(member: str, value: bytes | None, code: str) -> str | None:

@@ -17,7 +17,7 @@ from penstock.errors import InternalError, PenstockError, with_hint
 from penstock.gateway.dispatch.invocation import Invocation
 from penstock.gateway.http.call import Call, status_line
 from penstock.wire.aws import eventstream
-from penstock.wire.frames import Reply, decode_reply_meta
+from penstock.wire.frames import Reply, ReplyMeta, decode_reply_meta
 from penstock.wire.server_sent_events import EventSplitter
 
 _TIME_EXCEEDED = "deadline-passed"
@@ -110,9 +110,15 @@ def _head(variant: str | None, reply_meta: bytes) -> tuple[bytes, bool]:
     if meta.content_type is not None:
         content_type = header_value(meta.content_type)
         head += b"x-amzn-sagemaker-content-type: %b\r\n" % content_type
+    return head + about(variant, meta), events
+
+
+def about(variant: str | None, meta: ReplyMeta) -> bytes:
+    """Header lines of every answer: the variant, and what the model says besides."""
+    head = b""
     if variant is not None:
         head += b"x-amzn-invoked-production-variant: %b\r\n" % header_value(variant)
     if meta.custom_attributes is not None:
         attributes = header_value(meta.custom_attributes)
         head += b"x-amzn-sagemaker-custom-attributes: %b\r\n" % attributes
-    return head, events
+    return head

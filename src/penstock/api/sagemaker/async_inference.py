@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from penstock.api.sagemaker.context import AsyncOutputs
-from penstock.api.sagemaker.names import invalid
+from penstock.api.sagemaker.context import AsyncOutputs, invalid
 from penstock.core.deployment.deployment import AsyncSpec
 from penstock.errors import CallerError, with_hint
 
@@ -22,12 +21,12 @@ async def check_async_inference(config: Mapping[str, Any], outputs: AsyncOutputs
 
     Raises ValidationException, or NotNowError where a store can't be reached.
     """
-    asked = config.get(MEMBER)
-    if not asked:
+    given = config.get(MEMBER)
+    if not given:
         return
     if outputs is None:
         raise invalid(f"{MEMBER} is not supported: this server has no asynchronous inference.")
-    _check(config, asked, outputs.knows)
+    _check(config, given, outputs.knows)
     for uri in output_prefixes(config):
         try:
             await outputs.check_writable(uri)
@@ -36,9 +35,9 @@ async def check_async_inference(config: Mapping[str, Any], outputs: AsyncOutputs
 
 
 def _check(
-    config: Mapping[str, Any], asked: Mapping[str, Any], knows: Callable[[str], bool]
+    config: Mapping[str, Any], given: Mapping[str, Any], knows: Callable[[str], bool]
 ) -> None:
-    output = asked.get("OutputConfig") or {}
+    output = given.get("OutputConfig") or {}
     if not output.get("S3OutputPath"):
         raise invalid(f"{MEMBER}: OutputConfig needs S3OutputPath, where answers are written.")
     for name in ("S3OutputPath", "S3FailurePath"):
@@ -72,16 +71,16 @@ def output_prefixes(config: Mapping[str, Any]) -> list[str]:
 
 def async_spec(config: Mapping[str, Any]) -> AsyncSpec | None:
     """The field of a `DeploymentSpec`; None without the configuration."""
-    asked = config.get(MEMBER)
-    if not asked:
+    given = config.get(MEMBER)
+    if not given:
         return None
-    output = asked.get("OutputConfig") or {}
+    output = given.get("OutputConfig") or {}
     topics = output.get("NotificationConfig") or {}
     included = topics.get("IncludeInferenceResponseIn") or []
     return AsyncSpec(
         output_uri=output["S3OutputPath"],
         failure_uri=output.get("S3FailurePath") or "",
-        concurrency_max=(asked.get("ClientConfig") or {}).get(
+        concurrency_max=(given.get("ClientConfig") or {}).get(
             "MaxConcurrentInvocationsPerInstance", 0
         ),
         success_topic=topics.get("SuccessTopic") or "",

@@ -1,17 +1,89 @@
-"""The context of every operation of the control plane."""
+"""The context of every operation of the control plane, and what they share.
+
+SDKs and waiters search for the texts of the errors. All List operations have the same parameters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from penstock.api.sagemaker import names
+from penstock.api.aws import Members
 from penstock.clock import Clock
+from penstock.control.store.records import NOUNS, AlreadyExists, ListQuery, NotFound
+from penstock.control.store.store import Store
 from penstock.control.store.store_thread import StoreThread
 from penstock.core.jobs.spec import TransformSpec
 from penstock.jobs.transform.records import JobRecord
 from penstock.wire.aws.errors import AwsError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def not_found(kind: str, arn_: str) -> AwsError:
+    """The error of Describe, Update and Delete for a missing resource."""
+    return AwsError("ValidationException", f'Could not find {NOUNS[kind]} "{arn_}".')
+
+
+def already_exists(kind: str, arn_: str) -> AwsError:
+    """The error for a taken name. SageMaker Python SDK v2 matches its text and reuses the
+    resource."""
+    return AwsError(
+        "ValidationException", f'Cannot create already existing {NOUNS[kind]} "{arn_}".'
+    )
+
+
+def invalid(message: str) -> AwsError:
+    return AwsError("ValidationException", message)
+
+
+def busy(kind: str, arn: str) -> AwsError:
+    return invalid(f'Cannot update in-progress {NOUNS[kind]} "{arn}".')
+
+
+def require_in_service(kind: str, arn: str, status: str) -> None:
+    """Only a resource that is InService can be updated. Raises ValidationException."""
+    if status == "Failed":
+        raise invalid(f'Cannot update {NOUNS[kind]} "{arn}": it is Failed and can only be deleted.')
+    if status != "InService":
+        raise busy(kind, arn)
+
+
+def parse_arn(text: str) -> tuple[str, str]:
+    """(kind, name) of one of our ARNs. Raises ValidationException for anything else."""
+    parts = text.split(":", 5)
+    kind, slash, name = parts[5].partition("/") if len(parts) == 6 else ("", "", "")
+    if parts[:3] != ["arn", "aws", "sagemaker"] or kind not in NOUNS or not slash or not name:
+        raise invalid(f"Invalid ARN: {text[:256]!r} is not the ARN of a model or an endpoint.")
+    return kind, name
+
+
+def list_query(params: Mapping[str, Any]) -> ListQuery:
+    """The query of a List call; SageMaker's defaults are newest first, ten a page."""
+    return ListQuery(
+        name_contains=params.get("NameContains", ""),
+        created_before=params.get("CreationTimeBefore"),
+        created_after=params.get("CreationTimeAfter"),
+        modified_before=params.get("LastModifiedTimeBefore"),
+        modified_after=params.get("LastModifiedTimeAfter"),
+        status_equals=params.get("StatusEquals", ""),
+        sort_by=params.get("SortBy", "CreationTime"),
+        sort_order=params.get("SortOrder", "Descending"),
+        max_results=params.get("MaxResults", 10),
+        next_token=params.get("NextToken", ""),
+    )
+
+
+def summary(prefix: str, item: Any) -> Members:
+    """What every row of a List result begins with."""
+    return {f"{prefix}Name": item.name, f"{prefix}Arn": item.arn, "CreationTime": item.created}
+
+
+def page_of(member: str, rows: list[dict[str, Any]], next_token: str) -> dict[str, Any]:
+    """A List result; NextToken only where there is a next page."""
+    return {member: rows} | ({"NextToken": next_token} if next_token else {})
 
 
 class Plane(Protocol):
@@ -70,10 +142,38 @@ class SagemakerContext:
     asynchronous: AsyncOutputs | None = None  #: None = there is no asynchronous inference
 
     def arn(self, kind: str, name: str) -> str:
-        return names.arn(kind, name, region=self.region, account_id=self.account_id)
+        """The ARN of a resource; `kind` is a key of NOUNS."""
+        return f"arn:aws:sagemaker:{self.region}:{self.account_id}:{kind}/{name}"
 
-    def not_found(self, kind: str, name: str) -> AwsError:
-        return names.not_found(kind, self.arn(kind, name))
+    async def call(
+        self, method: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As `StoreThread.call`; a missing resource and a taken name are ValidationExceptions."""
+        try:
+            return await self.database.call(method, *args, **kwargs)
+        except NotFound as error:
+            raise not_found(error.kind, self.arn(error.kind, error.name)) from error
+        except AlreadyExists as error:
+            raise already_exists(error.kind, error.arn) from error
+
+    async def create(
+        self,
+        kind: str,
+        method: Callable[..., object],
+        name: str,
+        wanted: Any,
+        params: Members,
+        **more: Any,
+    ) -> str:
+        """Stores a new resource with the request's tags, and returns its ARN."""
+        arn, tags = self.arn(kind, name), tags_of(params)
+        await self.call(method, name, wanted, arn=arn, now=self.clock.wall(), tags=tags, **more)
+        return arn
+
+
+def untagged(params: Members) -> Members:
+    """The request as it is stored: tags are kept apart."""
+    return {key: value for key, value in params.items() if key != "Tags"}
 
 
 def tags_of(params: Mapping[str, Any]) -> dict[str, str]:
@@ -81,6 +181,6 @@ def tags_of(params: Mapping[str, Any]) -> dict[str, str]:
     tags: dict[str, str] = {}
     for tag in params.get("Tags") or []:
         if tag["Key"] in tags:
-            raise names.invalid(f"Duplicate tag key {tag['Key']!r}.")
+            raise invalid(f"Duplicate tag key {tag['Key']!r}.")
         tags[tag["Key"]] = tag["Value"]
     return tags

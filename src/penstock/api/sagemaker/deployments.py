@@ -10,10 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.api.sagemaker.async_inference import async_spec
-from penstock.api.sagemaker.instance_pools import check_instance_types, instance_pools
-from penstock.api.sagemaker.managed_scaling import check_managed_scaling, managed_scaling
-from penstock.api.sagemaker.names import invalid
-from penstock.api.sagemaker.routing_config import check_routing_config, routing_fields
+from penstock.api.sagemaker.context import invalid
+from penstock.api.sagemaker.variants import (
+    check_instance_types,
+    check_managed_scaling,
+    check_routing_config,
+    instance_pools,
+    managed_scaling,
+    routing_fields,
+)
 from penstock.artifacts.detection.images import image_hint
 from penstock.core.deployment.deployment import DeploymentSpec, ModelSource, VariantSpec
 from penstock.core.request.holding import ZERO_CAPACITY_MODES, ZERO_CAPACITY_VARIABLE
@@ -33,17 +38,13 @@ MULTI_MODEL = "MultiModel"
 #: Member of a model, or of a configuration for all its models.
 ISOLATION = "EnableNetworkIsolation"
 
-#: Supported values; others are refused when the configuration is created.
-UNSUPPORTED_CONFIG = {
-    "ShadowProductionVariants": "shadow variants",
-}
-
 
 def check_config(request: Mapping[str, Any]) -> None:
     """Refuses configurations that could never be served here."""
-    for member, words in UNSUPPORTED_CONFIG.items():
-        if request.get(member):
-            raise invalid(f"{member} is not supported: this server has no {words}.")
+    if request.get("ShadowProductionVariants"):
+        raise invalid(
+            "ShadowProductionVariants is not supported: this server has no shadow variants."
+        )
     metrics_fields(request)
     names: set[str] = set()
     for variant in request["ProductionVariants"]:
@@ -156,6 +157,7 @@ def model_source(model: Mapping[str, Any]) -> ModelSource:
     PENSTOCK_ZERO_CAPACITY."""
     container = primary_container(model)
     environment = container.get("Environment") or {}
+    caching = (container.get("MultiModelConfig") or {}).get("ModelCacheSetting")
     mode = environment.get(ZERO_CAPACITY_VARIABLE, ZERO_CAPACITY_MODES[0])
     if mode not in ZERO_CAPACITY_MODES:
         raise invalid(
@@ -169,7 +171,7 @@ def model_source(model: Mapping[str, Any]) -> ModelSource:
         image=container.get("Image", ""),
         environment=tuple(sorted((str(key), str(value)) for key, value in environment.items())),
         multi_model=container.get("Mode") == MULTI_MODEL,
-        keeps_models=_cache_setting(container) == "Enabled",
+        keeps_models=caching in (None, "Enabled"),
         network_isolated=bool(model.get(ISOLATION)),
     )
 
@@ -219,11 +221,6 @@ def _check_multi_model(container: Mapping[str, Any]) -> None:
             f"The ModelDataUrl of a container with Mode MultiModel is a prefix; {uri!r} names an"
             " archive. Give the folder that it lies in, and name the archive as TargetModel."
         )
-
-
-def _cache_setting(container: Mapping[str, Any]) -> str:
-    setting = (container.get("MultiModelConfig") or {}).get("ModelCacheSetting")
-    return str(setting or "Enabled")
 
 
 def model_uri(container: Mapping[str, Any]) -> str:

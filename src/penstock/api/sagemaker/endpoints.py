@@ -10,25 +10,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.api.sagemaker import names, security_members
+from penstock.api.aws import Members
+from penstock.api.sagemaker import security_members
 from penstock.api.sagemaker.async_inference import async_config
-from penstock.api.sagemaker.context import SagemakerContext, tags_of
-from penstock.api.sagemaker.deployments import deployment, metrics_config
-from penstock.api.sagemaker.instance_pools import model_names, pool_summaries
-from penstock.api.sagemaker.managed_scaling import managed_instance_scaling
-from penstock.api.sagemaker.names import list_query, page_of
-from penstock.api.sagemaker.routing_config import routing_config
-from penstock.control.store.records import (
-    AlreadyExists,
-    EndpointBusy,
-    EndpointRecord,
-    NotFound,
-    UnknownVariant,
+from penstock.api.sagemaker.context import (
+    SagemakerContext,
+    busy,
+    invalid,
+    list_query,
+    page_of,
+    require_in_service,
+    summary,
 )
+from penstock.api.sagemaker.deployments import deployment, metrics_config
+from penstock.api.sagemaker.variants import (
+    managed_instance_scaling,
+    model_names,
+    pool_summaries,
+    routing_config,
+)
+from penstock.control.store.records import ENDPOINT, EndpointBusy, EndpointRecord, UnknownVariant
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import DeploymentSpec, VariantSpec
-
-KIND = "endpoint"
 
 #: The only supported deployment policy; others are refused, not replaced by this one.
 ALL_AT_ONCE = "ALL_AT_ONCE"
@@ -37,29 +40,18 @@ ALL_AT_ONCE = "ALL_AT_ONCE"
 VARIANT_STATUSES = ("Updating", "Deleting")
 
 
-async def create_endpoint(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
+async def create_endpoint(context: SagemakerContext, params: Members) -> Members:
     name = params["EndpointName"]
     _check_deployment_config(params)
     spec = await _deployment_of(context, name, params["EndpointConfigName"])
-    arn = context.arn(KIND, name)
-    try:
-        await context.database.call(
-            Store.create_endpoint,
-            name,
-            spec,
-            arn=arn,
-            now=context.clock.wall(),
-            tags=tags_of(params),
-        )
-    except AlreadyExists as error:
-        raise names.already_exists(KIND, error.arn) from error
+    arn = await context.create(ENDPOINT, Store.create_endpoint, name, spec, params)
     context.plane.notify(name)
     return {"EndpointArn": arn}
 
 
-async def describe_endpoint(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
-    record = await _record(context, params["EndpointName"])
-    described: dict[str, Any] = {
+async def describe_endpoint(context: SagemakerContext, params: Members) -> Members:
+    record = await context.call(Store.describe_endpoint, params["EndpointName"])
+    described: Members = {
         "EndpointName": record.name,
         "EndpointArn": record.arn,
         "EndpointConfigName": record.config_name,
@@ -99,27 +91,22 @@ async def describe_endpoint(context: SagemakerContext, params: dict[str, Any]) -
     return described
 
 
-async def list_endpoints(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
+async def list_endpoints(context: SagemakerContext, params: Members) -> Members:
     page = await context.database.call(Store.list_endpoints, list_query(params))
     rows = [
-        {
-            "EndpointName": item.name,
-            "EndpointArn": item.arn,
-            "CreationTime": item.created,
-            "LastModifiedTime": item.modified,
-            "EndpointStatus": item.status,
-        }
+        summary("Endpoint", item)
+        | {"LastModifiedTime": item.modified, "EndpointStatus": item.status}
         for item in page.items
     ]
     return page_of("Endpoints", rows, page.next_token)
 
 
-async def update_endpoint(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
+async def update_endpoint(context: SagemakerContext, params: Members) -> Members:
     """Replaces all at once: the old copies serve until all new ones are ready."""
     name = params["EndpointName"]
     _check_deployment_config(params)
-    record = await _record(context, name)
-    _require_in_service(record)
+    record = await context.call(Store.describe_endpoint, name)
+    require_in_service(ENDPOINT, record.arn, record.status)
     spec = await _deployment_of(context, record.name, params["EndpointConfigName"])
     if params.get("RetainAllVariantProperties"):
         excluded = {
@@ -131,29 +118,25 @@ async def update_endpoint(context: SagemakerContext, params: dict[str, Any]) -> 
     try:
         await context.database.call(Store.begin_update, record.name, spec, now=context.clock.wall())
     except EndpointBusy as error:
-        raise _busy(record.arn) from error
+        raise busy(ENDPOINT, record.arn) from error
     context.plane.notify(record.name)
     return {"EndpointArn": record.arn}
 
 
 async def update_endpoint_weights_and_capacities(
-    context: SagemakerContext, params: dict[str, Any]
-) -> dict[str, Any]:
+    context: SagemakerContext, params: Members
+) -> Members:
     security_members.check("UpdateEndpointWeightsAndCapacities", params)
-    record = await _record(context, params["EndpointName"])
-    _require_in_service(record)
+    record = await context.call(Store.describe_endpoint, params["EndpointName"])
+    require_in_service(ENDPOINT, record.arn, record.status)
     changes: dict[str, tuple[float | None, int | None]] = {}
     for change in params["DesiredWeightsAndCapacities"]:
         name = change["VariantName"]
         if name in changes:
-            raise names.invalid(f'The variant name "{name}" was non-unique within the request.')
-        if change.get("ServerlessUpdateConfig"):
-            raise names.invalid("ServerlessUpdateConfig: this server has no serverless variants.")
-        if change.get("DesiredInstanceCount", 0) < 0:
-            raise names.invalid(f"DesiredInstanceCount of variant {name!r} must be 0 or more.")
+            raise invalid(f'The variant name "{name}" was non-unique within the request.')
         managed = any(one.managed for one in record.shown.variants if one.name == name)
         if managed and change.get("DesiredInstanceCount") is not None:
-            raise names.invalid(
+            raise invalid(
                 f"DesiredInstanceCount of variant {name!r} follows the copies of its inference"
                 " components (ManagedInstanceScaling). Change their CopyCount."
             )
@@ -163,47 +146,31 @@ async def update_endpoint_weights_and_capacities(
             Store.update_weights, record.name, changes, now=context.clock.wall()
         )
     except UnknownVariant as error:
-        raise names.invalid(
+        raise invalid(
             f'The variant name(s) "{error.variant}" is/are not present within endpoint '
             f'configuration "{record.config_name}".'
         ) from error
     except EndpointBusy as error:
-        raise _busy(record.arn) from error
+        raise busy(ENDPOINT, record.arn) from error
     context.plane.notify(record.name)
     return {"EndpointArn": record.arn}
 
 
-async def delete_endpoint(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
-    name = params["EndpointName"]
-    try:
-        record = await context.database.call(Store.begin_delete, name, now=context.clock.wall())
-    except NotFound as error:
-        raise context.not_found(KIND, name) from error
+async def delete_endpoint(context: SagemakerContext, params: Members) -> Members:
+    now = context.clock.wall()
+    record = await context.call(Store.begin_delete, params["EndpointName"], now=now)
     context.plane.notify(record.name)
     return {}
-
-
-async def _record(context: SagemakerContext, name: str) -> EndpointRecord:
-    try:
-        return await context.database.call(Store.describe_endpoint, name)
-    except NotFound as error:
-        raise context.not_found(KIND, name) from error
 
 
 async def _deployment_of(
     context: SagemakerContext, endpoint: str, config_name: str
 ) -> DeploymentSpec:
-    try:
-        config = await context.database.call(Store.describe_endpoint_config, config_name)
-    except NotFound as error:
-        raise context.not_found("endpoint-config", config_name) from error
+    config = await context.call(Store.describe_endpoint_config, config_name)
     models: dict[str, Mapping[str, Any]] = {}
     named = (model_names(variant) for variant in config.request["ProductionVariants"])
     for model in dict.fromkeys(name for each in named for name in each):
-        try:
-            models[model] = (await context.database.call(Store.describe_model, model)).request
-        except NotFound as error:
-            raise context.not_found("model", model) from error
+        models[model] = (await context.call(Store.describe_model, model)).request
     return deployment(endpoint, 1, config.request, models)  # the store assigns the generation
 
 
@@ -274,41 +241,28 @@ def _types(variant: VariantSpec) -> dict[str, Any]:
     return {"InstanceType": variant.instance_type}
 
 
-def _require_in_service(record: EndpointRecord) -> None:
-    if record.status == "Failed":
-        raise names.invalid(
-            f'Cannot update endpoint "{record.arn}": it is Failed and can only be deleted.'
-        )
-    if record.status != "InService":
-        raise _busy(record.arn)
-
-
 def _check_components(record: EndpointRecord, new: DeploymentSpec) -> None:
     """Existing components must have a variant in the new configuration."""
     takes = {variant.name for variant in new.variants if variant.model is None}
     for component in record.components:
         if component.variant not in takes:
-            raise names.invalid(
+            raise invalid(
                 f"Endpoint configuration {new.config_name!r} has no variant"
                 f" {component.variant!r} that takes inference components, and"
                 f" {component.name!r} is on it. Delete the component first."
             )
 
 
-def _busy(arn: str) -> Exception:
-    return names.invalid(f'Cannot update in-progress endpoint "{arn}".')
-
-
 def _check_deployment_config(params: Mapping[str, Any]) -> None:
     config = params.get("DeploymentConfig") or {}
     if config.get("RollingUpdatePolicy"):
-        raise names.invalid("DeploymentConfig: rolling updates are not supported here.")
+        raise invalid("DeploymentConfig: rolling updates are not supported here.")
     policy = config.get("BlueGreenUpdatePolicy") or {}
     routing = policy.get("TrafficRoutingConfiguration") or {}
     if routing and routing.get("Type") != ALL_AT_ONCE:
-        raise names.invalid(
+        raise invalid(
             f"DeploymentConfig: traffic routing {routing.get('Type')} is not supported here;"
             f" use {ALL_AT_ONCE}."
         )
     if config.get("AutoRollbackConfiguration"):
-        raise names.invalid("DeploymentConfig: AutoRollbackConfiguration is not supported here.")
+        raise invalid("DeploymentConfig: AutoRollbackConfiguration is not supported here.")

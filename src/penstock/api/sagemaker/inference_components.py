@@ -16,13 +16,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.api.sagemaker import names
-from penstock.api.sagemaker.context import SagemakerContext, tags_of
+from penstock.api.aws import Members
+from penstock.api.sagemaker.context import (
+    SagemakerContext,
+    busy,
+    invalid,
+    list_query,
+    page_of,
+    require_in_service,
+    untagged,
+)
 from penstock.api.sagemaker.deployments import DOWNLOAD_TIMEOUT_S, STARTUP_TIMEOUT_S, model_source
-from penstock.api.sagemaker.names import invalid, list_query, page_of
 from penstock.control.store.components import ComponentChange, NewComponent
 from penstock.control.store.records import (
-    AlreadyExists,
+    COMPONENT,
     BaseUnfit,
     ComponentBusy,
     ComponentRecord,
@@ -30,7 +37,6 @@ from penstock.control.store.records import (
     EndpointRecord,
     HasAdapters,
     ListedResource,
-    NotFound,
     UnknownVariant,
 )
 from penstock.control.store.store import Store
@@ -127,10 +133,7 @@ async def _model(context: SagemakerContext, name: str, specification: Json) -> M
         made = {"Image": container.get("Image", ""), "ModelDataUrl": container.get("ArtifactUrl")}
         made["Environment"] = container.get("Environment") or {}
         return model_source({"ModelName": name, "PrimaryContainer": made})
-    try:
-        record = await context.database.call(Store.describe_model, model)
-    except NotFound as error:
-        raise context.not_found("model", model) from error
+    record = await context.call(Store.describe_model, model)
     source = model_source(record.request)
     if source.multi_model:
         raise invalid(
@@ -191,10 +194,7 @@ def _adapter(name: str, specification: Json) -> ModelSource:
 
 async def _base(context: SagemakerContext, name: str, endpoint: str) -> str:
     """The base component's name as stored. The store decides whether it may have an adapter now."""
-    try:
-        record = await context.database.call(Store.describe_component, name)
-    except NotFound as error:
-        raise context.not_found("inference-component", name) from error
+    record = await context.call(Store.describe_component, name)
     if record.endpoint.lower() != endpoint.lower():
         raise invalid(
             f"BaseInferenceComponentName {name!r} is on endpoint {record.endpoint!r}, not on"
@@ -203,56 +203,40 @@ async def _base(context: SagemakerContext, name: str, endpoint: str) -> str:
     return record.name
 
 
-KIND = "inference-component"
-
 #: Members of the request that Describe returns as they were given.
 _ECHOED = ("StartupParameters", "ComputeResourceRequirements", "DataCacheConfig",
            "SchedulingConfig", "ModelName", "InstanceType",
            "BaseInferenceComponentName")  # fmt: skip
 
 
-async def create_inference_component(
-    context: SagemakerContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def create_inference_component(context: SagemakerContext, params: Members) -> Members:
     name = params["InferenceComponentName"]
-    endpoint = await _endpoint(context, params["EndpointName"])
+    endpoint = await context.call(Store.describe_endpoint, params["EndpointName"])
     variant = _variant(endpoint, params.get("VariantName"))
     specification = chosen(params, variant)
     revision = await revision_of(context, name, specification, endpoint=endpoint.name)
     copies = (params.get("RuntimeConfig") or {}).get("CopyCount")
     if revision.base and copies is not None:
-        raise _without_copies(context.arn(KIND, name))
+        raise _without_copies(context.arn(COMPONENT, name))
     if copies is None and not revision.base:
-        raise names.invalid("RuntimeConfig.CopyCount is required: how many copies are loaded.")
+        raise invalid("RuntimeConfig.CopyCount is required: how many copies are loaded.")
     wanted = NewComponent(
         endpoint=endpoint.name,
         variant=variant.name,
         copies=copies or 0,
         revision=revision,
-        request={key: value for key, value in params.items() if key != "Tags"},
+        request=untagged(params),
     )
-    arn = context.arn(KIND, name)
+    arn = context.arn(COMPONENT, name)
     try:
-        await context.database.call(
-            Store.create_component,
-            name,
-            wanted,
-            arn=arn,
-            now=context.clock.wall(),
-            tags=tags_of(params),
-        )
-    except AlreadyExists as error:
-        raise names.already_exists(KIND, error.arn) from error
-    except NotFound as error:
-        kind = KIND if error.name == revision.base else "endpoint"
-        raise context.not_found(kind, error.name) from error
+        await context.create(COMPONENT, Store.create_component, name, wanted, params)
     except BaseUnfit as error:
-        base = context.arn(KIND, error.name)
-        raise names.invalid(
+        base = context.arn(COMPONENT, error.name)
+        raise invalid(
             f'Cannot create inference component "{arn}" on base "{base}": {error.cause}.'
         ) from error
     except (EndpointBusy, UnknownVariant) as error:
-        raise names.invalid(
+        raise invalid(
             f'Cannot create inference component "{arn}" on endpoint "{endpoint.arn}": it is'
             f" {error.endpoint_status if isinstance(error, EndpointBusy) else 'changing'}."
         ) from error
@@ -260,10 +244,8 @@ async def create_inference_component(
     return {"InferenceComponentArn": arn}
 
 
-async def describe_inference_component(
-    context: SagemakerContext, params: dict[str, Any]
-) -> dict[str, Any]:
-    record = await _record(context, params["InferenceComponentName"])
+async def describe_inference_component(context: SagemakerContext, params: Members) -> Members:
+    record = await context.call(Store.describe_component, params["InferenceComponentName"])
     current = context.plane.copy_counts(record.endpoint).get(record.name, 0)
     described = _named(record, record.desired.variant) | {
         "InferenceComponentStatus": record.desired.status
@@ -293,9 +275,7 @@ async def describe_inference_component(
     return described
 
 
-async def list_inference_components(
-    context: SagemakerContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def list_inference_components(context: SagemakerContext, params: Members) -> Members:
     query = replace(
         list_query(params),
         endpoint_equals=params.get("EndpointNameEquals", ""),
@@ -309,23 +289,21 @@ async def list_inference_components(
     return page_of("InferenceComponents", rows, page.next_token)
 
 
-async def update_inference_component(
-    context: SagemakerContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def update_inference_component(context: SagemakerContext, params: Members) -> Members:
     """A new specification loads new copies beside the old ones, which serve until those are
     ready."""
-    record = await _record(context, params["InferenceComponentName"])
-    _require_in_service(record)
+    record = await context.call(Store.describe_component, params["InferenceComponentName"])
+    require_in_service(COMPONENT, record.arn, record.desired.status)
     copies = (params.get("RuntimeConfig") or {}).get("CopyCount")
     if record.desired.base and copies is not None:
         raise _without_copies(record.arn)
     if record.desired.base and params.get("DeploymentConfig"):
-        raise names.invalid(
+        raise invalid(
             "An adapter is replaced on all copies of its base at once: leave DeploymentConfig out."
         )
     given = {key: params[key] for key in ("Specification", "Specifications") if params.get(key)}
     if copies is None and not given:
-        raise names.invalid("Give Specification, RuntimeConfig, or both.")
+        raise invalid("Give Specification, RuntimeConfig, or both.")
     kept = {key: value for key, value in record.request.items() if key != "DeploymentConfig"}
     revision = None
     batch, wait_s = rolling(
@@ -333,7 +311,7 @@ async def update_inference_component(
         record.desired.copies if copies is None else copies,
     )
     if given:
-        endpoint = await _endpoint(context, record.endpoint)
+        endpoint = await context.call(Store.describe_endpoint, record.endpoint)
         variant = _variant(endpoint, record.desired.variant)
         kept = {k: v for k, v in kept.items() if k not in ("Specification", "Specifications")}
         kept |= given
@@ -354,10 +332,10 @@ async def update_inference_component(
 
 
 async def update_inference_component_runtime_config(
-    context: SagemakerContext, params: dict[str, Any]
-) -> dict[str, Any]:
-    record = await _record(context, params["InferenceComponentName"])
-    _require_in_service(record)
+    context: SagemakerContext, params: Members
+) -> Members:
+    record = await context.call(Store.describe_component, params["InferenceComponentName"])
+    require_in_service(COMPONENT, record.arn, record.desired.status)
     if record.desired.base:
         raise _without_copies(record.arn)
     copies = params["DesiredRuntimeConfig"]["CopyCount"]
@@ -365,17 +343,14 @@ async def update_inference_component_runtime_config(
     return await _change(context, record, ComponentChange(copies=copies, request=kept))
 
 
-async def delete_inference_component(
-    context: SagemakerContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def delete_inference_component(context: SagemakerContext, params: Members) -> Members:
     name = params["InferenceComponentName"]
     try:
-        record = await context.database.call(Store.delete_component, name, now=context.clock.wall())
-    except NotFound as error:
-        raise context.not_found(KIND, name) from error
+        record = await context.call(Store.delete_component, name, now=context.clock.wall())
     except HasAdapters as error:
-        raise names.invalid(
-            f'Cannot delete inference component "{context.arn(KIND, error.name)}": it is the base'
+        arn = context.arn(COMPONENT, error.name)
+        raise invalid(
+            f'Cannot delete inference component "{arn}": it is the base'
             f" of {', '.join(error.adapters)}. Delete its adapters first."
         ) from error
     context.plane.notify(record.endpoint)
@@ -386,29 +361,11 @@ async def _change(
     context: SagemakerContext, record: ComponentRecord, change: ComponentChange
 ) -> dict[str, Any]:
     try:
-        await context.database.call(
-            Store.update_component, record.name, change, now=context.clock.wall()
-        )
+        await context.call(Store.update_component, record.name, change, now=context.clock.wall())
     except ComponentBusy as error:
-        raise _busy(record.arn) from error
-    except NotFound as error:
-        raise context.not_found(KIND, record.name) from error
+        raise busy(COMPONENT, record.arn) from error
     context.plane.notify(record.endpoint)
     return {"InferenceComponentArn": record.arn}
-
-
-async def _record(context: SagemakerContext, name: str) -> ComponentRecord:
-    try:
-        return await context.database.call(Store.describe_component, name)
-    except NotFound as error:
-        raise context.not_found(KIND, name) from error
-
-
-async def _endpoint(context: SagemakerContext, name: str) -> EndpointRecord:
-    try:
-        return await context.database.call(Store.describe_endpoint, name)
-    except NotFound as error:
-        raise context.not_found("endpoint", name) from error
 
 
 def _variant(endpoint: EndpointRecord, name: str | None) -> VariantSpec:
@@ -416,17 +373,17 @@ def _variant(endpoint: EndpointRecord, name: str | None) -> VariantSpec:
     variants = endpoint.shown.variants
     if name is None and len(variants) > 1:
         told = ", ".join(one.name for one in variants)
-        raise names.invalid(
+        raise invalid(
             f'VariantName is required: endpoint "{endpoint.arn}" has several variants ({told}).'
         )
     found = next((one for one in variants if name in (None, one.name)), None)
     if found is None:
-        raise names.invalid(
+        raise invalid(
             f'The variant name(s) "{name}" is/are not present within endpoint configuration'
             f' "{endpoint.config_name}".'
         )
     if found.model is not None:
-        raise names.invalid(
+        raise invalid(
             f'Variant {found.name!r} of endpoint "{endpoint.arn}" has a model of its own'
             " (ModelName): inference components need a variant without one."
         )
@@ -466,32 +423,18 @@ def _require_same_base(record: ComponentRecord, base: str) -> None:
     if base == record.desired.base:
         return
     if not record.desired.base:
-        raise names.invalid(
+        raise invalid(
             f'Inference component "{record.arn}" has a model of its own and can\'t become an'
             f" adapter of {base!r}. Create a component for the adapter."
         )
-    raise names.invalid(
+    raise invalid(
         f'Inference component "{record.arn}" is an adapter of {record.desired.base!r}: its'
         " specification must name the same BaseInferenceComponentName."
     )
 
 
 def _without_copies(arn: str) -> Exception:
-    return names.invalid(
+    return invalid(
         f'Inference component "{arn}" is an adapter: it is on every copy of its base and has no'
         " CopyCount of its own."
     )
-
-
-def _require_in_service(record: ComponentRecord) -> None:
-    if record.desired.status == "Failed":
-        raise names.invalid(
-            f'Cannot update inference component "{record.arn}": it is Failed and can only be'
-            " deleted."
-        )
-    if record.desired.status != "InService":
-        raise _busy(record.arn)
-
-
-def _busy(arn: str) -> Exception:
-    return names.invalid(f'Cannot update in-progress inference component "{arn}".')

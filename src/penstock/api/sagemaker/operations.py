@@ -5,25 +5,18 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from penstock.api.aws import Operation
-from penstock.api.sagemaker import (
-    endpoint_configs,
-    endpoints,
-    inference_components,
-    models,
-    tags,
-    transform_jobs,
-)
+from penstock.api.sagemaker import endpoints, inference_components, records, transform_jobs
 
 OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
     {
-        "CreateModel": models.create_model,
-        "DescribeModel": models.describe_model,
-        "ListModels": models.list_models,
-        "DeleteModel": models.delete_model,
-        "CreateEndpointConfig": endpoint_configs.create_endpoint_config,
-        "DescribeEndpointConfig": endpoint_configs.describe_endpoint_config,
-        "ListEndpointConfigs": endpoint_configs.list_endpoint_configs,
-        "DeleteEndpointConfig": endpoint_configs.delete_endpoint_config,
+        "CreateModel": records.create_model,
+        "DescribeModel": records.describe_model,
+        "ListModels": records.list_models,
+        "DeleteModel": records.delete_model,
+        "CreateEndpointConfig": records.create_endpoint_config,
+        "DescribeEndpointConfig": records.describe_endpoint_config,
+        "ListEndpointConfigs": records.list_endpoint_configs,
+        "DeleteEndpointConfig": records.delete_endpoint_config,
         "CreateEndpoint": endpoints.create_endpoint,
         "DescribeEndpoint": endpoints.describe_endpoint,
         "ListEndpoints": endpoints.list_endpoints,
@@ -42,8 +35,8 @@ OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
         "DescribeTransformJob": transform_jobs.describe_transform_job,
         "ListTransformJobs": transform_jobs.list_transform_jobs,
         "StopTransformJob": transform_jobs.stop_transform_job,
-        "AddTags": tags.add_tags,
-        "ListTags": tags.list_tags,
-        "DeleteTags": tags.delete_tags,
+        "AddTags": records.add_tags,
+        "ListTags": records.list_tags,
+        "DeleteTags": records.delete_tags,
     }
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from penstock.api.sagemaker.names import invalid
+from penstock.api.sagemaker.context import invalid
 
 _CONTAINERS: Final = ("PrimaryContainer", "Containers[]")
 _VARIANTS: Final = ("ProductionVariants[]", "ShadowProductionVariants[]")

@@ -15,11 +15,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from penstock.api.sagemaker import names, security_members
-from penstock.api.sagemaker.context import SagemakerContext, tags_of
+from penstock.api.aws import Members
+from penstock.api.sagemaker import security_members
+from penstock.api.sagemaker.context import (
+    SagemakerContext,
+    invalid,
+    list_query,
+    page_of,
+    summary,
+    tags_of,
+    untagged,
+)
 from penstock.api.sagemaker.deployments import model_source
-from penstock.api.sagemaker.names import invalid, list_query, page_of
-from penstock.control.store.records import AlreadyExists, NotFound
+from penstock.control.store.records import TRANSFORM_JOB, AlreadyExists, NotFound
 from penstock.control.store.store import Store
 from penstock.core.deployment.deployment import ModelSource
 from penstock.core.jobs.container import PAYLOAD_MB_MAX, TransformOptions, options_of
@@ -35,7 +43,7 @@ from penstock.core.jobs.spec import (
     TransformSpec,
 )
 from penstock.jobs.transform import transactions
-from penstock.jobs.transform.records import JobNotRunning, JobRecord
+from penstock.jobs.transform.records import JobNotRunning
 from penstock.wire.aws.errors import AwsError
 
 _PAYLOAD_MB_DEFAULT: Final = 6
@@ -56,6 +64,7 @@ def spec_of(params: Json, model: Json, *, owner: str) -> TransformSpec:
     resources, client = params["TransformResources"], params.get("ModelClientConfig") or {}
     if not str(resources["InstanceType"]).startswith("ml."):
         raise invalid(f"InstanceType {resources['InstanceType']!r} is unknown.")
+    processing = params.get("DataProcessing") or {}
     payload_mb = params.get("MaxPayloadInMB", _PAYLOAD_MB_DEFAULT)
     concurrency = params.get("MaxConcurrentTransforms", 0)
     _check_payload(payload_mb, concurrency)
@@ -66,7 +75,11 @@ def spec_of(params: Json, model: Json, *, owner: str) -> TransformSpec:
         instance_count=resources["InstanceCount"],
         input=_input(params["TransformInput"], options),
         output=_output(params["TransformOutput"]),
-        processing=_processing(params.get("DataProcessing") or {}),
+        processing=DataProcessing(
+            input_filter=processing.get("InputFilter") or "$",
+            output_filter=processing.get("OutputFilter") or "$",
+            join=processing.get("JoinSource", NONE),
+        ),
         strategy=params.get("BatchStrategy", MULTI_RECORD),
         payload_bytes_max=payload_mb * MIB,
         unset=tuple(field for member, field in _OF_CONTAINER if member not in params),
@@ -130,34 +143,21 @@ def _output(given: Json) -> TransformOutput:
     )
 
 
-def _processing(given: Json) -> DataProcessing:
-    return DataProcessing(
-        input_filter=given.get("InputFilter") or "$",
-        output_filter=given.get("OutputFilter") or "$",
-        join=given.get("JoinSource", NONE),
-    )
-
-
-KIND = "transform-job"
 PROGRESS = "PenstockProgress"
 
 _FAILURE_REASON_CHARS_MAX = 1024
 
 
-async def create_transform_job(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
-    name, database = params["TransformJobName"], context.database
-    try:
-        model = await database.call(Store.describe_model, params["ModelName"])
-    except NotFound as error:
-        raise context.not_found("model", params["ModelName"]) from error
+async def create_transform_job(context: SagemakerContext, params: Members) -> Members:
+    name = params["TransformJobName"]
+    model = await context.call(Store.describe_model, params["ModelName"])
     spec = spec_of(params, model.request, owner=context.access_key)
     await _require_unused(context, name)
     await context.jobs.check(spec)
-    arn = context.arn(KIND, name)
-    kept = {key: value for key, value in params.items() if key != "Tags"}
+    arn, now, tags = context.arn(TRANSFORM_JOB, name), context.clock.wall(), tags_of(params)
     try:
-        await database.call(
-            transactions.create, spec, kept, arn=arn, now=context.clock.wall(), tags=tags_of(params)
+        await context.database.call(
+            transactions.create, spec, untagged(params), arn=arn, now=now, tags=tags
         )
     except AlreadyExists as error:
         raise _in_use(error.arn) from error
@@ -165,11 +165,9 @@ async def create_transform_job(context: SagemakerContext, params: dict[str, Any]
     return {"TransformJobArn": arn}
 
 
-async def describe_transform_job(
-    context: SagemakerContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def describe_transform_job(context: SagemakerContext, params: Members) -> Members:
     """SageMaker's members, together with the finished work and the expected end."""
-    record = await _record(context, params["TransformJobName"])
+    record = await context.call(transactions.describe, params["TransformJobName"])
     described = record.request | {
         "TransformJobArn": record.arn,
         "TransformJobStatus": record.status,
@@ -183,13 +181,11 @@ async def describe_transform_job(
     return described
 
 
-async def list_transform_jobs(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
+async def list_transform_jobs(context: SagemakerContext, params: Members) -> Members:
     page = await context.database.call(transactions.page, list_query(params))
     found = [
-        {
-            "TransformJobName": record.name,
-            "TransformJobArn": record.arn,
-            "CreationTime": record.created,
+        summary("TransformJob", record)
+        | {
             "TransformEndTime": record.ended,
             "LastModifiedTime": record.modified,
             "TransformJobStatus": record.status,
@@ -200,24 +196,15 @@ async def list_transform_jobs(context: SagemakerContext, params: dict[str, Any])
     return page_of("TransformJobSummaries", found, page.next_token)
 
 
-async def stop_transform_job(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
+async def stop_transform_job(context: SagemakerContext, params: Members) -> Members:
     """Stops the job. Objects that were processed as a whole keep their output."""
     name = params["TransformJobName"]
     try:
-        await context.database.call(transactions.begin_stop, name, now=context.clock.wall())
-    except NotFound as error:
-        raise context.not_found(KIND, name) from error
+        await context.call(transactions.begin_stop, name, now=context.clock.wall())
     except JobNotRunning as error:
-        raise names.invalid(f"{error.message}.") from error
+        raise invalid(f"{error.message}.") from error
     context.jobs.notify(name)
     return {}
-
-
-async def _record(context: SagemakerContext, name: str) -> JobRecord:
-    try:
-        return await context.database.call(transactions.describe, name)
-    except NotFound as error:
-        raise context.not_found(KIND, name) from error
 
 
 async def _require_unused(context: SagemakerContext, name: str) -> None:

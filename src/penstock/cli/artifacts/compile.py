@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,55 @@ import typer
 
 from penstock.cli import options as shared
 from penstock.cli.output import note, print_json, print_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileFlags:
+    """Fields of `compile.contract.Options` that have an option each."""
+
+    task: Annotated[
+        str, typer.Option("--task", help="What it is served as, where its files leave that open.")
+    ] = ""
+    name: Annotated[str, typer.Option("--name", help="The model's own name.")] = ""
+    description: Annotated[
+        Path | None,
+        typer.Option("--description", help="model.yaml for a graph file: task, labels, heads."),
+    ] = None
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", help="tokenizer.json for a graph file.")
+    ] = None
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="TorchScript: NAME:DTYPE:SHAPE, as ids:INT64:-1,-1."),
+    ] = None
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", help="Texts, one per line: cpu-int8 quantises activations."),
+    ] = None
+    samples: Annotated[
+        Path | None, typer.Option("--samples", help="Texts (or .npz) to compare answers on.")
+    ] = None
+    tokens_max: Annotated[
+        int, typer.Option("--tokens-max", min=0, help="Cut longer texts; 0: as the model says.")
+    ] = 0
+    rows_max: Annotated[
+        int, typer.Option("--rows-max", min=1, max=4096, help="Rows in a batch.")
+    ] = 32
+    tolerance: Annotated[
+        float | None, typer.Option("--tolerance", help="Largest difference allowed.")
+    ] = None
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Load pickle files: they can run any program.")
+    ] = False
+    measure_s: Annotated[
+        float, typer.Option("--measure-s", min=0.0, help="Time for each measured shape; 0: none.")
+    ] = 1.0
+    threads: Annotated[
+        int, typer.Option("--threads", min=0, help="Threads to measure with; 0: all cores.")
+    ] = 0
+
+
+_NO_FLAGS = CompileFlags()
 
 
 def compile_(
@@ -36,46 +86,7 @@ def compile_(
             "The instance that loads the model takes the best that its processor can run.",
         ),
     ] = None,
-    task: Annotated[
-        str, typer.Option("--task", help="What it is served as, where its files leave that open.")
-    ] = "",
-    name: Annotated[str, typer.Option("--name", help="The model's own name.")] = "",
-    description: Annotated[
-        Path | None,
-        typer.Option("--description", help="model.yaml for a graph file: task, labels, heads."),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", help="tokenizer.json for a graph file.")
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", help="TorchScript: NAME:DTYPE:SHAPE, as ids:INT64:-1,-1."),
-    ] = None,
-    calibration: Annotated[
-        Path | None,
-        typer.Option("--calibration", help="Texts, one per line: cpu-int8 quantises activations."),
-    ] = None,
-    samples: Annotated[
-        Path | None, typer.Option("--samples", help="Texts (or .npz) to compare answers on.")
-    ] = None,
-    tokens_max: Annotated[
-        int, typer.Option("--tokens-max", min=0, help="Cut longer texts; 0: as the model says.")
-    ] = 0,
-    rows_max: Annotated[
-        int, typer.Option("--rows-max", min=1, max=4096, help="Rows in a batch.")
-    ] = 32,
-    tolerance: Annotated[
-        float | None, typer.Option("--tolerance", help="Largest difference allowed.")
-    ] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Load pickle files: they can run any program.")
-    ] = False,
-    measure_s: Annotated[
-        float, typer.Option("--measure-s", min=0.0, help="Time for each measured shape; 0: none.")
-    ] = 1.0,
-    threads: Annotated[
-        int, typer.Option("--threads", min=0, help="Threads to measure with; 0: all cores.")
-    ] = 0,
+    flags: CompileFlags = _NO_FLAGS,
     json_: shared.Json = False,
 ) -> None:
     """Compile a model for a chip; leaves nothing where its answers are not the source's."""
@@ -83,22 +94,8 @@ def compile_(
     from penstock.compile.builds import compile_builds  # noqa: PLC0415 - as above
     from penstock.compile.contract import Options  # noqa: PLC0415
 
-    options = Options(
-        target=target,
-        task=task,
-        name=name,
-        description=description,
-        tokenizer=tokenizer,
-        inputs=tuple(inputs or ()),
-        calibration=calibration,
-        samples=samples,
-        tokens_max=tokens_max,
-        rows_max=rows_max,
-        tolerance=tolerance,
-        trust=trust,
-        measure_s=measure_s,
-        threads=threads,
-    )
+    given = asdict(flags) | {"inputs": tuple(flags.inputs or ())}
+    options = Options(target=target, **given)
     if chips:
         report = compile_builds(source, out, options, chips, say=note)
     else:

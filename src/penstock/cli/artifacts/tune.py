@@ -54,9 +54,7 @@ def tune(
     png: Annotated[
         Path | None, typer.Option("--png", help="Draw rate against P99 (extra `tune`).")
     ] = None,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Find the settings that carry the highest rate within a latency on this machine.
 
@@ -70,7 +68,7 @@ def tune(
 
     if png is not None:
         report.check_drawable(png)  # now, not after minutes of measuring
-    with _found(target, url, key) as (detected, its_type):
+    with _found(target, server) as (detected, its_type):
         spec = procedure.TuneSpec(
             p99_s=p99_ms / 1e3,
             cores=_cores(instance_type or its_type),
@@ -81,7 +79,7 @@ def tune(
             live=live,
         )
         tuned = procedure.tune(detected.root, detected.description, spec, say=note)
-        if json_:
+        if server.json_:
             print_json(report.as_json(tuned))
         else:
             _print(tuned)
@@ -95,7 +93,7 @@ def tune(
                 hint="Allow more time, compile the model (penstock compile), or name a larger "
                 "--instance-type.",
             )
-        _keep(tuned.chosen, target, detected, write=write, quiet=json_)
+        _keep(tuned.chosen, target, detected, write=write, quiet=server.json_)
 
 
 def _keep(
@@ -129,7 +127,7 @@ def _print(tuned: Tuned) -> None:
 
 
 @contextmanager
-def _found(target: str, url: str, key: str) -> Iterator[tuple[Detected, str]]:
+def _found(target: str, server: options.ServerOptions) -> Iterator[tuple[Detected, str]]:
     """The model in a folder, or of an endpoint, and the instance type that serves it."""
     from penstock.artifacts.cache.cache import ArtifactCache  # noqa: PLC0415 - `--help` stays quick
     from penstock.artifacts.detection.detect import detect  # noqa: PLC0415
@@ -146,7 +144,7 @@ def _found(target: str, url: str, key: str) -> Iterator[tuple[Detected, str]]:
             f"there is no folder {target!r}",
             hint="Give a folder with a model, or the name of an endpoint.",
         )
-    client = Client(url, key=key)
+    client = server.client()
     container, instance_type = _served(client, target)
     source = ArtifactSource(
         uri=str(container.get("ModelDataUrl") or ""),

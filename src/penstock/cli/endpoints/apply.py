@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import options, output
-from penstock.cli.client import Client
 from penstock.cli.output import note, print_json, print_table
 from penstock.core.apply.plan import Action, Plan, plan
 from penstock.errors import CallerError
@@ -39,28 +38,26 @@ def apply(
         typer.Option("--version", metavar="PACKAGE=VERSION", help="This version, as to roll back."),
     ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until all endpoints are in service.")] = True,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Create, upload and update what is missing; exits with 2 where a plan was only shown."""
     from penstock.cli.endpoints import applying  # noqa: PLC0415 - `penstock --help` stays quick
 
     wanted = _wanted(path, dict(_pair(item) for item in version or ()))
-    client = Client(url, key=key)
+    client = server.client()
     seen = applying.look(client, wanted, prune=prune)
     planned = plan(wanted.wish(), seen, prune=prune)
-    if not json_:
+    if not server.json_:
         _show(planned, client.url)
     if planned.steps and not yes and not _agreed(planned):
-        if json_:
+        if server.json_:
             print_json(_fields(planned, applied=False))
         output.fail(
             CallerError("not-confirmed", "nothing was done", hint="Carry it out with --yes."),
             status=NOT_CONFIRMED,
         )
     applying.carry_out(client, wanted, planned, wait=wait, say=note)
-    if json_:
+    if server.json_:
         print_json(_fields(planned, applied=True))
     elif planned.steps:
         note(f"done: {_counts(planned)}")

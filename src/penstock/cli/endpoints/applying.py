@@ -9,11 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cli.client import SageMaker, if_there
-from penstock.cli.endpoints.artifact_reads import reading
 from penstock.cli.endpoints.deploy import (
     WAIT_S_MAX,
     create_unless_there,
@@ -25,7 +23,7 @@ from penstock.cli.endpoints.deploy import (
     wait_gone,
     wait_in_service,
 )
-from penstock.cli.endpoints.status import list_all
+from penstock.cli.endpoints.listing import list_all, reading
 from penstock.core.apply.plan import (
     Action,
     AppliedEndpointObserved,
@@ -235,16 +233,10 @@ def _named(
 def _each(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
     """Runs `work` concurrently; yields results with items. After a failure nothing more is
     started."""
-    with _pool() as pool:
+    pool = ThreadPoolExecutor(_THREADS)
+    try:
         begun = {pool.submit(work, item): item for item in items}
         for done in as_completed(begun):
             yield begun[done], done.result()
-
-
-@contextmanager
-def _pool() -> Iterator[ThreadPoolExecutor]:
-    pool = ThreadPoolExecutor(_THREADS)
-    try:
-        yield pool
     finally:
         pool.shutdown(cancel_futures=True)

@@ -1,12 +1,10 @@
 """`penstock deploy`: one model as an endpoint, by three calls of the SageMaker API.
 
-It also prints what to type next: one call by boto3, curl and tritonclient, made from the model's
-tensors.
+`penstock delete`: an endpoint with its configuration and model.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,12 +16,11 @@ import typer
 from penstock.cli import options
 from penstock.cli.client import Client, SageMaker, if_there
 from penstock.cli.output import note, print_json
-from penstock.core.apply.versioned_names import ENDPOINT_NAME, versioned_name
+from penstock.core.apply.versioned_names import ENDPOINT_NAME, is_version_of, versioned_name
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.api.platform import Addresses
-
+    pass
 
 #: s: SageMaker's own limit for starting a container.
 WAIT_S_MAX = 3600.0
@@ -46,12 +43,10 @@ def deploy(
         bool, typer.Option(help="With --multi-model: keep models loaded that are idle.")
     ] = True,
     wait: Annotated[bool, typer.Option(help="Wait until it is in service.")] = True,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Deploy a model, or update the endpoint of that name to it."""
-    client = Client(url, key=key)
+    client = server.client()
     config_name = create_or_update(
         client,
         name,
@@ -64,7 +59,7 @@ def deploy(
         model_cache=model_cache,
     )
     described = wait_in_service(client, name, config_name) if wait else describe(client, name)
-    if json_:
+    if server.json_:
         print_json(described)
     else:
         note(f"endpoint {name} is {described['EndpointStatus']} at {client.url}")
@@ -245,102 +240,44 @@ def pair(item: str) -> tuple[str, str]:
     return name, value
 
 
-TEXT = "where is my order"
-PAIR = "when will my parcel arrive"
-NUMPY = {"FP32": "float32", "FP64": "float64", "INT64": "int64", "INT32": "int32"}
-
-
-BEARER = "Authorization: Bearer $PENSTOCK_KEY"
-
-
-def text(name: str, model: Mapping[str, Any], addresses: Addresses, *, auth: bool) -> str:
-    """Snippets for a model with the `task` and `inputs` that its instance described.
-
-    With `auth` they read their keys from the variables that `penstock keys create` prints.
-    """
-    body = json.dumps(example_body(model))
-    scheme, _, host = addresses.http.partition("://")
-    curl_headers = "-H 'Content-Type: application/json'" + (f' -H "{BEARER}"' if auth else "")
-    boto3_keys = "" if auth else ', aws_access_key_id="none", aws_secret_access_key="none"'
-    tls = ", ssl=True" if scheme == "https" else ""
-    return f"""
-endpoint {name} is in service. Call it:
-
-  curl {addresses.http}/endpoints/{name}/invocations {curl_headers} -d '{body}'
-
-  python - <<'PY'
-  import boto3
-  runtime = boto3.client("sagemaker-runtime", endpoint_url="{addresses.http}",
-      region_name="us-east-1"{boto3_keys})
-  answer = runtime.invoke_endpoint(EndpointName="{name}", ContentType="application/json",
-      Body='{body}')
-  print(answer["Body"].read().decode())
-  PY
-
-  python - <<'PY'
-  import numpy as np, tritonclient.http as triton
-  client = triton.InferenceServerClient("{host}"{tls})
-{triton_lines(name, model, auth=auth)}
-  PY
-"""
-
-
-def example_body(model: Mapping[str, Any]) -> object:
-    """A JSON body that fits the model."""
-    texts = [spec["name"] for spec in model.get("inputs") or [] if spec["datatype"] == "BYTES"]
-    if "text_pair" in texts:
-        return {"inputs": {"text": TEXT, "text_pair": PAIR}}
-    if "text" in texts:
-        return {"inputs": TEXT}
-    inputs = model.get("inputs") or []
-    rows = {tensor["name"]: _zeros(tensor["shape"]) for tensor in inputs}
-    if len(rows) > 1:
-        return {"inputs": rows}
-    return {"inputs": next(iter(rows.values()), [[1.0, 2.0, 3.0, 4.0]])}
-
-
-def triton_lines(name: str, model: Mapping[str, Any], *, auth: bool) -> str:
-    """The middle of a tritonclient script."""
-    lines = ["  inputs = []"]
-    texts = [spec["name"] for spec in model.get("inputs") or [] if spec["datatype"] == "BYTES"]
-    if "text" in texts:
-        tensors = [
-            (
-                name,
-                "BYTES",
-                [1],
-                f'np.array(["{PAIR if name == "text_pair" else TEXT}"], dtype=object)',
-            )
-            for name in texts
-        ]
+def delete(
+    name: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    wait: Annotated[bool, typer.Option(help="Wait until it is gone.")] = True,
+    server: options.ReportOptions = options.REPORT,
+) -> None:
+    """Delete an endpoint, and the configuration and models that only it used."""
+    client = server.client()
+    config_name = _config_name(client, name)
+    client.sagemaker("DeleteEndpoint", EndpointName=name)
+    if wait:
+        wait_gone(client, name)
+    removed = _delete_unused(client, name, config_name)
+    if server.json_:
+        print_json({"EndpointName": name, "Deleted": [name, *removed]})
     else:
-        tensors = [
-            (tensor["name"], tensor["datatype"], _concrete(tensor["shape"]), _numpy(tensor))
-            for tensor in model.get("inputs") or []
-        ]
-    for tensor, datatype, shape, values in tensors:
-        lines.append(f'  inputs.append(triton.InferInput("{tensor}", {shape}, "{datatype}"))')
-        lines.append(f"  inputs[-1].set_data_from_numpy({values})")
-    headers = ""
-    if auth:
-        lines.append("  import os")
-        lines.append("""  headers = {"Authorization": "Bearer " + os.environ["PENSTOCK_KEY"]}""")
-        headers = ", headers=headers"
-    lines.append(f'  print(client.infer("{name}", inputs{headers}).get_response())')
-    return "\n".join(lines)
+        note(f"endpoint {name} is {'deleted' if wait else 'being deleted'}")
 
 
-def _concrete(shape: list[int]) -> list[int]:
-    return [size if size > 0 else 1 for size in shape]
+def _config_name(client: Client, name: str) -> str:
+    """Empty where the endpoint can't be described: an endpoint with a damaged record can be
+    deleted, and the deletion reports any other error."""
+    try:
+        return str(describe(client, name)["EndpointConfigName"])
+    except CallerError:
+        return ""
 
 
-def _numpy(tensor: Mapping[str, Any]) -> str:
-    kind = NUMPY.get(tensor["datatype"], "float32")
-    return f'np.zeros({_concrete(tensor["shape"])}, dtype="{kind}")'
-
-
-def _zeros(shape: list[int]) -> Any:
-    value: Any = 0
-    for size in reversed(_concrete(shape)):
-        value = [value] * size
-    return value
+def _delete_unused(client: Client, name: str, config_name: str) -> list[str]:
+    """Deletes only what `penstock deploy` and `apply` made, named after the endpoint and
+    content."""
+    if not is_version_of(config_name, name):
+        return []
+    config = if_there(client, "DescribeEndpointConfig", EndpointConfigName=config_name)
+    if config is None:
+        return []
+    if_there(client, "DeleteEndpointConfig", EndpointConfigName=config_name)
+    models = {str(variant["ModelName"]) for variant in config["ProductionVariants"]}
+    unused = sorted(each for each in models if is_version_of(each, name))
+    for model in unused:
+        if_there(client, "DeleteModel", ModelName=model)
+    return [f"endpoint-config/{config_name}", *(f"model/{model}" for model in unused)]

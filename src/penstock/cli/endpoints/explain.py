@@ -1,8 +1,10 @@
 """`penstock explain request ID`: why this copy, why this batch, where the time went.
-`penstock explain model ENDPOINT MODEL`: why a target model is loaded or not, host by host."""
+`penstock explain model ENDPOINT MODEL`: why a target model is loaded or not, host by host.
+`penstock scaling explain ENDPOINT`: why an endpoint has the capacity it has."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -10,8 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from penstock.cli import options
-from penstock.cli.client import Client
-from penstock.cli.output import print_json, print_table
+from penstock.cli.output import note, print_found, print_json, print_table, seconds
+from penstock.errors import CallerError
 
 
 class _RequestsFirst(TyperGroup):
@@ -26,33 +28,27 @@ class _RequestsFirst(TyperGroup):
 app = typer.Typer(cls=_RequestsFirst, no_args_is_help=True)
 
 
-@app.command("request")
+@options.command(app, "request")
 def request(
     request: Annotated[str, typer.Argument(help="The request id (x-amzn-RequestId).")],
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Explain one of the last requests: routing, batch, times. Also: penstock explain ID."""
-    story = Client(url, key=key).admin(f"/requests/{quote(request, safe='')}")
-    if json_:
-        print_json(story)
-    else:
-        print_table(f"request {request}", ("what", "value"), _flat(story))
+    story = server.client().admin(f"/requests/{quote(request, safe='')}")
+    title = f"request {request}"
+    print_found(story, title, ("what", "value"), _flat(story), json_=server.json_)
 
 
-@app.command("model")
+@options.command(app, "model")
 def model(
     endpoint: Annotated[str, typer.Argument(help="Name of a multi-model endpoint.")],
     model: Annotated[str, typer.Argument(help="The target model.")],
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Explain a target model: why it is loaded or not, when that came about, what it cost."""
     path = f"/endpoints/{quote(endpoint, safe='')}/models/{quote(model, safe='')}"
-    story = Client(url, key=key).admin(path)
-    if json_:
+    story = server.client().admin(path)
+    if server.json_:
         print_json(story)
         return
     rows = [(f"artifact {one['uri']}", one["state"]) for one in story["artifacts"]]
@@ -92,3 +88,75 @@ def _flat(story: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
         else:
             rows.append((f"{prefix}{name}", value))
     return rows
+
+
+#: A group, of one command.
+scaling_app = typer.Typer(callback=lambda: None, no_args_is_help=True, rich_markup_mode=None)
+
+
+@options.command(scaling_app, "explain")
+def scaling(
+    endpoint: Annotated[str, typer.Argument(help="Name of an endpoint.")],
+    at: Annotated[
+        str, typer.Option("--at", help="Up to this time: ISO 8601, or seconds since the epoch.")
+    ] = "",
+    server: options.ReportOptions = options.REPORT,
+) -> None:
+    """Explain its scaling as a timeline: observed load, proposals, decision and reason."""
+    query = f"?at={moment(at)}" if at else ""
+    story = server.client().admin(f"/endpoints/{quote(endpoint, safe='')}/scaling{query}")
+    if server.json_:
+        print_json(story)
+        return
+    if not story["targets"]:
+        note(f"{endpoint} has no scalable target: RegisterScalableTarget makes one")
+    for target in story["targets"]:
+        bounds = f"{target['capacity_min']} to {target['capacity_max']}"
+        print_table(
+            f"{target['resource_id']}: {target['capacity']} ({bounds}), {target['ready']} ready,"
+            f" {target['in_flight']} in flight",
+            ("when", "seen", "wishes", "decision", "reason", "trigger", "activity"),
+            [_row(one) for one in target["timeline"]],
+        )
+        for fault in (target["fault"], *(one["fault"] for one in target["policies"])):
+            if fault:
+                note(f"{target['resource_id']} is not scaled as it should be: {fault}")
+        print()
+
+
+def moment(text: str) -> float:
+    """Wall seconds of a time. Raises CallerError `at-invalid`."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()  # without a zone: in this machine's
+    except (ValueError, OverflowError) as error:
+        raise CallerError(
+            "at-invalid",
+            f"--at {text!r} is not a time",
+            hint="Write 2026-03-02T10:00:00, with +00:00 for UTC, or seconds since the epoch.",
+        ) from error
+
+
+def _row(one: dict[str, Any]) -> list[object]:
+    seen = one["observed"] or {}
+    wishes = [f"{wish['policy']} {_wish(wish)}" for wish in one["wishes"]]
+    was, to = one["was"], one["to"]
+    activity = one["activity"] or {}
+    return [
+        seconds(one["at"]),
+        f"{seen['ready']} of {seen['capacity']} ready, {seen['in_flight']} in flight"
+        if seen
+        else None,
+        ", ".join(wishes),
+        None if to is None else f"{was} -> {to}" if was != to else f"stays {to}",
+        one["reason"],
+        one["trigger"],
+        activity.get("status"),
+    ]
+
+
+def _wish(wish: dict[str, Any]) -> str:
+    return wish["reason"] if wish["capacity"] is None else str(wish["capacity"])

@@ -81,12 +81,10 @@ def invoke(
         bool,
         typer.Option("--stream", help="Print the answer while it is made; with --json its pieces."),
     ] = False,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Call an endpoint and print its answer; the request id goes to standard error."""
-    client = Client(url, key=key)
+    client = server.client()
     headers = {"Content-Type": content_type}
     if accept:
         headers["X-Amzn-SageMaker-Accept" if stream else "Accept"] = accept
@@ -95,10 +93,10 @@ def invoke(
     if target_model:
         headers["X-Amzn-SageMaker-Target-Model"] = target_model
     if stream:
-        _print_stream(client, name, _read(body), headers, as_json=json_)
+        _print_stream(client, name, _read(body), headers, as_json=server.json_)
         return
     reply, answered = client.invoke(name, _read(body), headers)
-    if json_:
+    if server.json_:
         print_json(
             {
                 "request_id": answered.get("x-amzn-requestid"),

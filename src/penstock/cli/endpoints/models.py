@@ -14,8 +14,8 @@ from typer.core import TyperGroup
 
 from penstock.cli import options
 from penstock.cli.client import Client
-from penstock.cli.endpoints import model_lookup
-from penstock.cli.output import note, print_json, print_table, seconds
+from penstock.cli.endpoints import listing
+from penstock.cli.output import note, print_found, print_json, print_table, seconds
 from penstock.errors import ModelError, PenstockError
 
 #: s. A load may include a download; the server limits it.
@@ -36,16 +36,14 @@ class EndpointOrCommand(TyperGroup):
 app = typer.Typer(cls=EndpointOrCommand, no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.command("list")
-def list_(url: options.Url = "", key: options.Key = "", json_: options.Json = False) -> None:
+@options.command(app, "list")
+def list_(server: options.ReportOptions = options.REPORT) -> None:
     """List the models that were created, and the endpoints that serve them."""
-    client = Client(url, key=key)
-    found = model_lookup.listed(client)
-    if json_:
-        print_json(found)
-        return
+    client = server.client()
+    found = listing.listed(client)
     columns = ("model", "created", "endpoints", "artifact", "image")
-    print_table(f"models at {client.url}", columns, [_model_row(one) for one in found])
+    rows = map(_model_row, found)
+    print_found(found, f"models at {client.url}", columns, rows, json_=server.json_)
 
 
 def _model_row(one: dict[str, Any]) -> list[object]:
@@ -59,7 +57,7 @@ def _model_row(one: dict[str, Any]) -> list[object]:
     ]
 
 
-@app.command("show")
+@options.command(app, "show")
 def show(
     endpoint: Annotated[str, typer.Argument(help="Name of a multi-model endpoint.")],
     load: Annotated[_MODELS, typer.Option("--load", help="Load this one, and wait.")] = None,
@@ -69,22 +67,20 @@ def show(
     pin: Annotated[_MODELS, typer.Option("--pin", help="Do not evict it once loaded.")] = None,
     unpin: Annotated[_MODELS, typer.Option("--unpin", help="Evict it like any other.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Rows to show at most.")] = 1000,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Show the target models of an endpoint: where they are loaded, what they take, why.
 
     Options change them first. 'penstock models ENDPOINT' is short for it.
     """
-    client = Client(url, key=key, timeout_s=CHANGE_S_MAX)
+    client = server.client(timeout_s=CHANGE_S_MAX)
     wishes = (("unpin", unpin), ("unload", unload), ("pin", pin), ("load", load))
     for action, names in wishes:
         for name in names or ():
             change(client, endpoint, name, action)
             note(f"{_DONE[action]} {name}")
     rows, more, prefix_error = list_models(client, endpoint, limit)
-    if json_:
+    if server.json_:
         print_json({"endpoint": endpoint, "models": rows, "more": more} | prefix_error)
         return
     columns = ("model", "state", "where", "memory MiB", "calls", "last call s ago", "pinned", "why")
@@ -150,15 +146,13 @@ def warm(
         list[str] | None,
         typer.Argument(help="Target models; left out: all that fit, the most called first."),
     ] = None,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Load target models and wait until they are loaded.
 
     Named models are loaded even if others must be evicted; without names none is evicted.
     """
-    client = Client(url, key=key, timeout_s=CHANGE_S_MAX)
+    client = server.client(timeout_s=CHANGE_S_MAX)
     named = list(dict.fromkeys(models or ()))
     wanted = named or _by_calls(list_models(client, endpoint, _MODELS_MAX)[0])
     loaded: list[str] = []
@@ -177,7 +171,7 @@ def warm(
             break
         loaded.append(model)
         note(f"{model} is loaded")
-    if json_:
+    if server.json_:
         print_json({"endpoint": endpoint, "loaded": loaded, "refused": refused, "full": full})
     if refused:
         raise ModelError(

@@ -7,20 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import options, transform_follow
-from penstock.cli.client import Client, SageMaker, if_there
 from penstock.cli.endpoints.deploy import describe
+from penstock.cli.endpoints.listing import list_components, list_endpoints
 from penstock.cli.output import print_json, print_table
-from penstock.errors import CallerError
 
 
 def status(
     name: Annotated[str, typer.Argument(help="One endpoint; all when left out.")] = "",
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Show endpoints and their copies, and transform jobs that run."""
-    client = Client(url, key=key)
+    client = server.client()
     endpoints = [describe(client, name)] if name else list_endpoints(client)
     copies = client.admin("/copies")["copies"]
     costs = client.admin("/costs")["costs"]
@@ -29,7 +26,7 @@ def status(
     if name:
         copies = [copy for copy in copies if copy["endpoint"] == name]
         costs = [cost for cost in costs if cost["endpoint"] == name]
-    if json_:
+    if server.json_:
         found = {
             "endpoints": endpoints, "components": components, "copies": copies, "costs": costs,
             "jobs": jobs,
@@ -88,49 +85,6 @@ def _mixed(copies: list[dict[str, Any]]) -> bool:
     for copy in copies:
         types.setdefault((copy["endpoint"], copy["variant"]), set()).add(copy["instance_type"])
     return any(len(each) > 1 for each in types.values())
-
-
-def list_endpoints(client: SageMaker) -> list[dict[str, Any]]:
-    """All endpoints, as `described` has them."""
-    listed = list_all(client, "ListEndpoints", "Endpoints")
-    return described(client, "DescribeEndpoint", "EndpointName", listed)
-
-
-def list_components(client: SageMaker, endpoint: str = "") -> list[dict[str, Any]]:
-    """Inference components of one endpoint or of all, as `described` has them."""
-    filters = {"EndpointNameEquals": endpoint} if endpoint else {}
-    listed = list_all(client, "ListInferenceComponents", "InferenceComponents", **filters)
-    return described(client, "DescribeInferenceComponent", "InferenceComponentName", listed)
-
-
-def described(
-    client: SageMaker, operation: str, key: str, listed: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Each item of a list as Describe shows it, without those that are gone. An item that can't be
-    described stays as it was listed, with the reason, so that a damaged record hides no other."""
-    found = []
-    for each in listed:
-        try:
-            one = if_there(client, operation, **{key: each[key]})
-        except CallerError as error:
-            one = each | {"FailureReason": error.message}
-        if one is not None:
-            found.append(one)
-    return found
-
-
-def list_all(
-    client: SageMaker, operation: str, member: str, **filters: Any
-) -> list[dict[str, Any]]:
-    """The entries under `member` in all pages of a List operation, oldest first."""
-    found: list[dict[str, Any]] = []
-    members: dict[str, Any] = {"MaxResults": 100, "SortOrder": "Ascending"} | filters
-    while True:
-        page = client.sagemaker(operation, **members)
-        found += page[member]
-        if not page.get("NextToken"):
-            return found
-        members["NextToken"] = page["NextToken"]
 
 
 def _cost_row(cost: dict[str, Any]) -> list[object]:

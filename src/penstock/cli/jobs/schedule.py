@@ -14,11 +14,10 @@ import typer
 
 from penstock.cli import options
 from penstock.cli.client import Client, if_there
-from penstock.cli.endpoints.scaling import moment
-from penstock.cli.jobs.transform_job import job_of
-from penstock.cli.jobs.transform_options import JobOptions
-from penstock.cli.output import note, print_json, print_table
-from penstock.cli.transform_follow import LOOK_EVERY_S, follow, outcome
+from penstock.cli.endpoints.explain import moment
+from penstock.cli.jobs.transform_job import JobOptions, job_of
+from penstock.cli.output import note, print_found, print_json, print_table
+from penstock.cli.transform_follow import LOOK_EVERY_S, follow_to_end
 from penstock.errors import CallerError, ModelError, NotNowError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -31,8 +30,7 @@ _RUNS_LOOKED_AT: Final = 50
 Name = Annotated[str, typer.Argument(help="Name of a schedule.")]
 
 
-@app.command("create")
-@options.expanded
+@options.command(app, "create")
 def create(
     name: Annotated[str, typer.Argument(help="Name of the schedule; its jobs begin with it.")],
     model: Annotated[str, typer.Argument(help="As of 'penstock transform'.")] = "",
@@ -63,9 +61,7 @@ def create(
         typer.Option("--job", help="JSON file with CreateTransformJob's members, for the flags."),
     ] = None,
     job_options: JobOptions,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Have a transform job begin whenever it is due.
 
@@ -73,7 +69,7 @@ def create(
     {minute}.
     """
     expression = _expression(cron, rate, at)
-    client = Client(url, key=key)
+    client = server.client()
     if job is not None:
         members = _job_file(job)
     else:
@@ -93,94 +89,85 @@ def create(
         "job": members,
     }
     made = client.admin(_path(name), method="POST", body=json.dumps(body).encode())
-    if json_:
+    if server.json_:
         print_json(made)
     else:
         note(f"schedule {name}: {_due(made)}")
 
 
-@app.command("list")
-def list_(url: options.Url = "", key: options.Key = "", json_: options.Json = False) -> None:
+@options.command(app, "list")
+def list_(server: options.ReportOptions = options.REPORT) -> None:
     """List schedules."""
-    found = Client(url, key=key).admin("/schedules")["schedules"]
-    if json_:
-        print_json(found)
-        return
+    found = server.client().admin("/schedules")["schedules"]
     rows = [
         (one["name"], one["expression"], one["time_zone"], one["missed"], _due(one))
         for one in found
     ]
-    print_table("", ("schedule", "expression", "time zone", "missed", "next"), rows)
+    columns = ("schedule", "expression", "time zone", "missed", "next")
+    print_found(found, "", columns, rows, json_=server.json_)
 
 
-@app.command("show")
+@options.command(app, "show")
 def show(
     name: Name,
     runs: Annotated[int, typer.Option("--runs", min=1, max=200, help="The latest.")] = 10,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Show a schedule and what became of its latest due times."""
-    told = Client(url, key=key).admin(f"{_path(name)}?runs={runs}")
-    if json_:
-        print_json(told)
+    found = server.client().admin(f"{_path(name)}?runs={runs}")
+    if server.json_:
+        print_json(found)
         return
-    overlap = "runs may overlap" if told["overlap"] else "no overlap"
-    print(f"{told['name']}: {told['expression']} ({told['time_zone']}), {_due(told)}")
-    print(f"missed runs: {told['missed']}; {overlap}; model {told['job'].get('ModelName')}")
-    rows = [_row(run, told["time_zone"]) for run in told["runs"]]
+    overlap = "runs may overlap" if found["overlap"] else "no overlap"
+    print(f"{found['name']}: {found['expression']} ({found['time_zone']}), {_due(found)}")
+    print(f"missed runs: {found['missed']}; {overlap}; model {found['job'].get('ModelName')}")
+    rows = [_row(run, found["time_zone"]) for run in found["runs"]]
     print_table("", ("due", "job", "state", "reason", "message"), rows)
 
 
-@app.command("pause")
-def pause(name: Name, url: options.Url = "", key: options.Key = "") -> None:
+@options.command(app, "pause")
+def pause(name: Name, server: options.ServerOptions = options.SERVER) -> None:
     """Pause a schedule: no run is due until it is resumed, and missed runs are not made up for."""
-    Client(url, key=key).admin(f"{_path(name)}/pause", method="POST")
+    server.client().admin(f"{_path(name)}/pause", method="POST")
     note(f"schedule {name} is paused")
 
 
-@app.command("resume")
-def resume(name: Name, url: options.Url = "", key: options.Key = "") -> None:
+@options.command(app, "resume")
+def resume(name: Name, server: options.ServerOptions = options.SERVER) -> None:
     """Resume a schedule: runs are due again from now on."""
-    client = Client(url, key=key)
+    client = server.client()
     client.admin(f"{_path(name)}/resume", method="POST")
     note(f"schedule {name}: {_due(client.admin(_path(name)))}")
 
 
-@app.command("run-now")
+@options.command(app, "run-now")
 def run_now(
     name: Name,
     wait: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Follow its job to its end.")
     ] = True,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Begin a run beside the timetable, and follow its job to its end.
 
     The exit code is that of 'penstock transform': 0 when it has completed, 1 when it failed or
     could not begin, 3 when it was stopped, and 130 when it was left running.
     """
-    client = Client(url, key=key)
+    client = server.client()
     asked = client.admin(f"{_path(name)}/run-now", method="POST")
     job, run = asked["job"], _begun(client, name, asked)
     if not wait:
-        if json_:
+        if server.json_:
             print_json(run)
         note(f"job {job} has begun; 'penstock jobs follow {job}' shows how it goes on")
         return
-    described = follow(client, job)
-    if json_:
-        print_json(described)
-    raise typer.Exit(outcome(job, described))
+    follow_to_end(client, job, json_=server.json_)
 
 
-@app.command("delete")
-def delete(name: Name, url: options.Url = "", key: options.Key = "") -> None:
+@options.command(app, "delete")
+def delete(name: Name, server: options.ServerOptions = options.SERVER) -> None:
     """Delete a schedule; a job that runs goes on."""
-    Client(url, key=key).admin(_path(name), method="DELETE")
+    server.client().admin(_path(name), method="DELETE")
     note(f"schedule {name} is deleted")
 
 
@@ -235,12 +222,14 @@ def _job_file(path: Path) -> dict[str, Any]:
     return members
 
 
-def _due(told: dict[str, Any]) -> str:
-    if told["fault"]:
-        return f"can't run: {told['fault']}"
-    if told["paused"]:
+def _due(found: dict[str, Any]) -> str:
+    if found["fault"]:
+        return f"can't run: {found['fault']}"
+    if found["paused"]:
         return "paused"
-    return "never again" if told["due"] is None else f"next {_time(told['due'], told['time_zone'])}"
+    return (
+        "never again" if found["due"] is None else f"next {_time(found['due'], found['time_zone'])}"
+    )
 
 
 def _row(run: dict[str, Any], zone: str) -> list[object]:

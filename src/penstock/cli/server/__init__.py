@@ -1,1 +1,1 @@
-"""Commands for servers: start and configure them, their keys, logs and traffic."""
+"""Commands for servers: start them, their keys, logs and traffic."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import options, settings
-from penstock.cli.output import note, print_json, print_table
+from penstock.cli.output import note, print_found, print_json
 from penstock.core.apply.versioned_names import ENDPOINT_NAME
 from penstock.core.request.grants import Grant
 from penstock.errors import CallerError
@@ -92,10 +92,8 @@ def list_(
             for one in keys.list()
         ]
     columns = ("key_id", "kind", "scope", "endpoints", "label", "created")
-    if json_:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    else:
-        print_table("", columns, rows)
+    found = [dict(zip(columns, row, strict=True)) for row in rows]
+    print_found(found, "", columns, rows, json_=json_)
 
 
 @app.command("delete")

@@ -19,13 +19,11 @@ def logs(
     name: Annotated[str, typer.Argument(help="Name of the endpoint, or of a transform job.")],
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=10_000)] = 100,
     job: Annotated[bool, typer.Option("--job", help="The job, where both have the name.")] = False,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Print the last lines of an endpoint's or a transform job's logs, oldest first."""
-    found = _found(Client(url, key=key), name, lines, job=job)
-    if json_:
+    found = _found(server.client(), name, lines, job=job)
+    if server.json_:
         print_json(found)
         return
     if not any(log["lines"] for log in found["logs"]):

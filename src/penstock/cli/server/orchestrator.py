@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from penstock import signals
 from penstock.cleanup import shielded
 from penstock.cli import options, settings
+from penstock.cli.server.up import run_until_signal
 
 if TYPE_CHECKING:
     from penstock.api.traffic.orchestrator import Orchestrator
@@ -26,22 +24,16 @@ _REACHED_S_MAX: Final = 2.0
 
 def orchestrator(
     regions: Annotated[Path, typer.Option("--regions", help="YAML file of the regions.")],
-    host: options.Host = None,
-    port: options.Port = None,
+    address: options.AddressOptions = options.ADDRESS,
     state_dir: options.StateDir = None,
-    auth: options.Auth = None,
-    insecure: options.Insecure = None,
-    tls_cert: options.TlsCert = None,
-    tls_key: options.TlsKey = None,
+    guard: options.GuardOptions = options.GUARD,
     otlp_endpoint: options.OtlpEndpoint = None,
-    log_level: Annotated[
-        str | None, typer.Option("--log-level", help="debug, info, warning or error.")
-    ] = None,
+    log_level: options.LogLevel = None,
     config: options.ConfigFile = None,
 ) -> None:
     """Send requests on to regions; prints one line with the word ready once it reaches one."""
     flags = {
-        **options.listening(host, port, None, auth, insecure, tls_cert, tls_key, None),
+        **options.listening(address, guard),
         "state_dir": state_dir,
         "telemetry.otlp_endpoint": otlp_endpoint,
         "log_level": log_level,
@@ -54,19 +46,7 @@ def orchestrator(
 
 def run(config: ServerConfig, regions: Regions) -> None:
     """Serves until a signal."""
-    import uvloop  # noqa: PLC0415 - only a server needs it
-
-    from penstock.gateway.http.listener_state import raise_limit  # noqa: PLC0415
-
-    signals.block()
-    logging.basicConfig(
-        level=config.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    raise_limit()
-    with signals.given_back_on_error():
-        uvloop.run(_serve(config, regions))
+    run_until_signal(config, lambda stop: _serve(config, regions, stop))
 
 
 async def _first_region(served: Orchestrator, stop: asyncio.Event, timeout_s: float | None) -> bool:
@@ -78,19 +58,10 @@ async def _first_region(served: Orchestrator, stop: asyncio.Event, timeout_s: fl
     return bool(done)
 
 
-async def _serve(config: ServerConfig, regions: Regions) -> None:
+async def _serve(config: ServerConfig, regions: Regions, stop: asyncio.Event) -> None:
     from penstock.api.traffic.orchestrator import Orchestrator  # noqa: PLC0415
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     served = Orchestrator(config, regions)
-
-    def on_signal() -> None:
-        if stop.is_set():
-            os._exit(signals.ASKED_TWICE)  # do not wait for requests in flight
-        stop.set()
-
-    signals.hear(loop, on_signal)
     try:
         url = await served.start()
         names = ", ".join(one.name for one in regions.access)

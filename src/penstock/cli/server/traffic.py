@@ -21,20 +21,18 @@ Endpoint = Annotated[
 ]
 
 
-@app.command("show")
+@options.command(app, "show")
 def show(
     endpoint: Annotated[str, typer.Argument(help="Of this endpoint only.")] = "",
     changes: Annotated[bool, typer.Option("--changes", help="Each move, and why.")] = False,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Show the regions, and which share of the traffic each is to have."""
-    client = Client(url, key=key)
+    client = server.client()
     regions = _own(client, "GET", "/regions")["regions"]
     query = f"?endpoint={quote(endpoint, safe='')}" if endpoint else ""
     traffic = _own(client, "GET", f"/ratios{query}")["traffic"]
-    if json_:
+    if server.json_:
         print_json({"regions": regions, "traffic": traffic})
         return
     if changes:
@@ -52,13 +50,11 @@ def show(
     _print_traffic(traffic)
 
 
-@app.command("set")
+@options.command(app, "set")
 def set_(
     ratios: Annotated[list[str], typer.Argument(help="REGION=SHARE, for example eu=0.7 us=0.3.")],
     endpoint: Endpoint = "",
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Set shares by hand; they stay until they are set anew or given back with 'auto'.
 
@@ -71,26 +67,24 @@ def set_(
                 "traffic-invalid", f"{name} is named twice", hint="Give each region one share."
             )
         shares[name] = share
-    _change(endpoint, shares, "manual", url, key, json_)
+    _change(endpoint, shares, "manual", server)
 
 
-@app.command("auto")
+@options.command(app, "auto")
 def auto(
     endpoint: Endpoint = "",
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Let shares move by themselves, by latency, queues, capacity, errors and cost."""
-    _change(endpoint, {}, "automatic", url, key, json_)
+    _change(endpoint, {}, "automatic", server)
 
 
 def _change(
-    endpoint: str, ratios: dict[str, float], mode: str, url: str, key: str, json_: bool
+    endpoint: str, ratios: dict[str, float], mode: str, server: options.ReportOptions
 ) -> None:
     body = {"endpoint": endpoint, "ratios": ratios, "mode": mode}
-    told = _own(Client(url, key=key), "PUT", "/ratios", json.dumps(body).encode())
-    if json_:
+    told = _own(server.client(), "PUT", "/ratios", json.dumps(body).encode())
+    if server.json_:
         print_json(told)
     else:
         _print_traffic([told])

@@ -1,12 +1,19 @@
-"""`penstock up`: the whole platform on this machine, until SIGTERM or Ctrl-C."""
+"""`penstock up`: the whole platform on this machine, until SIGTERM or Ctrl-C.
+
+`penstock serve DIR`: the same with one model. Both print what to type next: one call by boto3, curl
+and tritonclient, made from the model's tensors.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +21,6 @@ import typer
 from penstock import scheduling, signals
 from penstock.cleanup import shielded
 from penstock.cli import options, settings
-from penstock.cli.endpoints import deploy as next_steps
 from penstock.cli.endpoints.deploy import artifact_uri, create_or_update, wait_in_service
 from penstock.cli.output import note
 from penstock.errors import CallerError, PenstockError
@@ -26,20 +32,14 @@ if TYPE_CHECKING:
 
 
 def up(
-    host: options.Host = None,
-    port: options.Port = None,
-    grpc_port: options.GrpcPort = None,
+    address: options.GatewayAddressOptions = options.GATEWAY_ADDRESS,
     state_dir: options.StateDir = None,
     deploy: Annotated[
         list[str] | None,
         typer.Option("--deploy", metavar="NAME=ARTIFACT", help="Deploy this once it is up."),
     ] = None,
     instance_type: options.InstanceType = "ml.local.small",
-    auth: options.Auth = None,
-    insecure: options.Insecure = None,
-    tls_cert: options.TlsCert = None,
-    tls_key: options.TlsKey = None,
-    gateways: options.Gateways = None,
+    guard: options.GatewayGuardOptions = options.GATEWAY_GUARD,
     database: Annotated[
         str | None, typer.Option("--database", help="postgresql://... instead of SQLite.")
     ] = None,
@@ -48,14 +48,12 @@ def up(
         typer.Option("--fleet", help="ray://HOST:PORT or ray:auto instead of this machine."),
     ] = None,
     otlp_endpoint: options.OtlpEndpoint = None,
-    log_level: Annotated[
-        str | None, typer.Option("--log-level", help="debug, info, warning or error.")
-    ] = None,
+    log_level: options.LogLevel = None,
     config: options.ConfigFile = None,
 ) -> None:
     """Start the server; prints one line with the word ready and the addresses once it serves."""
     flags = {
-        **options.listening(host, port, grpc_port, auth, insecure, tls_cert, tls_key, gateways),
+        **options.listening(address, guard),
         "control.database": database,
         "control.fleet": fleet,
         "state_dir": state_dir,
@@ -69,20 +67,38 @@ def up(
 
 def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: str) -> None:
     """Serves until a signal; deploys `deployments` (endpoint name -> artifact URI) meanwhile."""
-    import uvloop  # noqa: PLC0415 - only the server needs it
-
-    signals.block()
     # gRPC's core bypasses logging and prints a line on standard error for every failed handshake.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    scheduling.wait_for_messages()
+    run_until_signal(config, lambda stop: _serve(config, deployments, instance_type, stop))
+
+
+def run_until_signal(
+    config: ServerConfig, serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+) -> None:
+    """Runs `serve`. Its event is set by the first signal; a second one ends the process."""
+    import uvloop  # noqa: PLC0415 - only a server needs it
+
+    async def served() -> None:
+        stop = asyncio.Event()
+
+        def on_signal() -> None:
+            if stop.is_set():
+                os._exit(signals.ASKED_TWICE)  # do not wait for requests in flight
+            stop.set()
+
+        signals.hear(asyncio.get_running_loop(), on_signal)
+        await serve(stop)
+
+    signals.block()
     logging.basicConfig(
         level=config.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
     raise_limit()
-    scheduling.wait_for_messages()
     with signals.given_back_on_error():
-        uvloop.run(_serve(config, deployments, instance_type))
+        uvloop.run(served())
 
 
 def _deployment(item: str) -> tuple[str, str]:
@@ -96,18 +112,10 @@ def _deployment(item: str) -> tuple[str, str]:
     return name, artifact_uri(artifact)
 
 
-async def _serve(config: ServerConfig, deployments: Mapping[str, str], instance_type: str) -> None:
+async def _serve(
+    config: ServerConfig, deployments: Mapping[str, str], instance_type: str, stop: asyncio.Event
+) -> None:
     from penstock.api.platform import Platform  # noqa: PLC0415 - `penstock --help` stays quick
-
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def on_signal() -> None:
-        if stop.is_set():
-            os._exit(signals.ASKED_TWICE)  # do not wait for requests in flight
-        stop.set()
-
-    signals.hear(loop, on_signal)
 
     async def serving(platform: Platform, addresses: Addresses) -> None:
         print(
@@ -152,7 +160,7 @@ async def _deploy_all(
             note(f"hint: {error.hint}" if error.hint else "")
             continue
         print(
-            next_steps.text(name, platform.model_of(name), platform.addresses, auth=auth),
+            next_steps(name, platform.model_of(name), platform.addresses, auth=auth),
             flush=True,
         )
 
@@ -167,3 +175,128 @@ class _InProcess:
     def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]:
         call = self._platform.sagemaker(operation, members)
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
+def serve(
+    artifact: Annotated[str, typer.Argument(help="Folder, model.tar.gz, s3:// or https:// URI.")],
+    name: Annotated[str, typer.Option("--name", help="Endpoint name [the folder's].")] = "",
+    address: options.GatewayAddressOptions = options.GATEWAY_ADDRESS,
+    state_dir: options.StateDir = None,
+    guard: options.GatewayGuardOptions = options.GATEWAY_GUARD,
+    instance_type: options.InstanceType = "ml.local.small",
+    config: options.ConfigFile = None,
+) -> None:
+    """Start the server with one model deployed, and print how to call it."""
+    flags = options.listening(address, guard)
+    flags["state_dir"] = state_dir
+    resolved = settings.resolve(file=config, environ=os.environ, flags=flags)
+    uri = artifact_uri(artifact)
+    run(resolved.config, {name or name_from(uri): uri}, instance_type=instance_type)
+
+
+def name_from(uri: str) -> str:
+    """An endpoint's name from the last meaningful part of a URI."""
+    parts = [part for part in uri.partition("://")[2].split("/") if part]
+    while len(parts) > 1 and parts[-1] in {"artifact", "model", "model.tar.gz"}:
+        parts.pop()
+    stem = Path(parts[-1]).name.removesuffix(".tar.gz").removesuffix(".zip") if parts else "model"
+    return re.sub(r"[^a-zA-Z0-9]+", "-", stem).strip("-")[:63] or "model"
+
+
+TEXT = "where is my order"
+PAIR = "when will my parcel arrive"
+NUMPY = {"FP32": "float32", "FP64": "float64", "INT64": "int64", "INT32": "int32"}
+BEARER = "Authorization: Bearer $PENSTOCK_KEY"
+
+
+def next_steps(name: str, model: Mapping[str, Any], addresses: Addresses, *, auth: bool) -> str:
+    """Snippets for a model with the `task` and `inputs` that its instance described.
+
+    With `auth` they read their keys from the variables that `penstock keys create` prints.
+    """
+    body = json.dumps(example_body(model))
+    scheme, _, host = addresses.http.partition("://")
+    curl_headers = "-H 'Content-Type: application/json'" + (f' -H "{BEARER}"' if auth else "")
+    boto3_keys = "" if auth else ', aws_access_key_id="none", aws_secret_access_key="none"'
+    tls = ", ssl=True" if scheme == "https" else ""
+    return f"""
+endpoint {name} is in service. Call it:
+
+  curl {addresses.http}/endpoints/{name}/invocations {curl_headers} -d '{body}'
+
+  python - <<'PY'
+  import boto3
+  runtime = boto3.client("sagemaker-runtime", endpoint_url="{addresses.http}",
+      region_name="us-east-1"{boto3_keys})
+  answer = runtime.invoke_endpoint(EndpointName="{name}", ContentType="application/json",
+      Body='{body}')
+  print(answer["Body"].read().decode())
+  PY
+
+  python - <<'PY'
+  import numpy as np, tritonclient.http as triton
+  client = triton.InferenceServerClient("{host}"{tls})
+{triton_lines(name, model, auth=auth)}
+  PY
+"""
+
+
+def example_body(model: Mapping[str, Any]) -> object:
+    """A JSON body that fits the model."""
+    texts = [spec["name"] for spec in model.get("inputs") or [] if spec["datatype"] == "BYTES"]
+    if "text_pair" in texts:
+        return {"inputs": {"text": TEXT, "text_pair": PAIR}}
+    if "text" in texts:
+        return {"inputs": TEXT}
+    inputs = model.get("inputs") or []
+    rows = {tensor["name"]: _zeros(tensor["shape"]) for tensor in inputs}
+    if len(rows) > 1:
+        return {"inputs": rows}
+    return {"inputs": next(iter(rows.values()), [[1.0, 2.0, 3.0, 4.0]])}
+
+
+def triton_lines(name: str, model: Mapping[str, Any], *, auth: bool) -> str:
+    """The middle of a tritonclient script."""
+    lines = ["  inputs = []"]
+    texts = [spec["name"] for spec in model.get("inputs") or [] if spec["datatype"] == "BYTES"]
+    if "text" in texts:
+        tensors = [
+            (
+                name,
+                "BYTES",
+                [1],
+                f'np.array(["{PAIR if name == "text_pair" else TEXT}"], dtype=object)',
+            )
+            for name in texts
+        ]
+    else:
+        tensors = [
+            (tensor["name"], tensor["datatype"], _concrete(tensor["shape"]), _numpy(tensor))
+            for tensor in model.get("inputs") or []
+        ]
+    for tensor, datatype, shape, values in tensors:
+        lines.append(f'  inputs.append(triton.InferInput("{tensor}", {shape}, "{datatype}"))')
+        lines.append(f"  inputs[-1].set_data_from_numpy({values})")
+    headers = ""
+    if auth:
+        lines.append("  import os")
+        lines.append("""  headers = {"Authorization": "Bearer " + os.environ["PENSTOCK_KEY"]}""")
+        headers = ", headers=headers"
+    lines.append(f'  print(client.infer("{name}", inputs{headers}).get_response())')
+    return "\n".join(lines)
+
+
+def _concrete(shape: list[int]) -> list[int]:
+    return [size if size > 0 else 1 for size in shape]
+
+
+def _numpy(tensor: Mapping[str, Any]) -> str:
+    kind = NUMPY.get(tensor["datatype"], "float32")
+    return f'np.zeros({_concrete(tensor["shape"])}, dtype="{kind}")'
+
+
+def _zeros(shape: list[int]) -> Any:
+    value: Any = 0
+    for size in reversed(_concrete(shape)):
+        value = [value] * size
+    return value

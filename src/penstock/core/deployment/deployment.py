@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 RANDOM = "RANDOM"
 LEAST_OUTSTANDING_REQUESTS = "LEAST_OUTSTANDING_REQUESTS"
 PREFIX_AWARE = "PREFIX_AWARE"
-ROUND_ROBIN = "ROUND_ROBIN"  #: Penstock's own, for comparison; SageMaker has no such strategy
-ROUTING_STRATEGIES = (RANDOM, LEAST_OUTSTANDING_REQUESTS, PREFIX_AWARE, ROUND_ROBIN)
+ROUND_ROBIN = "ROUND_ROBIN"  #: for comparison
+#: Penstock's own: SageMaker's RoutingConfig has no name for them, PENSTOCK_ROUTING has.
+OWN_STRATEGIES = (ROUND_ROBIN,)
+ROUTING_STRATEGIES = (RANDOM, LEAST_OUTSTANDING_REQUESTS, PREFIX_AWARE, *OWN_STRATEGIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,30 +1,36 @@
-"""DescribeAlarms, DescribeAlarmsForMetric, DescribeAlarmHistory.
+"""The operations on alarms but PutMetricAlarm: describing, switching, deleting and tagging them.
 
-It also renders an alarm as DescribeAlarms shows it.
+`control/alarms` keeps the alarms and decides on their states. Alarms are the only resources with
+tags here.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
-from penstock.api.cloudwatch.context import CloudWatchContext
+import orjson
+from sqlalchemy import Connection
+
+from penstock.api.aws import Members, place_of, token_of
 from penstock.api.cloudwatch.rules import (
-    decode_token,
+    CloudWatchContext,
     dimensions_of,
-    encode_token,
     invalid_combination,
+    invalid_value,
     seconds,
+    validation_error,
 )
-from penstock.control.alarms import history, rows
-from penstock.control.alarms.records import (
-    AlarmQuery,
-    AlarmRecord,
-    HistoryItem,
-    HistoryQuery,
-)
+from penstock.control.alarms import history, rows, tags
+from penstock.control.alarms.records import AlarmQuery, AlarmRecord, HistoryItem, HistoryQuery
+from penstock.control.store.records import TooManyTags
+from penstock.control.store.rows import TAG_COUNT_MAX
 from penstock.control.store.store import Store
 from penstock.core.alarms.spec import MetricQuery, MetricStat
 from penstock.metrics.series.statistics import SIMPLE
+from penstock.wire.aws.errors import AwsError
+
+T = TypeVar("T")
 
 
 def metric_alarm(record: AlarmRecord) -> dict[str, Any]:
@@ -109,7 +115,7 @@ ALARMS_PER_PAGE: Final = 50
 ITEMS_PER_PAGE: Final = 100
 
 
-async def describe_alarms(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
+async def describe_alarms(context: CloudWatchContext, params: Members) -> Members:
     """Alarms in order of names. None is composite here, so none has parents or children."""
     names = tuple(params.get("AlarmNames") or ())
     prefix = params.get("AlarmNamePrefix") or ""
@@ -118,7 +124,7 @@ async def describe_alarms(context: CloudWatchContext, params: dict[str, Any]) ->
             "The parameters AlarmNames and AlarmNamePrefix are mutually exclusive and you have "
             "specified both."
         )
-    place = decode_token(params, code="InvalidNextToken", fits=_is_name)
+    place = place_of(params, code="InvalidNextToken", fits=_holds(str))
     result: dict[str, Any] = {"MetricAlarms": [], "CompositeAlarms": []}
     related = params.get("ChildrenOfAlarmName") or params.get("ParentsOfAlarmName")
     if related or not _asked_for_metric_alarms(params):
@@ -132,21 +138,19 @@ async def describe_alarms(context: CloudWatchContext, params: dict[str, Any]) ->
         after=place[0] if place else "",
         limit=limit + 1,
     )
-    found = await context.database.call(_alarms, query)
+    found = await _read(context, lambda db: rows.listed(db, query))
     result["MetricAlarms"] = [metric_alarm(record) for record in found[:limit]]
     if len(found) > limit:
-        result["NextToken"] = encode_token(params, [found[limit - 1].name])
+        result["NextToken"] = token_of(params, [found[limit - 1].name])
     return result
 
 
-async def describe_alarms_for_metric(
-    context: CloudWatchContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def describe_alarms_for_metric(context: CloudWatchContext, params: Members) -> Members:
     """Alarms on exactly this metric; alarms on math over it are not included."""
     dimensions = dimensions_of(params.get("Dimensions"), "Dimensions")
     statistic = params.get("Statistic") or params.get("ExtendedStatistic")
     shown = []
-    for record in await context.database.call(_alarms, AlarmQuery()):
+    for record in await _read(context, lambda db: rows.listed(db, AlarmQuery())):
         stat = plain_metric(record)
         if (
             stat is not None
@@ -160,11 +164,9 @@ async def describe_alarms_for_metric(
     return {"MetricAlarms": shown}
 
 
-async def describe_alarm_history(
-    context: CloudWatchContext, params: dict[str, Any]
-) -> dict[str, Any]:
+async def describe_alarm_history(context: CloudWatchContext, params: Members) -> Members:
     """The newest first by default; entries of deleted alarms are included."""
-    place = decode_token(params, code="InvalidNextToken", fits=_is_item)
+    place = place_of(params, code="InvalidNextToken", fits=_holds(float, int))
     if not _asked_for_metric_alarms(params) or params.get("AlarmContributorId"):
         return {"AlarmHistoryItems": []}
     limit = params.get("MaxRecords") or ITEMS_PER_PAGE
@@ -178,11 +180,11 @@ async def describe_alarm_history(
         after=(place[0], place[1]) if place else None,
         limit=limit + 1,
     )
-    found = await context.database.call(_history, query)
+    found = await _read(context, lambda db: history.listed(db, query))
     result: dict[str, Any] = {"AlarmHistoryItems": [_item(item) for item in found[:limit]]}
     if len(found) > limit:
         last = found[limit - 1]
-        result["NextToken"] = encode_token(params, [last.at, last.id])
+        result["NextToken"] = token_of(params, [last.at, last.id])
     return result
 
 
@@ -197,29 +199,127 @@ def _item(item: HistoryItem) -> dict[str, Any]:
     }
 
 
-def _asked_for_metric_alarms(params: dict[str, Any]) -> bool:
+def _asked_for_metric_alarms(params: Members) -> bool:
     return _METRIC_ALARM in (params.get("AlarmTypes") or (_METRIC_ALARM,))
 
 
-def _alarms(store: Store, query: AlarmQuery) -> list[AlarmRecord]:
-    with store.read() as db:
-        return rows.listed(db, query)
+def _holds(*kinds: type) -> Callable[[Any], bool]:
+    """Whether a token's place is a list of such values."""
+    return lambda place: isinstance(place, list) and [type(one) for one in place] == [*kinds]
 
 
-def _history(store: Store, query: HistoryQuery) -> list[HistoryItem]:
-    with store.read() as db:
-        return history.listed(db, query)
+async def set_alarm_state(context: CloudWatchContext, params: Members) -> Members:
+    """Sets a state that lasts until the next evaluation, when the metric decides again."""
+    data = params.get("StateReasonData") or ""
+    if data:
+        try:
+            orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise AwsError("InvalidFormat", "Data was not syntactically valid JSON") from error
+    name = params["AlarmName"]
+    if not await context.alarms.set_state(name, params["StateValue"], params["StateReason"], data):
+        raise _unknown([name])
+    return {}
 
 
-def _is_name(place: Any) -> bool:
-    match place:
-        case [str()]:
-            return True
-    return False
+async def enable_alarm_actions(context: CloudWatchContext, params: Members) -> Members:
+    return await _switch(context, params, enabled=True)
 
 
-def _is_item(place: Any) -> bool:
-    match place:
-        case [float(), int()]:
-            return True
-    return False
+async def disable_alarm_actions(context: CloudWatchContext, params: Members) -> Members:
+    return await _switch(context, params, enabled=False)
+
+
+async def delete_alarms(context: CloudWatchContext, params: Members) -> Members:
+    """Deletes the alarms that exist, even if others do not."""
+    names = list(params["AlarmNames"])
+    now = context.clock.wall()
+    removed = await _changed(context, lambda db: rows.remove(db, names, now=now))
+    unknown = sorted(set(names) - set(removed))
+    if unknown:
+        raise _unknown(unknown)
+    return {}
+
+
+async def put_composite_alarm(context: CloudWatchContext, params: Members) -> Members:
+    raise validation_error(
+        "Composite alarms are not supported; make metric alarms with PutMetricAlarm, with metric "
+        "math over several metrics where one is not enough."
+    )
+
+
+async def _switch(context: CloudWatchContext, params: Members, *, enabled: bool) -> Members:
+    names, now = params["AlarmNames"], context.clock.wall()
+    await _changed(context, lambda db: rows.enable_actions(db, names, enabled=enabled, now=now))
+    return {}
+
+
+async def _changed(context: CloudWatchContext, work: Callable[[Connection], T]) -> T:
+    """Does `work` in one transaction."""
+
+    def change(store: Store) -> T:
+        with store.begin() as db:
+            return work(db)
+
+    return await context.database.call(change)
+
+
+async def _read(context: CloudWatchContext, work: Callable[[Connection], T]) -> T:
+    """The same for one that only reads."""
+
+    def read(store: Store) -> T:
+        with store.read() as db:
+            return work(db)
+
+    return await context.database.call(read)
+
+
+def _unknown(names: list[str]) -> AwsError:
+    return AwsError("ResourceNotFound", f"There is no alarm named {', '.join(names)}.")
+
+
+async def tag_resource(context: CloudWatchContext, params: Members) -> Members:
+    arn, given = params["ResourceARN"], tags_of(params["Tags"])
+    await _changed(context, lambda db: add_tags(db, _known(db, arn), given))
+    return {}
+
+
+async def untag_resource(context: CloudWatchContext, params: Members) -> Members:
+    arn, names = params["ResourceARN"], params["TagKeys"]
+    await _changed(context, lambda db: tags.remove(db, _known(db, arn), names))
+    return {}
+
+
+async def list_tags_for_resource(context: CloudWatchContext, params: Members) -> Members:
+    arn = params["ResourceARN"]
+    found = await _read(context, lambda db: tags.of(db, _known(db, arn)))
+    return {"Tags": [{"Key": name, "Value": value} for name, value in found.items()]}
+
+
+def tags_of(given: Iterable[dict[str, Any]] | None) -> dict[str, str]:
+    """The request's tags as a map. Raises AwsError if a key occurs twice, or there are too many."""
+    found: dict[str, str] = {}
+    for tag in given or ():
+        if tag["Key"] in found:
+            raise invalid_value(f"The tag key {tag['Key']} was given twice.")
+        found[tag["Key"]] = tag["Value"]
+    if len(found) > TAG_COUNT_MAX:
+        raise invalid_value(f"An alarm must not have more than {TAG_COUNT_MAX} tags.")
+    return found
+
+
+def add_tags(db: Connection, arn: str, given: dict[str, str]) -> None:
+    """Adds tags. Raises AwsError if there would be too many."""
+    try:
+        tags.add(db, arn, given)
+    except TooManyTags as error:
+        raise invalid_value(error.message) from error
+
+
+def _known(db: Connection, arn: str) -> str:
+    """The ARN of an alarm that exists."""
+    name = arn.split(":alarm:", 1)[-1]
+    record = rows.get(db, name)
+    if record is None or record.arn != arn:
+        raise AwsError("ResourceNotFoundException", f"There is no alarm with the ARN {arn}.")
+    return arn

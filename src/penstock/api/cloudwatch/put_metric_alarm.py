@@ -11,10 +11,17 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
-from penstock.api.cloudwatch.alarms.change import add_tags, tags_of
-from penstock.api.cloudwatch.alarms.queries import alarm_queries
-from penstock.api.cloudwatch.context import CloudWatchContext
-from penstock.api.cloudwatch.rules import invalid_combination, missing, validation_error
+from penstock.api.aws import Members
+from penstock.api.cloudwatch.alarms import add_tags, tags_of
+from penstock.api.cloudwatch.rules import (
+    CloudWatchContext,
+    check_query,
+    dimensions_of,
+    invalid_combination,
+    metric_of,
+    missing,
+    validation_error,
+)
 from penstock.control.alarms import rows
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.records import AlarmActions, AlarmRecord
@@ -27,8 +34,11 @@ from penstock.core.alarms.spec import (
     NOT_BREACHING,
     AlarmSpec,
     MetricQuery,
+    MetricStat,
 )
 from penstock.errors import CallerError
+from penstock.metrics.math.expression import parse_expression
+from penstock.metrics.series.statistics import SIMPLE, parse_statistic
 from penstock.wire.aws.errors import AwsError
 
 #: The limit of an account in AWS; each alarm is evaluated again and again.
@@ -51,7 +61,7 @@ _REFUSED: Final = (
 _OPTIONAL: Final = ("DatapointsToAlarm", "TreatMissingData", "AlarmDescription")
 
 
-async def put_metric_alarm(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
+async def put_metric_alarm(context: CloudWatchContext, params: Members) -> Members:
     """Creates or replaces the alarm. The answer is empty."""
     # Twenty expressions of the greatest length and depth take a tenth of a second.
     spec = await asyncio.to_thread(_spec, params, context.account_id)
@@ -89,7 +99,7 @@ def _put(store: Store, record: AlarmRecord, tags: dict[str, str], now: float) ->
     return True
 
 
-def _spec(params: dict[str, Any], account_id: str) -> AlarmSpec:
+def _spec(params: Members, account_id: str) -> AlarmSpec:
     name = params["AlarmName"]
     if not name.isprintable():
         raise validation_error("AlarmName must not contain control characters.")
@@ -140,7 +150,7 @@ def _check_time(periods: int, period_s: int) -> None:
         )
 
 
-def _datapoints(params: dict[str, Any], periods: int) -> int:
+def _datapoints(params: Members, periods: int) -> int:
     datapoints = params.get("DatapointsToAlarm")
     if datapoints is None:
         return periods
@@ -152,7 +162,7 @@ def _datapoints(params: dict[str, Any], periods: int) -> int:
     return int(datapoints)
 
 
-def _low_samples(params: dict[str, Any], queries: tuple[MetricQuery, ...]) -> str:
+def _low_samples(params: Members, queries: tuple[MetricQuery, ...]) -> str:
     found = _one_of(params, "EvaluateLowSampleCountPercentile", _LOW_SAMPLES, "evaluate")
     stat = queries[0].stat
     given = params.get("EvaluateLowSampleCountPercentile") is not None
@@ -164,7 +174,7 @@ def _low_samples(params: dict[str, Any], queries: tuple[MetricQuery, ...]) -> st
     return found
 
 
-def _actions(params: dict[str, Any], member: str) -> tuple[str, ...]:
+def _actions(params: Members, member: str) -> tuple[str, ...]:
     actions = tuple(params.get(member) or ())
     for action in actions:
         if not (action.startswith("https://") or _is_arn(action)):
@@ -177,7 +187,7 @@ def _is_arn(text: str) -> bool:
     return len(parts) == 6 and parts[0] == "arn" and bool(parts[2] and parts[5])
 
 
-def _one_of(params: dict[str, Any], member: str, allowed: tuple[str, ...], default: str) -> str:
+def _one_of(params: Members, member: str, allowed: tuple[str, ...], default: str) -> str:
     value = params.get(member)
     if value is None:
         return default
@@ -188,8 +198,139 @@ def _one_of(params: dict[str, Any], member: str, allowed: tuple[str, ...], defau
     return str(value)
 
 
-def _required(params: dict[str, Any], member: str) -> Any:
+def _required(params: Members, member: str) -> Any:
     value = params.get(member)
     if value is None:
         raise missing(member)
     return value
+
+
+QUERIES_MAX: Final = 20
+STATS_MAX: Final = 10
+_HIGH_RESOLUTION_S: Final = (10, 20, 30)
+#: Members that describe a plain metric; `Metrics` excludes them.
+_PLAIN: Final = (
+    "MetricName", "Namespace", "Dimensions", "Period", "Unit", "Statistic", "ExtendedStatistic"
+)  # fmt: skip
+
+
+def alarm_queries(params: Members, account_id: str) -> tuple[tuple[MetricQuery, ...], int]:
+    """The queries, and the period in s of the datapoints that are evaluated.
+
+    Raises:
+        AwsError: with CloudWatch's codes.
+    """
+    rows = params.get("Metrics")
+    if not rows:
+        if not params.get("MetricName"):
+            raise validation_error(
+                "For each PutMetricAlarm operation, you must specify either MetricName, a Metrics "
+                "array, or an EvaluationCriteria."
+            )
+        stat = _plain(params)
+        return (MetricQuery(id="", stat=stat),), stat.period_s
+    both = [name for name in _PLAIN if params.get(name)]
+    if both:
+        raise validation_error(f"Metrics can't be used together with {', '.join(both)}.")
+    return _math(rows, account_id)
+
+
+def _plain(params: Members) -> MetricStat:
+    if not params.get("Namespace"):
+        raise missing("Namespace")
+    simple, extended = params.get("Statistic"), params.get("ExtendedStatistic")
+    if simple and extended:
+        raise invalid_combination(
+            "The parameters Statistic and ExtendedStatistic are mutually exclusive and you have "
+            "specified both."
+        )
+    if not simple and not extended:
+        raise invalid_combination("Must specify either Statistic or ExtendedStatistic")
+    if extended in SIMPLE:
+        raise validation_error(f"The value {extended} is a Statistic, not an ExtendedStatistic.")
+    period_s = params.get("Period")
+    if period_s is None:
+        raise missing("Period")
+    return MetricStat(
+        namespace=params["Namespace"],
+        name=params["MetricName"],
+        dimensions=dimensions_of(params.get("Dimensions"), "Dimensions"),
+        period_s=_checked_period(period_s),
+        stat=_checked_statistic(str(simple or extended)),
+        unit=params.get("Unit"),
+    )
+
+
+def _math(rows: list[dict[str, Any]], account_id: str) -> tuple[tuple[MetricQuery, ...], int]:
+    if len(rows) > QUERIES_MAX:
+        raise validation_error(f"Metrics must have from 1 to {QUERIES_MAX} members.")
+    queries = tuple(
+        _query(row, f"Metrics.member.{number}", account_id) for number, row in enumerate(rows, 1)
+    )
+    ids = [query.id for query in queries]
+    if len(set(ids)) < len(ids):
+        raise validation_error("The values for parameter Id in Metrics must be unique.")
+    periods = [query.stat.period_s for query in queries if query.stat is not None]
+    if len(periods) > STATS_MAX:
+        raise validation_error(f"Metrics must have at most {STATS_MAX} members with MetricStat.")
+    returned = [query for query in queries if query.return_data]
+    if len(returned) != 1:
+        raise validation_error("Exactly one element of the metrics list should return data.")
+    if returned[0].stat is not None:
+        return queries, returned[0].stat.period_s
+    # Two series have common datapoints at the longest of their periods.
+    period_s = max(periods, default=0) or returned[0].period_s
+    if not period_s:
+        raise validation_error(f"The expression {returned[0].id!r} needs a Period.")
+    return queries, period_s
+
+
+def _query(row: dict[str, Any], at: str, account_id: str) -> MetricQuery:
+    check_query(row, at)
+    if row.get("AccountId") not in (None, account_id):
+        raise validation_error(f"The {at}.AccountId is another account than {account_id}.")
+    query_id, stat, expression = row["Id"], row.get("MetricStat"), row.get("Expression")
+    period_s = row.get("Period")
+    returned = row.get("ReturnData")
+    try:
+        if expression is not None:
+            parse_expression(expression)
+    except CallerError as error:
+        raise validation_error(f"Error in expression '{query_id}': {error.message}") from error
+    return MetricQuery(
+        id=query_id,
+        stat=None if stat is None else _stat(stat, at),
+        expression=expression or "",
+        label=row.get("Label") or "",
+        period_s=None if period_s is None else _checked_period(period_s),
+        return_data=returned is None or bool(returned),
+    )
+
+
+def _stat(stat: dict[str, Any], at: str) -> MetricStat:
+    namespace, name, dimensions = metric_of(stat, at)
+    return MetricStat(
+        namespace=namespace,
+        name=name,
+        dimensions=dimensions,
+        period_s=_checked_period(stat["Period"]),
+        stat=_checked_statistic(stat["Stat"]),
+        unit=stat.get("Unit"),
+    )
+
+
+def _checked_period(period_s: int) -> int:
+    if period_s not in _HIGH_RESOLUTION_S and (period_s < 1 or period_s % 60):
+        raise validation_error(
+            f"The value {period_s} for parameter Period is invalid. Period must be 10, 20, 30, or "
+            "a multiple of 60."
+        )
+    return period_s
+
+
+def _checked_statistic(name: str) -> str:
+    try:
+        parse_statistic(name)
+    except CallerError as error:
+        raise validation_error(f"{error.message} {error.hint}") from error
+    return name

@@ -13,7 +13,8 @@ import typer
 
 from penstock.cli import options, transform_follow
 from penstock.cli.client import Client
-from penstock.cli.output import figure, money, note, print_json, print_table, saved
+from penstock.cli.cost_page import COLUMNS, alternative_cells, cells, page
+from penstock.cli.output import figure, money, note, print_json, print_table
 from penstock.core.cost.compared import Alternative, TypeOffer, of_usage
 from penstock.core.cost.report import (
     TENANT_ENDS,
@@ -27,8 +28,6 @@ from penstock.durable_files import check_output, output
 from penstock.errors import CallerError
 
 _GIB = 2**30
-_COLUMNS = ("$", "serving", "cold start", "idle", "headroom", "requests", "loads",
-            "$ / 1000 requests")  # fmt: skip
 
 
 def cost(
@@ -45,25 +44,21 @@ def cost(
         int, typer.Option("--tenant-parts", min=1, help="Parts of it that name the tenant.")
     ] = 1,
     top: Annotated[int, typer.Option("--top", min=1, help="Lines of each table.")] = 20,
-    url: options.Url = "",
-    key: options.Key = "",
-    json_: options.Json = False,
+    server: options.ReportOptions = options.REPORT,
 ) -> None:
     """Report what models, tenants, requests and jobs cost; compare with other ways to serve."""
     if html is not None:
         check_output(html)
-    given = _read(usage) if usage else _asked(Client(url, key=key))
+    given = _read(usage) if usage else _asked(server.client())
     instances = usage_from_dict(given)
     found = report(instances, tenants_by(tenant_ends, parts=tenant_parts))
     others = of_usage(instances, _offers(given))
     jobs = _jobs(given)
     if html is not None:
-        from penstock.cli.cost.cost_page import page  # noqa: PLC0415 - only this option needs it
-
         with output(html):
             html.write_text(page(found, others, jobs), encoding="utf-8")
         note(f"wrote {html}")
-    if json_:
+    if server.json_:
         print_json(as_dict(found, others) | {"jobs": jobs})
     elif html is None:
         _print(found, others, top)
@@ -136,15 +131,15 @@ def _print(found: CostReport, others: list[Alternative], top: int) -> None:
     print()
     print_table(
         "tenants",
-        ("tenant", "models", *_COLUMNS),
-        [(line.name, line.models, *_cells(line)) for line in found.tenants[:top]],
+        ("tenant", "models", *COLUMNS),
+        [(line.name, line.models, *cells(line)) for line in found.tenants[:top]],
     )
     print()
     print_table(
         "models",
-        ("endpoint", "model", "GiB at most", *_COLUMNS),
+        ("endpoint", "model", "GiB at most", *COLUMNS),
         [
-            (line.endpoint, line.name, f"{line.bytes_peak / _GIB:.3f}", *_cells(line))
+            (line.endpoint, line.name, f"{line.bytes_peak / _GIB:.3f}", *cells(line))
             for line in found.models[:top]
         ],
     )
@@ -155,28 +150,5 @@ def _print(found: CostReport, others: list[Alternative], top: int) -> None:
             " fractions, of single endpoints without replicas",
             ("way", "replicas", "instances", "$ / hour", "models / instance", "saves", "fractions",
              "single"),
-            [_alternative(each) for each in others],
+            [alternative_cells(each) for each in others],
         )  # fmt: skip
-
-
-def _cells(line: CostLine) -> list[object]:
-    cost, each = line.cost, line.dollars_per_request
-    dollars_for = (cost.dollars, cost.serving, cost.cold_start, cost.idle, cost.headroom)
-    return [
-        *(figure(dollars) for dollars in dollars_for),
-        line.requests,
-        line.loads,
-        None if each is None else figure(each * 1000),
-    ]
-
-
-def _alternative(each: Alternative) -> list[object]:
-    shares = (each.saves, each.saves_fractions, each.saves_single)
-    return [
-        each.name,
-        each.replicas,
-        figure(each.instances),
-        figure(each.dollars_per_hour),
-        f"{each.models_per_instance:.3g}",
-        *(saved(share) for share in shares),
-    ]

@@ -1,4 +1,7 @@
-"""The cost report as one self-contained HTML page: tables, and plots drawn as SVG."""
+"""The cost report as one self-contained HTML page: tables, and plots drawn as SVG.
+
+It also has the cells of those tables, for the terminal's.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from penstock.cli.transform_follow import COST_COLUMNS, cost_row
 from penstock.core.cost.compared import Alternative
 from penstock.core.cost.report import CostLine, CostReport
 
+COLUMNS: Final = ("$", "serving", "cold start", "idle", "headroom", "requests", "loads",
+                  "$ / 1000 requests")  # fmt: skip
 _TENANTS_MAX: Final = 25  #: most tenants of a plot; a table has all
 _PARTS: Final = ("serving", "cold_start", "idle", "headroom")
 _WIDTH, _LABEL, _BAR, _ROW = 760, 200, 460, 22  #: of a plot, in pixels
@@ -56,7 +61,7 @@ def page(
         parts += ["<h2>The same models in other ways</h2>", _bars(others), _ways(others)]
     parts += ["<h2>Tenants</h2>", _lines(found.tenants), "<h2>Models</h2>", _lines(found.models)]
     if jobs:
-        parts += ["<h2>Transform jobs</h2>", _jobs(jobs)]
+        parts += ["<h2>Transform jobs</h2>", _table(COST_COLUMNS, [cost_row(job) for job in jobs])]
     return "\n".join([*parts, "</body></html>\n"])
 
 
@@ -111,47 +116,49 @@ def _curve(dollars: Sequence[float]) -> str:
     return _svg(height, [straight, f'<polyline class="curve" points="{path}"/>', *labels])
 
 
+def cells(line: CostLine) -> list[object]:
+    """The cells of `COLUMNS`."""
+    cost, each = line.cost, line.dollars_per_request
+    dollars_for = (cost.dollars, cost.serving, cost.cold_start, cost.idle, cost.headroom)
+    price = None if each is None else figure(each * 1000)
+    return [*(figure(dollars) for dollars in dollars_for), line.requests, line.loads, price]
+
+
+def alternative_cells(each: Alternative) -> list[object]:
+    """The name and size of another way, its price, and what it saves beside three others."""
+    shares = (each.saves, each.saves_fractions, each.saves_single)
+    return [
+        each.name,
+        each.replicas,
+        figure(each.instances),
+        figure(each.dollars_per_hour),
+        f"{each.models_per_instance:.3g}",
+        *(saved(share) for share in shares),
+    ]
+
+
 def _lines(lines: Sequence[CostLine]) -> str:
-    head = ("", "$", "serving", "cold start", "idle", "headroom", "requests", "loads",
-            "$ / 1000 requests")  # fmt: skip
-    rows = []
-    for line in lines:
-        cost, each = line.cost, line.dollars_per_request
-        dollars_for = (cost.dollars, cost.serving, cost.cold_start, cost.idle, cost.headroom)
-        name = f"{line.endpoint}: {line.name}" if line.endpoint else line.name
-        price = "" if each is None else figure(each * 1000)
-        counts = [str(line.requests), str(line.loads), price]
-        rows.append([name, *(figure(dollars) for dollars in dollars_for), *counts])
-    return _table(head, rows)
+    rows = [
+        [f"{line.endpoint}: {line.name}" if line.endpoint else line.name, *cells(line)]
+        for line in lines
+    ]
+    return _table(("", *COLUMNS), rows)
 
 
 def _ways(others: Sequence[Alternative]) -> str:
     head = ("", "replicas", "instances", "$ / hour", "models / instance",
             "saves beside one endpoint each", "beside memory fractions",
             "beside one endpoint each, single")  # fmt: skip
-    rows = [
-        [
-            each.name,
-            str(each.replicas),
-            figure(each.instances),
-            figure(each.dollars_per_hour),
-            f"{each.models_per_instance:.3g}",
-            *(saved(share) for share in (each.saves, each.saves_fractions, each.saves_single)),
-        ]
-        for each in others
-    ]
-    return _table(head, rows)
+    return _table(head, [alternative_cells(each) for each in others])
 
 
-def _jobs(jobs: Sequence[Mapping[str, Any]]) -> str:
-    rows = [["" if cell is None else str(cell) for cell in cost_row(job)] for job in jobs]
-    return _table(COST_COLUMNS, rows)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        "<tr>"
+        + "".join(f"<td>{'' if cell is None else escape(str(cell))}</td>" for cell in row)
+        + "</tr>"
+        for row in rows
     )
     return (
         f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'

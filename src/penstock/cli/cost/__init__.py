@@ -1,1 +1,0 @@
-"""`penstock cost`: the report as a table and as a page."""
