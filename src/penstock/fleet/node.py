@@ -27,7 +27,7 @@ from penstock.core.resources import ComputeResources
 from penstock.errors import PenstockError
 from penstock.fleet.base import InstanceExit, InstanceSpec, InstanceType
 from penstock.fleet.identity.authority import key_and_request
-from penstock.fleet.identity.pem import Identity
+from penstock.fleet.identity.contexts import Identity
 from penstock.fleet.local import LocalFleet
 from penstock.wire import frames
 
