@@ -11,7 +11,7 @@ import pytest
 from instance_harness import Instance, instance, wait_until
 from tests.fakes import model_files
 
-from penstock.fleet import guest_start
+from penstock.fleet import guests
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "SCHED_IDLE"), reason="the kernel has no policy for guests"
@@ -33,7 +33,7 @@ def predict_fn(data, model):
 
 @pytest.fixture
 def guest(tmp_path: Path) -> Iterator[Instance]:
-    command = guest_start.command((sys.executable, "-m", "penstock.instance"))
+    command = guests.command((sys.executable, "-m", "penstock.instance"))
     with instance(tmp_path, command=command) as running:
         yield running
 

@@ -12,7 +12,7 @@ from test_model_host import HOST, Host, adding
 
 from penstock.clock import ManualClock
 from penstock.errors import CallerError
-from penstock.instance.models.keep_warm import KeepWarmDriver, schedules_of
+from penstock.instance.models.hosted import KeepWarmDriver, schedules_of
 
 MONDAY = dt.datetime(2026, 11, 23, tzinfo=dt.UTC).timestamp()
 HOUR_S = 3600.0

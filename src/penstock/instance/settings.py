@@ -1,16 +1,37 @@
-"""The settings with which an instance is started: one JSON line on standard input."""
+"""What an instance reads on standard input when it is started: one JSON line with its settings.
+
+A fleet starts spares like any instance, and writes lines {"warm": [modules]} before the settings.
+Each is answered with `warm`. Only the project's own modules, and the libraries of its runtimes, are
+imported, whatever a line names.
+"""
 
 from __future__ import annotations
 
+import importlib
+import logging
+import sys
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Final
 
 import orjson
 
+from penstock import scheduling
 from penstock.artifacts.sources.source import ArtifactSettings
 from penstock.errors import CallerError
-from penstock.fleet.identity.pem import Identity
+from penstock.fleet.identity.contexts import Identity
+from penstock.runtimes import registry
+
+_LOG = logging.getLogger(__name__)
+_OWN: Final = "penstock."
+#: Libraries of the runtimes that run in an instance's own process, and of readers of artifacts.
+LIBRARIES: Final = frozenset(
+    {"numpy", "obstore", "tokenizers", "yaml"}
+    | {one.library for one in registry.records() if one.in_threads and one.library}
+)
+_MODULES_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +86,46 @@ def _own_places(fields: dict[str, Any]) -> tuple[str, ...]:
     sockets = str(Path(place).parent) if scheme == "unix" else ""
     found = (fields["cache_dir"], fields.get("work_dir"), sockets)
     return tuple(str(each) for each in found if each)
+
+
+def settings_line(lines: BinaryIO) -> bytes:
+    """Reads up to the line with the settings and imports the requested modules; b"" at the end."""
+    while True:
+        line = lines.readline()
+        modules = _asked(line)
+        if modules is None:
+            return line
+        # Threads that a library starts when it is imported compute for models later.
+        thread = threading.Thread(target=_get_warm, args=(modules,), name="warm")
+        thread.start()
+        thread.join()
+        print("warm", flush=True)
+
+
+def imported_since(before: Iterable[str]) -> list[str]:
+    """Modules imported since `before` that a spare may import."""
+    known = set(before)
+    return sorted(name for name in list(sys.modules) if name not in known and _may(name))
+
+
+def _asked(line: bytes) -> list[str] | None:
+    try:
+        asked = orjson.loads(line)["warm"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return [name for name in asked if isinstance(name, str)] if isinstance(asked, list) else None
+
+
+def _get_warm(modules: list[str]) -> None:
+    scheduling.compute()
+    for name in modules[:_MODULES_MAX]:
+        if not _may(name):
+            continue
+        try:
+            importlib.import_module(name)
+        except Exception:  # it is imported, or reports the error, when it is needed
+            _LOG.info("%s can't be imported ahead", name)
+
+
+def _may(name: str) -> bool:
+    return name.startswith(_OWN) or name in LIBRARIES

@@ -1,5 +1,5 @@
-"""From a load call to a running model: its artifact is fetched, then started, each with a time
-limit.
+"""From the `load` operation of the control connection to a running model: its artifact is fetched,
+then started, each with a time limit.
 
 Between the two the model's memory need is known, and placement may answer that there is no room.
 This module does not depend on the model's runtime (`start` does).
@@ -31,10 +31,10 @@ from penstock.artifacts.description.description import Batching, ModelDescriptio
 from penstock.artifacts.detection.detect import Detected
 from penstock.artifacts.detection.generation_layout import served_as_weights
 from penstock.artifacts.prepare import prepare
+from penstock.artifacts.sources.source import ArtifactSource
 from penstock.compile.serving import compile_for_serving, needs_compiling
 from penstock.core.models.instruction_sets import BuildChoice
 from penstock.errors import CallerError, ModelError, NotNowError
-from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.start import start
 from penstock.instance.settings import InstanceSettings
@@ -42,6 +42,63 @@ from penstock.runtimes import registry
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement import isolated
 from penstock.runtimes.processor import instruction_set_here
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCall:
+    """The `load` operation, checked."""
+
+    copy: int
+    endpoint: str
+    variant: str
+    source: ArtifactSource
+    environment: dict[str, str]
+    cores: float
+    memory_bytes_max: int
+    accelerators: int
+    download_timeout_s: float
+    startup_timeout_s: float
+    network_isolated: bool  #: EnableNetworkIsolation
+    batching: dict[str, Any]  #: fields of Batching that replace the description's
+    #: True: others go before most of its requests, which have the last priority level to
+    #: themselves.
+    waits_for_others: bool = False
+    #: Settings of a multi-model endpoint; `source` is then a prefix of target models
+    multi_model: dict[str, Any] | None = None
+    target_model: str = ""  #: its name, for the copy that hosts it
+    base_copy: int = 0  #: for an adapter: the copy of its base into which it is loaded
+
+    @property
+    def served_as(self) -> str:
+        """The model's name for its callers."""
+        return f"{self.endpoint}:{self.target_model}" if self.target_model else self.endpoint
+
+    @classmethod
+    def from_dict(cls, call: dict[str, Any], settings: InstanceSettings) -> LoadCall:
+        """Raises CallerError for missing or impossible fields."""
+        try:
+            return cls(
+                copy=int(call["copy"]),
+                endpoint=str(call["endpoint"]),
+                variant=str(call["variant"]),
+                source=ArtifactSource.from_dict(call["source"]),
+                environment={str(k): str(v) for k, v in (call.get("environment") or {}).items()},
+                cores=float(call.get("cores") or settings.cores),
+                memory_bytes_max=int(call.get("memory_bytes_max") or settings.memory_bytes),
+                accelerators=int(call.get("accelerators", settings.accelerators)),
+                download_timeout_s=float(call.get("download_timeout_s") or 3600.0),
+                startup_timeout_s=float(call.get("startup_timeout_s") or 600.0),
+                network_isolated=call.get("network_isolated") is True,
+                batching=dict(call.get("batching") or {}),
+                base_copy=int(call.get("base_copy") or 0),
+                waits_for_others=call.get("waits_for_others") is True,
+                multi_model=dict(call["multi_model"]) if call.get("multi_model") else None,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CallerError(
+                "bad-control-call", f"load: {type(error).__name__}: {error}"
+            ) from None
+
 
 T = TypeVar("T")
 
@@ -174,7 +231,6 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
             f"the model did not start within {startup_timeout_s:g} s",
             hint="Raise ContainerStartupHealthCheckTimeoutInSeconds.",
         ) from None
-    loaded.digest = model.digest
     loaded.build = await asyncio.to_thread(_build, model.context)
     return loaded
 
