@@ -11,11 +11,12 @@ import importlib
 import logging
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
+import msgspec
 import orjson
 
 from penstock import scheduling
@@ -56,36 +57,26 @@ class InstanceSettings:
     def from_line(cls, line: bytes) -> InstanceSettings:
         """Raises CallerError for an invalid line."""
         try:
-            fields: dict[str, Any] = orjson.loads(line)
-            identity = fields.get("identity")
-            artifact = ArtifactSettings.from_dict(fields.get("artifact") or {})
-            return cls(
-                instance_id=str(fields["instance_id"]),
-                address=str(fields["address"]),
-                cores=float(fields["cores"]),
-                memory_bytes=int(fields.get("memory_bytes", 0)),
-                accelerators=int(fields.get("accelerators", 0)),
-                cache_dir=Path(fields["cache_dir"]),
-                work_dir=Path(fields["work_dir"]) if fields.get("work_dir") else None,
-                artifact=replace(artifact, closed=artifact.closed + _own_places(fields)),
-                log_path=Path(fields["log_path"]) if fields.get("log_path") else None,
-                platform={str(k): str(v) for k, v in (fields.get("platform") or {}).items()},
-                identity=Identity(**identity) if identity else None,
+            given = msgspec.json.decode(
+                line, type=cls, strict=False, dec_hook=lambda kind, value: kind(value)
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except msgspec.MsgspecError as error:
             raise CallerError(
                 "instance-settings",
-                f"the instance's settings cannot be read: {type(error).__name__}: {error}",
+                f"the instance's settings cannot be read: {error}",
                 hint="An instance is started by a fleet, which writes them.",
             ) from None
+        closed = (*given.artifact.closed, *given._own_places())
+        return replace(given, artifact=replace(given.artifact, closed=closed))
 
-
-def _own_places(fields: dict[str, Any]) -> tuple[str, ...]:
-    """Paths on an instance's own machine, which may differ from the server's."""
-    scheme, _, place = str(fields["address"]).partition(":")
-    sockets = str(Path(place).parent) if scheme == "unix" else ""
-    found = (fields["cache_dir"], fields.get("work_dir"), sockets)
-    return tuple(str(each) for each in found if each)
+    def _own_places(self) -> Iterator[str]:
+        """Paths on an instance's own machine, which may differ from the server's."""
+        yield str(self.cache_dir)
+        if self.work_dir is not None:
+            yield str(self.work_dir)
+        scheme, _, place = self.address.partition(":")
+        if scheme == "unix":
+            yield str(Path(place).parent)
 
 
 def settings_line(lines: BinaryIO) -> bytes:

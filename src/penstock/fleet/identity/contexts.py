@@ -35,10 +35,6 @@ class Identity:
     key: str = field(repr=False)
     authority: str
 
-    def to_dict(self) -> dict[str, str]:
-        """For a pipe to a child process; the result contains the key."""
-        return {"certificate": self.certificate, "key": self.key, "authority": self.authority}
-
 
 def server_identity_of(state_dir: Path) -> Identity:
     """What the server's control plane wrote at its start, for another process of the same server.

@@ -25,6 +25,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from penstock.artifacts.cache.cache import ArtifactCache
 from penstock.artifacts.description.builds import build_of
 from penstock.artifacts.description.description import Batching, ModelDescription
@@ -52,14 +54,15 @@ class LoadCall:
     endpoint: str
     variant: str
     source: ArtifactSource
-    environment: dict[str, str]
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
     cores: float
     memory_bytes_max: int
     accelerators: int
-    download_timeout_s: float
-    startup_timeout_s: float
-    network_isolated: bool  #: EnableNetworkIsolation
-    batching: dict[str, Any]  #: fields of Batching that replace the description's
+    download_timeout_s: float = 3600.0
+    startup_timeout_s: float = 600.0
+    network_isolated: bool = False  #: EnableNetworkIsolation
+    #: Fields of Batching that replace the description's
+    batching: dict[str, Any] = dataclasses.field(default_factory=dict)
     #: True: others go before most of its requests, which have the last priority level to
     #: themselves.
     waits_for_others: bool = False
@@ -75,29 +78,18 @@ class LoadCall:
 
     @classmethod
     def from_dict(cls, call: dict[str, Any], settings: InstanceSettings) -> LoadCall:
-        """Raises CallerError for missing or impossible fields."""
+        """Raises CallerError for missing or impossible fields. Of what is not named, or 0, the copy
+        gets all that the instance has."""
+        whole = {
+            "cores": settings.cores,
+            "memory_bytes_max": settings.memory_bytes,
+            "accelerators": settings.accelerators,
+        }
+        given = {name: value for name, value in call.items() if value or name == "accelerators"}
         try:
-            return cls(
-                copy=int(call["copy"]),
-                endpoint=str(call["endpoint"]),
-                variant=str(call["variant"]),
-                source=ArtifactSource.from_dict(call["source"]),
-                environment={str(k): str(v) for k, v in (call.get("environment") or {}).items()},
-                cores=float(call.get("cores") or settings.cores),
-                memory_bytes_max=int(call.get("memory_bytes_max") or settings.memory_bytes),
-                accelerators=int(call.get("accelerators", settings.accelerators)),
-                download_timeout_s=float(call.get("download_timeout_s") or 3600.0),
-                startup_timeout_s=float(call.get("startup_timeout_s") or 600.0),
-                network_isolated=call.get("network_isolated") is True,
-                batching=dict(call.get("batching") or {}),
-                base_copy=int(call.get("base_copy") or 0),
-                waits_for_others=call.get("waits_for_others") is True,
-                multi_model=dict(call["multi_model"]) if call.get("multi_model") else None,
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CallerError(
-                "bad-control-call", f"load: {type(error).__name__}: {error}"
-            ) from None
+            return msgspec.convert(whole | given, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise CallerError("bad-control-call", f"load: {error}") from None
 
 
 T = TypeVar("T")
